@@ -1,6 +1,6 @@
-"""What a caller may still use, and the count of what was used.
+"""The quotas of one caller, and the count of what all callers have used.
 
-Counting is in memory and reaches the database in batches; what is refused here was not begun.
+Counting is in memory and reaches the database in batches; a request that is refused here was not begun.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _RETRY_SECONDS = 1.0
 
 
 class Spending:
-    """What all keys use now: running executions and sandboxes that are being made, and the ledger of the rest."""
+    """The current use of all keys: running executions, sandboxes that are being made, and the usage ledger."""
 
     def __init__(self, ledger: UsageLedger, metrics: ServerMetrics, cpu: CpuMeter) -> None:
         self.ledger = ledger
         self.metrics = metrics
         self.executions: dict[str, int] = {}
-        # Of sandboxes, by key; two numbers for each key that has ever made one.
+        # Number of sandboxes, by key; two numbers for each key that has ever made one.
         self.creations_begun: Counter[str] = Counter()
         self.creations_ended: Counter[str] = Counter()
         self.cpu = cpu
@@ -46,14 +46,14 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one caller may still use.
+    """The quotas of one caller.
 
     Args:
         principal: The caller.
-        spending: What everybody uses now.
+        spending: The current use of all keys.
         backend: The real backend, which knows how many sandboxes the caller has.
         settings: Lifetimes of sandboxes.
-        is_counted: Whether what runs was counted as a whole by those who asked for this allowance.
+        is_counted: Whether the user of this allowance counts its executions as one by itself.
     """
 
     principal: Principal
@@ -107,7 +107,7 @@ class Allowance:
         return request if seconds == request.wall_seconds else replace(request, wall_seconds=seconds)
 
     def bounded_isolation(self, isolation: IsolationLevel | None) -> IsolationLevel:
-        """Returns the floor of a sandbox: nobody who asks over the network weakens what its operator has set.
+        """Returns the isolation floor of a sandbox: a request may raise the operator's level, never lower it.
 
         Raises:
             InvalidArgumentError: It asks for less than the server allows.
@@ -138,7 +138,7 @@ class Allowance:
             raise NetworkForbiddenError(asked=rule, allowed="addresses that are public")
 
     def bounded_seconds(self, timeout_seconds: float | None) -> float | None:
-        """Returns a lifetime: the one that was asked for, within the server's longest; None is no end."""
+        """Returns the lifetime asked for, cut to the server's maximum; None means no end."""
         wanted = timeout_seconds or self.settings.sandbox_seconds or math.inf
         seconds = min(wanted, self.settings.max_sandbox_seconds or math.inf)
         return None if seconds == math.inf else seconds
@@ -166,7 +166,7 @@ class Allowance:
         begun, ended = self.spending.creations_begun, self.spending.creations_ended
 
         if maximum is not None:
-            # The answer may be a while on its way: what ends meanwhile was not there yet when the living were counted.
+            # `list` may take a while: a sandbox that ends meanwhile is still among those that were counted.
             ended_before = ended[key_id]
             living = len(await self.backend.list(key_id)) + begun[key_id] - ended_before
 
@@ -233,14 +233,14 @@ class Allowance:
             _lower(running, key_id)
 
     def _used_up(self, error: QuotaError) -> QuotaError:
-        """Logs what the caller has used up, and returns the error."""
+        """Logs which quota is used up, and returns the error."""
         events.QUOTA_REFUSED.log(
             key_id=self.principal.key_id, quota=error.quota, used=error.used, maximum=error.maximum
         )
         return error
 
     def count(self, execution: Execution, sandbox_id: str | None = None) -> None:
-        """Counts what an execution was; `sandbox_id` names its sandbox if that lives on."""
+        """Counts the usage of an execution; `sandbox_id` names its sandbox if that lives on."""
         usage = execution.usage
         outcome = execution.error.kind if execution.error else "ok"
         self.spending.metrics.executions.labels(outcome).inc()

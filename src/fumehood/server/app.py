@@ -1,6 +1,6 @@
-"""The app: the ingress, the native routes, the dialects, and what turns errors into answers.
+"""The app: the ingress, the native routes, the dialects, and the handlers that turn errors into responses.
 
-It knows no resource and no dialect by more than its name; `assembly.py` makes the services that it serves.
+It knows resources and dialects only by name; `assembly.py` makes the services that it serves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
         version="1",
         docs_url=None,
         redoc_url=None,
-        # A route of ours gives the description, to callers alone.
+        # A route of our own serves the description, to authenticated callers only.
         openapi_url=None,
         separate_input_output_schemas=False,
     )
@@ -53,7 +53,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
 
     app.router.routes.extend(_named(route) for route in routes)
 
-    # What goes to a sandbox by its headers may have any path, also one of ours.
+    # A request that its headers address to a sandbox may have any path, also one of ours.
     app.router.routes.sort(key=lambda route: not getattr(route, "is_first", False))
 
     complete_description(app)
@@ -77,7 +77,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
 
 
 def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
-    """The routes of a dialect; none when its folder has been taken out."""
+    """Returns the routes of a dialect; none when its folder was removed."""
     package = f"fumehood.dialects.{name}"
 
     if not importlib.util.find_spec(package) or not importlib.util.find_spec(f"{package}.adapter"):
@@ -89,7 +89,7 @@ def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
 
 
 def _named(route: BaseRoute) -> BaseRoute:
-    """A plain route that says which one it was, as FastAPI's do: for what is counted and logged."""
+    """Wraps a plain route so that its pattern is in the scope, as with FastAPI's routes: for metrics and logs."""
     if isinstance(route, Route):
         handle = route.handle
 

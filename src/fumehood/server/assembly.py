@@ -35,7 +35,7 @@ _RUNS_PER_CORE = 4
 
 
 def prepare_state(settings: ServerSettings) -> Path:
-    """Makes the state folder, closed to everybody else, and returns it."""
+    """Makes the state folder, readable only by its owner, and returns it."""
     return own_folder("state_folder", settings.state_path)
 
 
@@ -88,7 +88,7 @@ async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMe
 
 
 def engine_settings(settings: ServerSettings, host_id: str) -> Settings:
-    """Returns what the engine of a server without a host daemon is told; each setting of it is one of the server."""
+    """Returns the settings of the engine for a server without a host daemon; each is also a setting of the server."""
     reserve = settings.memory_reserve_bytes
     return Settings(
         pool_size=settings.pool_size,
@@ -103,7 +103,7 @@ def engine_settings(settings: ServerSettings, host_id: str) -> Settings:
 
 
 async def _reach_host(socket_path: str) -> Backend:
-    """Returns the way to the host daemon, which may not be there yet: each call looks for it anew."""
+    """Returns a backend over the host daemon's socket; the daemon may start later: each call connects anew."""
     from fumehood.client.backend import connect_to_host
 
     allow_open_files()

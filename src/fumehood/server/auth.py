@@ -1,6 +1,6 @@
-"""Who is asking on a native route: the token of a request's headers, and the principal behind it.
+"""Authentication on native routes: reads the token from a request's headers and returns its principal.
 
-Dialects find their tokens where their clients put them, and ask the same authenticator.
+Dialects read tokens where their clients put them, and use the same authenticator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
 
 _QUERY_FIELD = "token"
-# They describe themselves in OpenAPI; the token is read by `token_of`.
+# These describe themselves in OpenAPI; the token is read by `token_of`.
 _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer TOKEN`")
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="The same token, as `X-API-Key`")
 
@@ -47,10 +47,10 @@ def take_token_from_query(connection: HTTPConnection) -> str | None:
 
 
 async def principal_of(connection: HTTPConnection) -> Principal:
-    """Returns who asks, once for each request.
+    """Returns the principal of a request; authenticates once for each request.
 
     Raises:
-        UnauthenticatedError: Nobody that this server knows.
+        UnauthenticatedError: The token is missing or not known.
     """
     known = getattr(connection.state, "principal", None)
 
@@ -62,7 +62,7 @@ async def principal_of(connection: HTTPConnection) -> Principal:
     return known
 
 
-# Asked for only to be described: FastAPI solves each dependency of a dependency anew for each request.
+# Declared for the description only: FastAPI resolves each nested dependency anew for each request.
 _Bearer = Annotated[object, Security(_BEARER)]
 _Header = Annotated[object, Security(_HEADER)]
 
@@ -71,7 +71,7 @@ async def _caller(connection: HTTPConnection, bearer: _Bearer, header: _Header) 
     return await principal_of(connection)
 
 
-# What a route asks for that any known caller may use. One `Depends` each: of several only the last would count.
+# The dependency of a route that any authenticated caller may use. One `Depends` each: of several only the last counts.
 AnyCaller = Annotated[Principal, Depends(_caller)]
 
 
@@ -94,11 +94,11 @@ async def _sandboxes(connection: HTTPConnection, bearer: _Bearer, header: _Heade
     return services_of(connection).backend_for(principal)
 
 
-# What a route asks for to speak to the caller's sandboxes.
+# The dependency that gives a route the caller's sandboxes.
 CallersBackend = Annotated[Backend, Depends(_sandboxes)]
 
 
-# Asynchronous, though they wait for nothing: FastAPI would ask a thread for each of the others.
+# Asynchronous, though they wait for nothing: FastAPI runs synchronous dependencies in a thread.
 async def _services(connection: HTTPConnection) -> AppServices:
     return services_of(connection)
 

@@ -27,14 +27,14 @@ _TOKEN_BYTES = 32
 
 
 class Authenticator(ABC):
-    """Tells who asks."""
+    """Maps tokens to principals."""
 
     @abstractmethod
     async def authenticate(self, token: str | None) -> Principal:
-        """Returns who holds this token.
+        """Returns the principal that holds this token.
 
         Raises:
-            UnauthenticatedError: Nobody, or there is none.
+            UnauthenticatedError: The token is missing or not known.
         """
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Authenticator(ABC):
 
 
 class TokenAuthenticator(Authenticator):
-    """Tells who holds a token of a server.
+    """Maps the tokens of a server to principals.
 
     Args:
         owner_token: The server's own token.
@@ -59,7 +59,7 @@ class TokenAuthenticator(Authenticator):
         self._keys = keys
 
     async def authenticate(self, token: str | None) -> Principal:
-        """Returns who holds this token; see `Authenticator`."""
+        """Returns the principal that holds this token; see `Authenticator`."""
         try:
             principal = await self._holder(token)
         except UnauthenticatedError as error:

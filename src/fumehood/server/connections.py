@@ -1,8 +1,8 @@
-"""Bounds of a connection, which uvicorn does not have: how long a head may be, how long it may take, how many wait.
+"""Bounds of a connection that uvicorn lacks: length of a head, time for a head, number of waiting connections.
 
-Runs in the server process, below the app: nobody has said yet who they are. A connection whose head never ends is
-answered 431, one whose head never comes is closed, and when too many wait the one that has waited longest goes. What
-happens while a request is under way is up to whoever answers it.
+Runs in the server process, below the app, on connections that are not authenticated yet. A connection whose head is too
+long is answered 431, one whose head does not arrive in time is closed, and with too many waiting connections the one
+that has waited longest is closed. It does nothing while a request is under way.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fumehood.log import events
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 MAX_WAITING = 4096
-# Requests on one connection behind the one that is under way; most clients send none before they have their answer.
+# Requests on one connection behind the current one; most clients send none before they have their response.
 MAX_PIPELINED = 64
-# The name under which the scope of a request holds what breaks its connection off.
+# The key in the scope of a request whose value resets its connection.
 _BREAKING = "fumehood.break_off"
 # How long a client may take to receive what was sent before its connection is reset.
 _LAST_BYTES_SECONDS = 2.0
@@ -82,7 +82,7 @@ class _BoundedHttp(HttpToolsProtocol):
     max_waiting: ClassVar[int]
     waiting: ClassVar[OrderedDict[_BoundedHttp, None]]
     _head_timer: asyncio.TimerHandle | None = None
-    # What has come since the parser last got anywhere: heads, trailers, and the words between chunks.
+    # Bytes received since the parser last made progress: heads, trailers, and chunk headers.
     _pending_bytes = 0
     _is_in_head = True
 
@@ -105,7 +105,7 @@ class _BoundedHttp(HttpToolsProtocol):
         elif self._pending_bytes > MAX_HEAD_BYTES:
             self._refuse()
         elif self._head_timer is None and self._is_idle() and not self.transport.is_closing():
-            # More of the same does not give it more time.
+            # More bytes of the same head do not restart the timer.
             self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
 
     def on_message_begin(self) -> None:
@@ -114,7 +114,7 @@ class _BoundedHttp(HttpToolsProtocol):
         self.scope["extensions"] = {_BREAKING: self._break_off}  # type: ignore[dict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # What comes behind a body as its trailers was not there when the request was let in: it is left out.
+        # A trailer, which was not there when the request was admitted: it is dropped.
         if self._is_in_head:
             super().on_header(name, value)
 
@@ -125,7 +125,7 @@ class _BoundedHttp(HttpToolsProtocol):
 
         super().on_headers_complete()
 
-        # Each costs a hundred times its bytes, and all those of one read come at once.
+        # Each request costs a hundred times its bytes, and all those of one read come at once.
         if len(self.pipeline) > MAX_PIPELINED:
             self.transport.close()
             self.pipeline.clear()
@@ -168,7 +168,7 @@ class _BoundedHttp(HttpToolsProtocol):
                 while not self.transport.is_closing() and self._unsent_bytes(connection):
                     await asyncio.sleep(_LAST_BYTES_POLL_SECONDS)
         except TimeoutError:
-            # It does not read; what it has not received is lost to it.
+            # The client does not read; unsent bytes are lost.
             pass
 
         if not self.transport.is_closing():
@@ -192,7 +192,7 @@ class _BoundedHttp(HttpToolsProtocol):
         if self._is_idle() and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE)
 
-        # An answer that is under way on it breaks off: nobody may take it for the whole.
+        # A response under way is reset, so that the client does not take it for complete.
         self.transport.close()
 
 
@@ -200,7 +200,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read."""
 
     def data_received(self, data: bytes) -> None:
-        """Takes what has come; of a handshake that could not be read nothing comes, so its connection is closed."""
+        """Takes received bytes; closes the connection after a handshake that could not be parsed."""
         super().data_received(data)
 
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
@@ -209,7 +209,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def handle_cont(self, event: Frame) -> None:
-        """Takes one more fragment; those without content count as well."""
+        """Takes one more fragment; empty fragments count as well."""
         if len(self.frames) < _MAX_FRAGMENTS:
             super().handle_cont(event)
             return
@@ -219,7 +219,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def handle_ping(self) -> None:
-        """Answers a ping, as long as the answers are taken."""
+        """Answers a ping, as long as the client reads the answers."""
         super().handle_ping()
 
         if self.transport.get_write_buffer_size() > _MAX_PONG_BYTES:

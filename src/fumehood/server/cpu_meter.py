@@ -1,9 +1,9 @@
 """The CPU time of whole sandboxes, charged to the keys that own them.
 
-An execution says what it has used and is charged at once. What else runs in a sandbox (commands, judged programs,
-completions, threads and processes that an execution left behind) is charged by the sandbox's own total, of which
-everything that was charged before is taken off: soon after a verb that makes the guest work, before the sandbox is
-killed, and for every sandbox in turn.
+An execution reports its CPU time and is charged at once. Other work in a sandbox (commands, judged programs,
+completions, threads and processes that an execution left behind) is charged by the sandbox's own total, less everything
+that was charged before: soon after a verb that makes the guest work, before the sandbox is killed, and for every
+sandbox in turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AT_END_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _Account:
-    """Whose a sandbox is, what of its CPU time was charged, and whether it has worked since."""
+    """The owner of a sandbox, its CPU time that was charged, and whether it has worked since."""
 
     key_id: str
     charged_seconds: float = 0.0
@@ -59,7 +59,7 @@ class CpuMeter:
             self._accounts.popitem(last=False)
 
     def note_work(self, sandbox_id: str) -> None:
-        """Notes that a sandbox works: it is read again soon."""
+        """Notes that a sandbox works, so that its total is read again soon."""
         if (account := self._accounts.get(sandbox_id)) is not None:
             account.has_worked = True
 
@@ -73,9 +73,9 @@ class CpuMeter:
             account.charged_seconds += seconds
 
     async def settle(self, sandbox_id: str, answer_seconds: float = _ANSWER_SECONDS) -> None:
-        """Charges what a sandbox has used and nobody was charged for.
+        """Charges the CPU time of a sandbox that was not charged yet.
 
-        Of a sandbox that does not tell within `answer_seconds` it is charged later, if it still lives then.
+        A sandbox that does not answer within `answer_seconds` is charged later, if it still lives then.
         """
         if sandbox_id not in self._accounts:
             return
@@ -95,7 +95,7 @@ class CpuMeter:
             self.charge(account.key_id, total - account.charged_seconds, sandbox_id)
 
     async def close(self, sandbox_id: str) -> None:
-        """Charges what a sandbox has used before it is killed."""
+        """Charges the CPU time of a sandbox before it is killed."""
         await self.settle(sandbox_id, _AT_END_SECONDS)
         self._accounts.pop(sandbox_id, None)
 

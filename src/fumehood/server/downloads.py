@@ -1,6 +1,6 @@
-"""Answers whose body is read from a sandbox while it is sent: a file, or a saved state.
+"""Responses whose body is read from a sandbox while it is sent: a file, or a saved state.
 
-No more than a piece is in memory, and nothing is read for a client who has gone.
+At most one piece is in memory, and reading stops when the client disconnects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How a server ends: nothing new is begun, what is under way gets some time, and what is left then is told.
+"""Graceful shutdown: refuses new work, gives work under way some time, then reports what is left.
 
-It counts and waits; whoever asks it refuses, answers or closes by itself.
+It counts and waits; the code that asks it refuses, answers or closes by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# What began earlier may go on for its sake: the answer to a question, an interrupt, the end of a sandbox.
+# Requests that finish work begun earlier: the answer to a question, an interrupt, the end of a sandbox.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _FOR_WHAT_RUNS = (
     "/input",
@@ -17,8 +17,8 @@ _FOR_WHAT_RUNS = (
     "/signal",
     "/stdin",
     "/stdin/close",
-    # The same in dialects: E2B's commands, and the results that code of LibreChat waits for, whose handler begins
-    # nothing new either.
+    # The same in dialects: E2B's commands, and tool results for LibreChat code, whose handler begins nothing new
+    # either.
     "/SendInput",
     "/SendSignal",
     "/CloseStdin",
@@ -30,7 +30,7 @@ RETRY_SECONDS = 1.0
 
 
 class Drain:
-    """Whether a server takes work, and how much of it is under way."""
+    """Whether a server takes new work, and how many requests are under way."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -47,11 +47,11 @@ class Drain:
             self.under_way -= 1
 
     def begin(self) -> None:
-        """From now on nothing new is begun."""
+        """Refuses new work from now on."""
         self.begun = True
 
     def end(self) -> None:
-        """The time of what is under way is over."""
+        """Ends the time of the work under way."""
         self.begun = True
         self.over.set()
 
@@ -63,11 +63,11 @@ class Drain:
         return kind == "websocket" or not (method in _SAFE_METHODS or path.endswith(_FOR_WHAT_RUNS))
 
     async def finish(self, seconds: float, is_busy: Callable[[], bool]) -> bool:
-        """Waits until nothing is under way, and tells whether all of it ended by itself in this time.
+        """Waits until no work is under way, and returns whether all of it ended by itself in this time.
 
         Args:
             seconds: How long at most.
-            is_busy: Whether there is work that no request stands for.
+            is_busy: Returns whether there is work without a request.
         """
         try:
             async with asyncio.timeout(seconds):

@@ -1,7 +1,7 @@
-"""Housekeeping: what a server remembers and nobody will ask for any more is removed, now and then.
+"""Housekeeping: removes expired records of the server now and then.
 
-Runs in the server process, as one task on its loop. What fails is logged and tried again at the next round; nothing
-waits for it. Idempotent replies are not its business: their store removes them itself.
+Runs in the server process, as one task on its loop. A removal that fails is logged and tried again in the next round;
+nothing waits for it. Idempotent replies are removed by their own store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _USAGE_KEPT_SECONDS = 400 * 24 * 3600.0
 async def housekeeping(
     stored_files: StoredFiles, blobs: Blobs, ledger: UsageLedger
 ) -> AsyncGenerator[None, None]:
-    """Removes expired files with their bytes, and usage of long ago, while the block runs."""
+    """Removes expired files with their bytes, and old usage, while the block runs."""
     task = asyncio.create_task(_rounds(stored_files, blobs, ledger))
     try:
         yield
@@ -42,7 +42,7 @@ async def remove_expired_files(stored_files: StoredFiles, blobs: Blobs) -> int:
     """Removes the files whose time is over, and the bytes that no other file shares; returns how many."""
     count = failed = 0
 
-    # What cannot be removed would come again and again; it waits for the next round.
+    # Files that cannot be removed would come again and again; they wait for the next round.
     while not failed and (expired := await stored_files.expired()):
         for file in expired:
             try:

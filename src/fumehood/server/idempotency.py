@@ -1,7 +1,7 @@
-"""A request with an `Idempotency-Key` is done once, however often it is sent; the same answer is given again.
+"""Idempotency: a request with an `Idempotency-Key` is done once, however often it is sent; repeats get the same answer.
 
-Runs in the server process, around what a handler does. Whoever was first is decided by the database. A request
-that failed before anything was done may be sent again; one of which nobody knows is never repeated.
+Runs in the server process, around a handler. The database decides which request was first. A request that failed before
+anything was done may be sent again; one with an unknown outcome is never repeated.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ IdempotencyKey = Annotated[
 
 
 async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Response]]) -> Response:
-    """Does what was asked, or gives the answer of the first time.
+    """Carries out the request, or returns the stored answer of the first time.
 
     Args:
-        request: What was asked; its body has been read.
+        request: The request; its body has been read.
         key: Its idempotency key; None: it is simply done.
         act: Does it.
 
     Raises:
-        IdempotencyConflictError: The key stands for something else, or for something whose end is not known.
+        IdempotencyConflictError: The key stands for another request, or for one whose outcome is not known.
     """
     if key is None:
         return await act()
@@ -89,7 +89,7 @@ async def _do(store: Idempotency, begun: Begun, act: Callable[[], Awaitable[Resp
         raise
 
     if response.status_code == GONE:
-        # It was cut off in the middle, and this is no answer for whoever asks again.
+        # The request was cut off in the middle, and has no answer that could be stored.
         await asyncio.shield(store.lose(begun))
         return response
 
@@ -98,7 +98,7 @@ async def _do(store: Idempotency, begun: Begun, act: Callable[[], Awaitable[Resp
     try:
         await store.finish(begun, status=response.status_code, headers=headers, body=bytes(response.body))
     except StorageError as error:
-        # It was done, and its answer must not be lost with it.
+        # The request was done, and its answer must not be lost because storing it failed.
         events.ANSWER_NOT_KEPT.log(reason=error.reason)
 
     return response

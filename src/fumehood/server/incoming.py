@@ -1,8 +1,9 @@
-"""The body of a request as it comes in: bounded in size, and more tightly for as long as the caller is not known.
+"""The body of a request as it arrives: bounded in size, and more tightly until the caller is authenticated.
 
 Runs in the server process, inside the ingress, for every route of every dialect. A route that reads a body before it
-has authenticated the caller needs to do nothing for that: until `admit_caller` is called, what it receives is bounded
-in size and time, and each client address has a number of such bodies at once and a rate. A login form is such a body.
+has authenticated the caller needs to do nothing for that: until `admit_caller` is called, the bytes it receives are
+bounded in size and time, and each client address has a maximum of such bodies at once and a rate. A login form is such
+a body.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _REMEMBERED_ADDRESSES = 10_000
 
 
 class IngressRefusalError(HTTPException):
-    """A request is refused while its body is read; of the framework's kind, which alone passes through its parsers."""
+    """A request is refused while its body is read; of the framework's kind, which alone passes its parsers."""
 
 
 class BodyTooLargeError(IngressRefusalError):
-    """More came than is allowed.
+    """The body is larger than allowed.
 
     Args:
-        maximum: How many bytes are.
+        maximum: The number of bytes allowed.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -42,12 +43,12 @@ class BodyTooLargeError(IngressRefusalError):
 
 
 def too_large(maximum: int) -> str:
-    """Returns what is said of a request that is larger than allowed."""
+    """Returns the text of the refusal of a request that is larger than allowed."""
     return f"the request is larger than {maximum:,} bytes"
 
 
 def is_departure(error: BaseException) -> bool:
-    """Tells whether an error says nothing but that the client has left, which is no fault of the server."""
+    """Tells whether an error only says that the client has disconnected, which is no fault of the server."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_departure(part) for part in error.exceptions)
 
@@ -67,9 +68,9 @@ _ADMISSION: ContextVar[_Admission] = ContextVar("fumehood_admission")
 
 
 def admit_caller() -> None:
-    """Notes that the caller of the request that is being answered is known, or that anybody may call.
+    """Notes that the caller of the current request is authenticated, or that the route is open to every caller.
 
-    The authenticator does this; a place that lets callers in without it must do so itself.
+    The authenticator does this; a route that admits callers without it must call it itself.
     """
     admission = _ADMISSION.get(None)
 
@@ -78,11 +79,11 @@ def admit_caller() -> None:
 
 
 class UnknownBodies:
-    """Counts the bodies that are read before their callers are known, by client address."""
+    """Counts the bodies of requests that are not authenticated yet, by client address."""
 
     def __init__(self) -> None:
         self._at_once: Counter[str] = Counter()
-        # Tokens left, and when they were counted; the address that asked last is the last.
+        # Tokens left, and when they were counted; the address with the latest request is the last.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def begin(self, address: str) -> None:
@@ -102,7 +103,7 @@ class UnknownBodies:
         self._at_once[address] += 1
 
     def end(self, address: str, *, is_known: bool = False) -> None:
-        """Counts one less; one whose caller has become known, by logging in, is not held against the address."""
+        """Counts one less; one whose caller was authenticated by it, as by a login, is not held against the address."""
         self._at_once[address] -= 1
 
         if is_known and address in self._buckets:
@@ -128,7 +129,7 @@ class UnknownBodies:
 
 
 class Incoming:
-    """The messages of one request, counted as they come.
+    """The messages of one request, counted as they arrive.
 
     To be used as a context manager around the app that receives them.
 
@@ -136,7 +137,7 @@ class Incoming:
         scope: The request.
         receive: Gives its messages.
         maximum: How many bytes its body may have.
-        unknown: Counts it for as long as its caller is not known.
+        unknown: Counts it until its caller is authenticated.
     """
 
     def __init__(self, scope: Scope, receive: Receive, maximum: int, unknown: UnknownBodies) -> None:

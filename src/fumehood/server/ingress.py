@@ -1,8 +1,8 @@
-"""The ingress: what every request passes before any route sees it, and every answer on its way out.
+"""The ingress: checks every request before a route sees it, and adds headers to every response.
 
-Runs in the server process, as plain ASGI, for HTTP and WebSocket alike. It gives each request an id, refuses
-Hosts that are not ours (DNS rebinding) and browsers of other origins (CSRF), bounds the body as it streams,
-and puts the headers on answers that keep browsers from guessing. It never reads a body or knows a route.
+Runs in the server process, as plain ASGI, for HTTP and WebSocket alike. It gives each request an id, refuses Hosts that
+are not ours (DNS rebinding) and browsers of other origins (CSRF), bounds the body as it streams, and puts the headers
+on responses that keep browsers from guessing. It never reads a body or knows a route.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _SIGNED_PORTS = "/p/"
-# Asked every few seconds, by programs.
+# Requested every few seconds, by programs.
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # RFC 6455, 7.4.1, and the registry of IANA.
@@ -56,10 +56,10 @@ class Ingress:
     """The outermost part of the app.
 
     Args:
-        app: What comes behind it.
+        app: The app behind it.
         settings: Which hosts, origins and sizes are allowed.
-        drain: Whether new work is taken; told of each request.
-        observe: Told of each request when it was answered.
+        drain: Whether new work is taken; counts each request.
+        observe: Called for each request when it was answered.
         is_upload: Whether a request of this method and path sends a file, to which another bound applies.
     """
 
@@ -82,7 +82,7 @@ class Ingress:
         self._origins = frozenset(origin.lower() for origin in settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets one request through, or refuses it."""
+        """Passes one request on, or refuses it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -146,7 +146,7 @@ class Ingress:
                 added = [(name, value) for name, value in _HEADERS if name not in given]
 
                 if self._drain.begun:
-                    # The client's next request goes to the server that comes after us.
+                    # The client must send its next request to the server that replaces this one.
                     added.append((b"connection", b"close"))
 
                 message["headers"] = [
@@ -166,14 +166,14 @@ class Ingress:
                 await _refuse(scope, send, 413, "request_too_large", too_large(error.maximum), logged.id)
         except Exception as error:
             if is_departure(error):
-                # No answer can reach it, and nothing went wrong here.
+                # The client has disconnected: no answer can reach it, and it is no fault of the server.
                 answer.status = answer.status or GONE
                 return
 
             events.REQUEST_FAILED.log(exc_info=error, method=scope["method"], route=answer.route)
 
             if answer.status:
-                # The client must not take what it has for the whole.
+                # The client must not take the part that it has for the whole.
                 raise
 
             answer.begin(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -197,7 +197,7 @@ class Ingress:
         origins = [value for name, value in scope["headers"] if name == b"origin"]
         is_unsafe = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
 
-        # Each must be one that may; a browser sends no more than one.
+        # Each of them must be allowed; a browser sends only one.
         if is_unsafe and not all(self._may_come(origin, given[0], scope["path"]) for origin in origins):
             return 403, "forbidden", "a browser of another origin may not do that"
 
@@ -225,18 +225,18 @@ class Ingress:
         text = origin.decode("latin-1").lower()
 
         if text == "null" and path.startswith(_SIGNED_PORTS):
-            # A guest's page, in the origin of its own that its answer was given: the address is what lets it in.
+            # A page of a guest, in an opaque origin: the signed address is what admits it.
             return True
 
         return text in self._origins or text.partition("://")[2] == host.decode("latin-1").lower()
 
 
 class _Answer:
-    """What the log says of one answer.
+    """The log fields of one response.
 
     Args:
         scope: The request.
-        logged: Its id, and whose it is.
+        logged: Its id and its caller.
         slow_seconds: How long it may take to begin; 0: any time.
     """
 
@@ -250,11 +250,11 @@ class _Answer:
 
     @property
     def route(self) -> str:
-        """The pattern of the path that was asked for; empty where no route has it."""
+        """The pattern of the route of this path; empty where no route matches."""
         return getattr(self._scope.get("route"), "path", "")
 
     def begin(self, status: int) -> None:
-        """The answer begins."""
+        """Notes that the response begins."""
         self.status = status
         self._begun_at = time.monotonic()
 
@@ -280,7 +280,7 @@ class _Answer:
     def _fields(self, status: int, seconds: float) -> dict[str, Any]:
         scope = self._scope
         sandbox_id = str(scope.get("path_params", {}).get("sandbox_id", ""))
-        # Never the address itself: tokens and signatures stand in some.
+        # Never the address itself: some hold tokens and signatures.
         return {
             "method": scope.get("method", "WEBSOCKET"),
             "route": self.route or "-",
@@ -328,7 +328,7 @@ async def _send(send: Send, problem: Mapping[str, Any], headers: Mapping[str, st
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"x-request-id", request_id.encode()),
-        # What is left of the body is not read.
+        # The rest of the body is not read.
         (b"connection", b"close"),
         *((name.lower().encode(), value.encode()) for name, value in headers.items()),
     ]

@@ -68,7 +68,7 @@ def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentEr
 
 
 def check_values(body: bytes) -> None:
-    """Lets a body pass that has no more values than any request needs.
+    """Checks that a body has no more values than any request needs.
 
     Raises:
         InvalidArgumentError: It has more.

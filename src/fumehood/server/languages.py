@@ -1,7 +1,7 @@
-"""Languages as their compilers and interpreters are called: for dialects that run source files.
+"""Languages and the commands of their compilers and interpreters, for dialects that run source files.
 
-Used in the server process; pure data and functions over it. Which of these programs a sandbox has is up to its
-template; `PROGRAMS_SCRIPT` asks one.
+Used in the server process; pure data and functions over it. Which of these programs a sandbox has depends on its
+template; `PROGRAMS_SCRIPT` lists them.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _ALL = (
 )
 LANGUAGES: Mapping[str, SourceLanguage] = {language.name: language for language in _ALL}
 
-# Compilers and runtimes that would write to a home, told to keep to what is thrown away.
+# Compilers and runtimes that would write to the home directory, pointed to temporary folders.
 TOOL_ENVS: Mapping[str, str] = {"GOCACHE": "/tmp/.go-cache", "GO111MODULE": "auto", "GOFLAGS": "-mod=mod"}  # noqa: S108
 
 _NEEDED = sorted({program for language in _ALL for program in language.programs})
@@ -90,5 +90,5 @@ PROGRAMS_SCRIPT = f"for name in {' '.join(_NEEDED)}; do command -v $name >/dev/n
 
 
 def languages_of(programs: set[str]) -> list[str]:
-    """Returns the names of the languages that a sandbox with these programs speaks."""
+    """Returns the names of the languages that a sandbox with these programs can run."""
     return [language.name for language in _ALL if programs.issuperset(language.programs)]

@@ -1,6 +1,6 @@
-"""A file that is made once, whole or not at all, and only its owner can read.
+"""A file that is created once, complete or not at all, and readable only by its owner.
 
-A start that is cut short leaves nothing under the file's name, so the next one makes it.
+A start that is interrupted leaves nothing under the file's name, so the next start creates it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def make_once(path: Path, content: bytes) -> bool:
-    """Makes a file that survives a loss of power; returns False, and leaves it alone, if there is one already."""
+    """Creates a file durably; returns False, and leaves it alone, if there is one already."""
     if os.path.lexists(path):
         return False
 
@@ -20,7 +20,7 @@ def make_once(path: Path, content: bytes) -> bool:
 
     try:
         _write(draft, content)
-        # Unlike a rename it takes the place of nothing: who comes second reads what the first has made.
+        # Unlike a rename it replaces nothing: the second process reads the file of the first.
         os.link(draft, path)
     except FileExistsError:
         return False

@@ -1,4 +1,4 @@
-"""What the server counts of itself, for Prometheus.
+"""The metrics of the server, for Prometheus.
 
 Labels have few values (routes, not paths; codes, not messages), so that no caller can make the server remember more.
 """
@@ -55,7 +55,7 @@ class ServerMetrics:
         self.queue_running = Gauge("fumehood_queue_running", "Stateless runs.", registry=self.registry)
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Counts an answered request."""
         route = route or "other"
         self._requests.labels(
             method if method.isalpha() and len(method) < 8 else "other", route, status
@@ -63,7 +63,7 @@ class ServerMetrics:
         self._seconds.labels(route).observe(seconds)
 
     def note_security_event(self, event: SecurityEvent) -> None:
-        """Something happened in a sandbox."""
+        """Counts a security event of a sandbox."""
         self.security_events.labels(event.kind, event.action).inc()
 
     def text(self) -> bytes:

@@ -1,7 +1,7 @@
-"""The description of the native API: what FastAPI derives from the routes, and the models that it does not see.
+"""The OpenAPI description of the native API: what FastAPI derives from the routes, and the models it does not see.
 
-Problems and the lines of streams belong to no route's `response_model`; they are added to the components here, so
-that routes may refer to them.
+Problems and the lines of streams belong to no route's `response_model`; they are added to the components here, so that
+routes may refer to them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where a request for a port of a sandbox leads: by path, by a signed path, or by a host name.
+"""The target of a request for a port of a sandbox: by path, by a signed path, or by a host name.
 
-A signed path is for browsers, which send no tokens; it stands for the key that asked for it, as other signed
+A signed path is for browsers, which send no tokens; it carries the rights of the key that signed it, as other signed
 addresses do. A host name is `{port}-{id}.DOMAIN`; an id cannot be guessed, and where ports are public the id alone
 opens it, as with E2B.
 """
@@ -80,7 +80,7 @@ def read_port(text: str) -> int:
 
 
 def check_port(port: int) -> int:
-    """Returns the port; raises InvalidArgumentError when there can be none of that number."""
+    """Returns the port; raises InvalidArgumentError for an invalid port number."""
     if not 0 < port <= MAX_PORT:
         raise InvalidArgumentError(field="port", value=port, allowed=f"a whole number from 1 to {MAX_PORT}")
 

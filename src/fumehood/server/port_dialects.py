@@ -1,6 +1,6 @@
-"""What a dialect decides about the ports of its sandboxes: the rules of each, its tokens, the form of a refusal.
+"""The interface by which a dialect decides about the ports of its sandboxes: rules, tokens, the form of a refusal.
 
-The routes of ports ask it for requests by a host name, which no dialect sees first.
+The routes of ports call it for requests by a host name, which no dialect sees first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fumehood.port.backend import Backend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRules:
-    """What was chosen for the ports of one sandbox when it was made.
+    """The rules for the ports of one sandbox, chosen when it was made.
 
     Attributes:
         is_private: A token is needed also where the server makes ports public.
@@ -29,7 +29,7 @@ class PortRules:
 
 
 class PortDialect(Protocol):
-    """What a dialect says of the ports of its sandboxes, for requests by a host name."""
+    """The rules of a dialect for the ports of its sandboxes, for requests by a host name."""
 
     async def opened(self, connection: HTTPConnection, sandbox_id: str) -> Backend | None:
         """Returns the backend for a request that brings a token of the dialect for this sandbox, or None."""

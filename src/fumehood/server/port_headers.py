@@ -1,8 +1,8 @@
 """Headers between a client and a server inside a sandbox: which of them pass, each way.
 
-Pure functions. What a guest answers is hostile: what would hold for the whole origin of this server, what frames a
-message and what stands for us ends here, and a redirect leads back to the guest. The token that opened the way never
-goes in.
+Pure functions. The response of a guest is hostile: headers that apply to the whole origin of this server, that frame a
+message or that only this server may set are removed, and a redirect leads back to the guest. The token of the caller is
+never passed in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from fumehood.errors import InvalidArgumentError
 
-# RFC 9110, 7.6.1: what is between two neighbours only.
+# RFC 9110, 7.6.1: headers of one connection only.
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -31,9 +31,9 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _SECRETS = frozenset({"authorization", "x-api-key", "x-access-token", "e2b-traffic-access-token"})
-# What we say ourselves; from a client it would be somebody's guess.
+# Set by this server; a value from a client cannot be trusted.
 _FORWARDED = frozenset({"x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix"})
-# What a browser takes for more than the page that it came with: for its host, the hosts below, or the network.
+# Headers that a browser applies to more than the page: to its host, its subdomains, or the network.
 _FOR_ORIGINS = frozenset(
     {
         "accept-ch",
@@ -55,7 +55,7 @@ _FOR_ORIGINS = frozenset(
         "use-as-dictionary",
     }
 )
-# Ours to say in our own origin. A question for a password would be one for our token.
+# Headers that only this server may set in its own origin. A password prompt would ask for our token.
 _OURS = frozenset(
     {
         "set-cookie",
@@ -65,7 +65,7 @@ _OURS = frozenset(
         "www-authenticate",
     }
 )
-# Guest pages in the server's own origin: scripts run, but in an origin of their own that nothing trusts.
+# Guest pages in the server's own origin: scripts run, but in an opaque origin without rights.
 _SANDBOX_POLICY = (
     "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads allow-pointer-lock"
 )
@@ -78,17 +78,17 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortTarget:
-    """Where a request goes, and how it came there.
+    """The target of a request for a port, and how it was addressed.
 
     Attributes:
         sandbox_id: The sandbox.
         port: The port of its loopback.
         path: Path and query for the server inside, as they were sent.
-        prefix: What of the outer path is not seen inside.
+        prefix: The part of the outer path that is removed inside.
         own_origin: True when the sandbox has a host name of its own, so that its pages and cookies are apart
             from the server's.
         keep_credentials: True when headers with credentials are meant for the server inside, because none of
-            them was needed to come here.
+            them was needed for this request.
         host: The Host header for the server inside; empty for `localhost` and the port.
     """
 
@@ -102,16 +102,16 @@ class PortTarget:
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):
-            # Put behind the name of a host it would become a part of that name.
+            # Appended to a host name it would become part of that name.
             raise InvalidArgumentError(field="path", value=self.path, allowed="a path that begins with /")
 
         if "#" in self.path:
-            # No part of what a server is asked (RFC 9112, section 3.2).
+            # A fragment is no part of a request target (RFC 9112, section 3.2).
             raise InvalidArgumentError(field="path", value=self.path, allowed="a path without a fragment")
 
 
 def inner_headers(connection: HTTPConnection, target: PortTarget) -> list[tuple[str, str]]:
-    """Returns the headers that the server inside gets to see."""
+    """Returns the headers that are passed to the server inside."""
     named = {word.strip().lower() for word in connection.headers.get("connection", "").split(",")}
     dropped = _HOP_BY_HOP | (named - {"content-length"}) | _FORWARDED | {"host"}
 
@@ -119,13 +119,13 @@ def inner_headers(connection: HTTPConnection, target: PortTarget) -> list[tuple[
         dropped |= _SECRETS
 
     if not (target.keep_credentials and target.own_origin):
-        # In our own origin a guest can have none: those of a browser are ours.
+        # In our own origin a guest can have no cookies: those of a browser are ours.
         dropped |= {"cookie"}
 
     headers = [(name, value) for name, value in connection.headers.items() if name.lower() not in dropped]
     outer = connection.url
     return [
-        # Development servers refuse names that they do not know.
+        # Development servers refuse host names that they do not know.
         ("host", target.host.replace("${PORT}", str(target.port)) or f"localhost:{target.port}"),
         *headers,
         ("x-forwarded-host", outer.netloc),
@@ -148,7 +148,7 @@ def outer_headers(
     dropped = _HOP_BY_HOP | named | _FOR_ORIGINS | {"x-request-id"}
 
     if status in _WITHOUT_BODY or any(name == b"transfer-encoding" for name, _ in given):
-        # Of two lengths the client might believe the other one.
+        # With two lengths the client might use the other one.
         dropped |= {"content-length"}
 
     if target.own_origin:
@@ -167,19 +167,19 @@ def outer_headers(
     kept.append((b"cross-origin-resource-policy", b"cross-origin"))
 
     if is_page:
-        # A page of this very server, in the origin of its own that the policy gave it.
+        # A page of this very sandbox, in the opaque origin that the policy gave it.
         kept.append((b"access-control-allow-origin", b"null"))
 
     return kept
 
 
 def _is_for_all(name: bytes, value: bytes) -> bool:
-    """A cookie for the whole domain would reach other people's sandboxes."""
+    """Tells whether a cookie is for the whole domain: it would reach sandboxes of other callers."""
     return name == b"set-cookie" and b"domain" in value.lower()
 
 
 def _led_back(headers: Iterable[Header], connection: HTTPConnection, target: PortTarget) -> Iterable[Header]:
-    """The headers, with redirects that lead to the guest again and to no route of ours."""
+    """Returns the headers, with redirects rewritten so that they lead to the guest and to no route of ours."""
     for name, value in headers:
         if name != b"location":
             yield name, value
@@ -188,7 +188,7 @@ def _led_back(headers: Iterable[Header], connection: HTTPConnection, target: Por
 
 
 def _location(text: str, connection: HTTPConnection, target: PortTarget) -> str | None:
-    """Where a redirect leads, as a client understands it; None when it leads nowhere."""
+    """Returns the target of a redirect, as a client understands it; None when it leads nowhere."""
     # Browsers read backslashes as slashes, leave tabs out, and take escaped dots for dots.
     text = _ESCAPED_DOT.sub(".", text.replace("\\", "/").replace("\t", "").strip())
 
@@ -213,7 +213,7 @@ def _location(text: str, connection: HTTPConnection, target: PortTarget) -> str 
 
 
 def _is_inner(found: SplitResult, connection: HTTPConnection, target: PortTarget) -> bool:
-    """Whether an address is one of the server inside, or one of ours, which it may mean but not reach."""
+    """Tells whether an address is one of the server inside, or one of ours that the guest may name but not reach."""
     outer = connection.url
     default = 443 if found.scheme == "https" else 80
     is_port_ours = (found.port or default) in (

@@ -1,8 +1,8 @@
 """Carries HTTP and WebSocket between a client and a server that runs inside a sandbox.
 
-Runs in the server process, over a byte stream of the port. What the guest answers is hostile: it is parsed by
-h11 and websockets with bounds, its hop-by-hop headers end here, and the token that opened the way never goes
-in. Whether the caller may come is decided before (`port_access.py`).
+Runs in the server process, over a byte stream of the port. The responses of the guest are hostile: they are parsed by
+h11 and websockets with bounds, their hop-by-hop headers end here, and the token of the caller is never passed in.
+`port_access.py` decides before whether the caller is allowed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 async def proxy_http(backend: Backend, target: PortTarget, request: Request) -> Response:
-    """Carries one request in and its answer out, both as streams.
+    """Carries one request in and its response out, both as streams.
 
     Raises:
         PortClosedError: Nothing listens there.
@@ -64,7 +64,7 @@ async def proxy_websocket(backend: Backend, target: PortTarget, websocket: WebSo
 
 
 class _Exchange:
-    """One request and its answer on one connection."""
+    """One request and its response on one connection."""
 
     def __init__(self, stream: ByteStream, request: Request, target: PortTarget) -> None:
         self._stream = stream
@@ -74,7 +74,7 @@ class _Exchange:
         self._sending: asyncio.Task[None] | None = None
 
     async def begin(self) -> Response:
-        """Sends the request, and returns when the head of the answer is there."""
+        """Sends the request, and returns when the head of the response has arrived."""
         headers = inner_headers(self._request, self._target)
         has_body = "content-length" in self._request.headers or "transfer-encoding" in self._request.headers
 
@@ -98,18 +98,18 @@ class _Exchange:
         return _Carried(self, answer.status_code, kept)
 
     async def carry(self, send: Send) -> None:
-        """Sends the body of the answer, until it ends or the client goes."""
+        """Sends the body of the response, until it ends or the client disconnects."""
         await self._unless_gone(self._carry(send))
 
     async def close(self) -> None:
-        """Ends the connection, whatever is under way on it."""
+        """Closes the connection, also in the middle of a message."""
         if self._sending is not None:
             await ended(self._sending)
 
         await self._stream.close()
 
     async def _unless_gone(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """Returns what comes of it, or None when the client has gone before."""
+        """Returns the result of `work`, or None when the client disconnects first."""
         assert self._sending is not None
         task = asyncio.create_task(work)
 
@@ -119,20 +119,20 @@ class _Exchange:
             if task.done():
                 return task.result()
 
-            # More came than the client may send, for one.
+            # For instance, the client has sent more than it may.
             self._sending.result()
             return None
         finally:
             await ended(task)
 
     async def _send_body(self, has_body: bool) -> None:
-        """Sends what the client sends, and returns when the client has gone: nobody else reads what comes of it."""
+        """Passes the request body on, and returns when the client disconnects: only this task notices that."""
         try:
             await self._pass_in(has_body)
         except ClientDisconnect:
             return
         except (BrokenPipeError, SandboxError, h11.ProtocolError):
-            # It wants no more; its answer says why.
+            # The server inside reads no more; its response says why.
             pass
 
         while (await self._request.receive())["type"] != "http.disconnect":
@@ -148,7 +148,7 @@ class _Exchange:
 
     async def _carry(self, send: Send) -> None:
         while isinstance(event := await self._next(), h11.Data):
-            # An error raised here breaks the answer off, so that the client does not take it for the whole.
+            # An error raised here resets the connection, so that the client does not take the part for the whole.
             await send_bytes(bytes(event.data), send)
 
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -160,7 +160,7 @@ class _Exchange:
             if isinstance(event, h11.Response):
                 return self._checked(event)
 
-            # 1xx are between neighbours; anything else cannot come before a head.
+            # 1xx responses concern one connection only; nothing else can come before a head.
             if not isinstance(event, h11.InformationalResponse):
                 raise self._refused("it closed the connection without an answer")
 
@@ -176,7 +176,7 @@ class _Exchange:
         return BadGatewayError(port=self._target.port, reason=reason)
 
     async def _next(self) -> h11.Event | None:
-        """Returns what comes next of the answer, or None when the connection has become another protocol."""
+        """Returns the next event of the response, or None when the connection has changed its protocol."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._stream.read())
 
@@ -184,7 +184,7 @@ class _Exchange:
 
 
 class _Carried(Response):
-    """The answer of the server inside; the connection to it ends with the answer, also when nobody waits for it."""
+    """The response of the server inside; its connection is closed after it, also when the client has left."""
 
     def __init__(self, exchange: _Exchange, status: int, headers: list[Header]) -> None:
         self.status_code = status

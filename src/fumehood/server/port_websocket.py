@@ -1,7 +1,7 @@
 """Carries one WebSocket connection between a client and a server inside a sandbox.
 
-Runs in the server process, over a byte stream of the port. Both sides are parsed by the websockets library, with
-bounds on every message; neither sees the other's bytes.
+Runs in the server process, over a byte stream of the port. Both sides are parsed by the websockets library, with bounds
+on every message; bytes are never passed through unparsed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fumehood.errors import BadGatewayError, InvalidArgumentError, SandboxError
 from fumehood.port.backend import ByteStream
 
 _MAX_MESSAGE_BYTES = 16 << 20
-# Until then nobody would notice that the client has gone.
+# A disconnected client is noticed only after the handshake.
 _HANDSHAKE_SECONDS = 30.0
 _NORMAL = 1000
 _GOING_AWAY = 1001
-# Codes that stand for the lack of one and are never sent (RFC 6455, 7.4.1).
+# Codes that mean the lack of one and are never sent (RFC 6455, 7.4.1).
 _UNSPOKEN = (1005, 1006, 1015)
-# Made by the library for the connection inside; those of the client were for the outer one.
+# The library sets these for the inner connection; those of the client were for the outer one.
 _HANDSHAKE = ("sec-websocket-", "host", "origin", "upgrade", "connection", "content-length")
 
 
@@ -38,7 +38,7 @@ async def carry_websocket(
     headers: Iterable[tuple[str, str]],
     websocket: WebSocket,
 ) -> None:
-    """Shakes hands with both sides and carries messages until one of them ends.
+    """Performs the handshake with both sides and carries messages until one of them ends.
 
     Args:
         stream: The connection into the sandbox.
@@ -95,11 +95,11 @@ class _Inner:
 
     @property
     def subprotocol(self) -> str | None:
-        """What the server inside has chosen."""
+        """The subprotocol that the server inside has chosen."""
         return self._protocol.subprotocol
 
     async def shake_hands(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Asks for the upgrade, and returns when it was granted."""
+        """Requests the upgrade, and returns when it was granted."""
         request = self._protocol.connect()
 
         for name, value in headers:
@@ -114,7 +114,7 @@ class _Inner:
                 break
 
             events = self._protocol.events_received()
-            # What the server inside says first may come with its handshake.
+            # The first messages of the server inside may come with its handshake.
             self._early = [event for event in events if isinstance(event, Frame)]
 
             if any(isinstance(event, Response) for event in events):
@@ -126,7 +126,7 @@ class _Inner:
             raise BadGatewayError(port=self._port, reason=reason)
 
     async def messages(self, frames: list[Frame]) -> list[str | bytes]:
-        """Returns the whole messages among frames that came, and keeps the part of one that is not whole."""
+        """Returns the complete messages among received frames, and keeps the part of an incomplete one."""
         whole: list[str | bytes] = []
 
         for frame in frames:
@@ -137,7 +137,7 @@ class _Inner:
             if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 continue
 
-            # Not a list: fragments may be as many as the guest likes, and empty.
+            # Not a list: a guest may send any number of fragments, also empty ones.
             self._message += frame.data
 
             if frame.fin:
@@ -148,7 +148,7 @@ class _Inner:
         return whole
 
     async def receive(self) -> list[str | bytes] | None:
-        """Waits for messages; None when the connection has ended."""
+        """Waits for messages; returns None when the connection has ended."""
         while True:
             frames, self._early = self._early, []
             frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
@@ -169,13 +169,13 @@ class _Inner:
         await self._flush()
 
     async def end(self, code: int) -> None:
-        """Says goodbye."""
+        """Sends a close frame."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(_NORMAL if code in _UNSPOKEN else code)
             await self._flush()
 
     def closing_code(self) -> int:
-        """The code with which the server inside ended, to be handed on."""
+        """The close code of the server inside, to be passed on."""
         said = self._protocol.close_rcvd
         return _GOING_AWAY if said is None or said.code in _UNSPOKEN else said.code
 

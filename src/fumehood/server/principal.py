@@ -1,7 +1,6 @@
-"""Who is asking: the owner of the server, or the holder of a key.
+"""The principal of a request: the owner of the server, or the holder of a key.
 
-A principal is made by the authenticator alone; everything a request may do is read off it, and nothing off the
-request.
+Only the authenticator makes principals; the rights of a request come from its principal, never from the request.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ OWNER_ID = "owner"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who is asking.
+    """The authenticated caller of a request.
 
     Attributes:
         key_id: Name of the key; `owner` for the server's own token. Sandboxes belong to it.
@@ -34,11 +33,11 @@ class Principal:
 
     @property
     def is_owner(self) -> bool:
-        """True for the server's own token, which sees everybody's sandboxes."""
+        """True for the server's own token, which sees the sandboxes of all keys."""
         return self.key_id == OWNER_ID
 
     def require(self, scope: Scope) -> None:
-        """Raises ForbiddenError without that scope."""
+        """Raises ForbiddenError if the principal lacks this scope."""
         if scope not in self.scopes:
             error = ForbiddenError(reason=f"it lacks the scope {scope!r}")
             events.KEY_REFUSED.log(key_id=self.key_id, reason=error.message)

@@ -1,8 +1,8 @@
-"""How an error of ours becomes an answer: its status, and a body of problem details (RFC 9457).
+"""Turns an error of the tree into a response: its status, and a body of problem details (RFC 9457).
 
-A body says what the error says: code, message, hint, the typed fields, whether the outcome is unknown. It never holds
-a path, a stack or a secret of the host: what is not in the tree becomes `internal` and a line in the log under the
-request's id, which the ingress sees to.
+A body holds the fields of the error: code, message, hint, the typed fields, whether the outcome is unknown. It never
+holds a path, a stack or a secret of the host: an error outside of the tree becomes `internal` and a line in the log
+under the request's id, which the ingress logs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPE = "urn:fumehood:problem:"
 _FAULTS = 20
 _DEPTH = 16
 _NAME = 200
-# By stable code; what is not here is the server's own fault.
+# By stable code; a code that is missing here is the server's own fault.
 STATUS_BY_CODE: Mapping[str, int] = {
     "invalid_argument": 422,
     "unauthenticated": 401,
@@ -82,7 +82,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "no_host_name": 404,
     "storage": 503,
 }
-# Fields of every error, or of Python's, which have places of their own in the body or none.
+# Fields of every error, or of Python's, that have places of their own in the body or none.
 _NOT_FIELDS = ("message", "hint", "outcome_unknown", "errno", "args", "stdout", "stderr")
 
 
@@ -92,7 +92,7 @@ def status_of(error: FumehoodError) -> int:
 
 
 def headers_of(error: FumehoodError) -> dict[str, str]:
-    """Returns the headers that go with an error: when to try again, how to authenticate."""
+    """Returns the headers of the response to an error: `Retry-After`, `WWW-Authenticate`."""
     if error.code == "unauthenticated":
         return {"WWW-Authenticate": "Bearer"}
 
@@ -122,7 +122,7 @@ def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:
 
 
 def plain_problem(status: int, code: str, detail: str, request_id: str, hint: str = "") -> dict[str, Any]:
-    """Returns a body for what is no error of the tree: an unknown route, a malformed request."""
+    """Returns the body for a fault that is no error of the tree: an unknown route, a malformed request."""
     return {
         "type": f"{_TYPE}{code}",
         "title": HTTPStatus(status).phrase,
@@ -141,7 +141,7 @@ def request_id_of(request: HTTPConnection) -> str:
     return str(request.scope.get("state", {}).get("request_id", ""))
 
 
-# In our own words where those of the framework need one of its manuals.
+# Plainer texts for those of the framework that need one of its manuals.
 _REASONS = {
     "extra_forbidden": "there is no such field",
     "missing": "it must be given",
@@ -152,13 +152,13 @@ _SHOWN = (bool, int, float)
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Answers an error of the tree."""
+    """Returns the response to an error of the tree."""
     assert isinstance(error, FumehoodError)
     return _response(problem_data(error, request_id_of(request)), headers_of(error))
 
 
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
-    """Answers what the framework refuses: unknown routes and methods."""
+    """Returns the response to a refusal of the framework: unknown routes and methods."""
     assert isinstance(error, HTTPException)
     named = {413: "request_too_large"}
     code = named.get(error.status_code) or HTTPStatus(error.status_code).name.lower()
@@ -170,7 +170,7 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"{visible_line(request.url.path)} does not take {visible_line(request.method)}"
         hint = f"it takes {headers['Allow']}"
     elif detail == HTTPStatus.NOT_FOUND.phrase:
-        # The framework's own word, for a route that there is not: nothing else of ours says so little.
+        # The framework's own text for an unknown route; no error of ours has it.
         detail = f"there is no {visible_line(request.method)} {visible_line(request.url.path)} here"
         hint = "`GET /openapi.json` lists the routes"
 
@@ -179,7 +179,7 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
-    """Answers a request that does not have the described form: which field, and why."""
+    """Returns the response to a request that does not have the described form: which field, and why."""
     assert isinstance(error, RequestValidationError)
     faults = [_fault(fault) for fault in error.errors()[:_FAULTS]]
     detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
@@ -187,7 +187,7 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
     hint = "`GET /openapi.json` describes the form of each request"
 
     if faults[0]["field"] == "body" and not sent.endswith("json"):
-        # What `curl -d` does by itself.
+        # The default of `curl -d`.
         hint = f"send `Content-Type: application/json`, not {visible_line(repr(sent))}"
 
     body = plain_problem(422, "invalid_argument", detail, request_id_of(request), hint)
@@ -195,7 +195,7 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
-    """Returns which field is wrong, and why; of made-up names no more than a line."""
+    """Returns which field is wrong, and why; of unknown names no more than a line."""
     kind, given = fault["type"], fault.get("input")
     place = () if kind == "json_invalid" else fault["loc"][1:][:_DEPTH]
     reason = _REASONS.get(kind, fault["msg"])
@@ -203,7 +203,7 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
     if kind == "json_invalid":
         reason = f"{reason} behind character {fault['loc'][-1]}: {fault['ctx']['error']}"
     elif kind not in _REASONS and isinstance(given, _SHOWN if kind != "literal_error" else (*_SHOWN, str)):
-        # Of other texts one may be a secret.
+        # Another text may be a secret.
         reason = f"{reason}, not {given!r}"
 
     return {
@@ -213,7 +213,7 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _allowed_methods(request: Request) -> set[str]:
-    """The methods of all routes of this path; the framework names those of the first alone."""
+    """Returns the methods of all routes of this path; the framework names those of the first alone."""
     routes: list[Any] = []
 
     for route in request.app.routes:

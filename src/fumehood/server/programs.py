@@ -1,8 +1,8 @@
-"""Programs in a sandbox of their own: files in, one command after another, files out, nothing left.
+"""Programs in a sandbox of their own: writes files, runs commands one after another, reads files, kills the sandbox.
 
-Runs in the server process, for dialects whose clients send a source file and expect what a program does: an exit
-code, two streams, its own arguments. Each such sandbox passes the fair queue and counts as one execution of the
-caller. What a program says of itself is never taken for more than text.
+Runs in the server process, for dialects whose clients send a source file and expect an exit code, two streams and
+arguments. Each such sandbox passes the fair queue and counts as one execution of the caller. Output of a program is
+never taken for more than text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fumehood.values.sandbox import SandboxInfo, Truncation
 
 _PIECE_BYTES = 256 * 1024
 _KILL = 9
-# What starting, writing files and reading them may add to the time of the programs themselves.
+# The time for starting, writing files and reading them, beside that of the programs themselves.
 _AROUND_SECONDS = 120.0
 
 
@@ -63,11 +63,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """What a program did.
+    """The result of a program.
 
     Attributes:
         exit_code: Its code, 128 plus the signal's number when a signal ended it; None when its time was over.
-        stdout: What it wrote, up to the sandbox's limits.
+        stdout: Its standard output, up to the sandbox's limits.
         stderr: The same of standard error.
         seconds: How long it took.
         truncated: How much was cut off.
@@ -114,7 +114,7 @@ class Workbench:
         await self.backend.write(self.sandbox_id, path, pieces_of_bytes(content))
 
     async def read(self, path: str, max_bytes: int) -> bytes | None:
-        """Returns what is in a file; None if there is none that can be read, or if it is larger."""
+        """Returns the content of a file; None if it cannot be read, or is larger than `max_bytes`."""
         content = bytearray()
         request = ReadFile(path=path, length_bytes=max_bytes + 1)
         try:
@@ -154,12 +154,12 @@ class Workbench:
         return run
 
     async def kill_process(self, pid: int) -> None:
-        """Ends a program that may have ended."""
+        """Kills a process, which may have ended already."""
         with contextlib.suppress(FumehoodError):
             await self.backend.process_call(self.sandbox_id, SignalProcess(pid=pid, signal=_KILL))
 
     def execution(self) -> Execution:
-        """Returns what all of it was but its CPU time, for the count of the caller's usage."""
+        """Returns all runs as one execution without its CPU time, to count the caller's usage."""
         usage = Usage(
             wall_seconds=time.monotonic() - self._begun,
             bytes_in=self._bytes_in,
@@ -192,7 +192,7 @@ class Workbench:
         if not text:
             return
 
-        # It may end, or close its standard input, before it has read all.
+        # The program may end, or close its standard input, before it has read all.
         with contextlib.suppress(FumehoodError):
             async for piece in pieces_of_bytes(text.encode("utf-8", "replace")):
                 await self.backend.process_call(self.sandbox_id, SendStdin(pid=pid, data=piece))
@@ -239,7 +239,7 @@ async def workbench(
 async def open_workbench(
     services: Services, principal: Principal, limits: Limits, programs_seconds: float
 ) -> AsyncGenerator[Workbench, None]:
-    """Does what `workbench` does for a caller who has a place, or who waits for people more than for programs."""
+    """Does what `workbench` does for a caller that has a place already, or that mostly waits for input of people."""
     allowance = Allowance(principal, services.spending, services.backend, services.settings)
     # All its programs together are one execution.
     backend = services.backend_within(replace(allowance, is_counted=True))
@@ -250,7 +250,7 @@ async def open_workbench(
         try:
             yield bench
         finally:
-            # A caller who gives up twice does not keep the sandbox alive.
+            # A caller that is cancelled twice does not keep the sandbox alive.
             await asyncio.shield(_end(bench, allowance))
 
 
@@ -265,7 +265,7 @@ async def _end(bench: Workbench, allowance: Allowance) -> None:
 def limits_within(
     principal: Principal, chosen: Mapping[str, float | None] | None = None, **wanted: float
 ) -> Limits:
-    """Returns the ordinary limits but for what is wanted, each within its range and what the caller may have.
+    """Returns the default limits with those that are wanted, each within its range and what the caller may have.
 
     Args:
         principal: The caller.

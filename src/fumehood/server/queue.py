@@ -1,7 +1,7 @@
 """Admission of stateless runs: a bounded number at once, the rest in a queue that is fair to every key.
 
-Keys take turns, whatever each has queued, so that a flood of one delays itself first. A run that cannot be served in
-time learns so at once, or when its time is over; nothing was done then, so asking again is safe.
+Keys take turns, whatever the length of their queues, so that a flood of one key delays itself first. A run that cannot
+be served in time is refused at once, or when its time is over; nothing was done then, so it may be sent again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fumehood.errors import OverloadedError, QueueTimeoutError
 from fumehood.log import events
 
-# How much the newest run counts in the running mean of how long one takes.
+# The weight of the newest run in the running mean of how long one takes.
 _MEAN_WEIGHT = 0.1
 
 
@@ -44,7 +44,7 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """Runs that wait."""
+        """The number of runs that wait."""
         return self._waiting
 
     @asynccontextmanager
@@ -71,7 +71,7 @@ class FairQueue:
         if self.running < self.places:
             return 0.0
 
-        # Each key has its turn before this one has another.
+        # Each other key has its turn before this one has another.
         own = len(self._queues.get(key_id, ()))
         ahead = sum(min(len(queue), own + 1) for queue in self._queues.values())
         return (ahead + 1) * self._mean_seconds / self.places
@@ -97,7 +97,7 @@ class FairQueue:
         await self._wait(key_id, timeout_seconds)
 
     def _make_room(self, key_id: str, expected_seconds: float) -> None:
-        """Ends the newest wait of the key with the most of them: a flood fills the queue for itself alone.
+        """Ends the newest wait of the key with the longest queue: a flood fills only its own part.
 
         Raises:
             OverloadedError: No other key has more than this one would have.
@@ -115,7 +115,7 @@ class FairQueue:
         waiter = self._queues[longest][-1]
         self._forget(longest, waiter)
 
-        # Its task may not have heard yet that nobody waits any more.
+        # The waiting task may have been cancelled and not have noticed yet.
         if not waiter.ready.done():
             waiter.ready.set_exception(error)
 
@@ -132,7 +132,7 @@ class FairQueue:
             if not waiter.ready.done() or waiter.ready.cancelled():
                 self._forget(key_id, waiter)
             elif waiter.ready.exception() is None:
-                # The place came in the same moment.
+                # The place was given in the same turn of the loop.
                 self._leave()
 
             if isinstance(error, TimeoutError):
@@ -156,7 +156,7 @@ class FairQueue:
     def _forget(self, key_id: str, waiter: _Waiter) -> None:
         queue = self._queues.get(key_id, deque())
 
-        # Whoever has left, or has made room, in the same turn may have passed over it.
+        # A waiter that has left, or has made room, in the same turn may have removed it already.
         if waiter not in queue:
             return
 
@@ -167,7 +167,7 @@ class FairQueue:
             del self._queues[key_id]
 
     def _leave(self) -> None:
-        """Gives the place to whose turn it is."""
+        """Gives the place to the next waiter."""
         while self._queues:
             key_id, queue = next(iter(self._queues.items()))
             waiter = queue.popleft()

@@ -1,4 +1,4 @@
-"""Large answers, written off the loop: what an execution brought forth may take seconds to become JSON.
+"""Large responses, serialised off the loop: the JSON of an execution may take seconds to write.
 
 A small value is written at once; one whose parts cost more is written in the thread for answers, where it takes turns
 with the loop.
@@ -28,7 +28,7 @@ from fumehood.values.plain_data import as_data
 from fumehood.values.results import held_bytes
 from fumehood.values.stateless import StatelessReply
 
-# Less than that is written in about a millisecond.
+# A smaller value is written in about a millisecond.
 _SMALL_BYTES = 128 * 1024
 _LOG_ENTRY_BYTES = 200
 _T = TypeVar("_T")
@@ -47,7 +47,7 @@ class WrittenLine(dict[str, Any]):
 
 
 async def rendered(value: object, render: Callable[[Any], _T]) -> _T:
-    """Returns what `render` makes of a value; in the thread for answers, if that takes long."""
+    """Returns `render(value)`; runs it in the thread for answers if that takes long."""
     if _cost_bytes(value) <= _SMALL_BYTES:
         return render(value)
 
@@ -58,7 +58,7 @@ async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
     """Returns a value as a line of a stream.
 
     Args:
-        value: An event, or what else a line tells of.
+        value: An event, or another value that a line holds.
         data: Makes plain data of it.
     """
     if _cost_bytes(value) <= _SMALL_BYTES:
@@ -68,7 +68,7 @@ async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
 
 
 async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
-    """Returns an answer that gives the events of an execution, which nobody can tell to wait, as lines."""
+    """Returns a response that streams the events of an execution, which cannot be paused, as lines."""
     return await stream_response(request, _event_lines(events), MAX_WAITING_BYTES)
 
 
@@ -89,7 +89,7 @@ async def large_answer(value: object) -> Response:
 
 
 async def off_loop_answer(value: object) -> Response:
-    """Returns a value of the port as an answer, written in the thread for answers: it is large more often than not."""
+    """Returns a value of the port as a response, written in the thread for answers: it is usually large."""
     return Response(await off_loop("answers", _written, value), media_type="application/json")
 
 
@@ -103,7 +103,7 @@ def _written_line(value: object, data: Callable[[Any], Line]) -> WrittenLine:
 
 
 def _cost_bytes(value: object) -> int:
-    """How much it costs to write a value, about, in bytes of memory that it takes meanwhile."""
+    """Estimates the cost of writing a value, in bytes of memory that this takes meanwhile."""
     match value:
         case Execution():
             texts = sum(_LOG_ENTRY_BYTES + 2 * len(entry.text) for entry in value.logs.entries)

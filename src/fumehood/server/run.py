@@ -1,6 +1,6 @@
 """Runs the server: one app over its services, from its first line on the terminal to its last.
 
-Runs in the server process, which it is; `serving` says how it ends.
+Runs in the server process; `serving` says how it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fumehood.server.setting_fields import shown_settings
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
 
-# A client that is gone without a word, with its machine or the way to it, is given up within a minute and a half.
+# A client that vanishes without closing, with its machine or its network, is dropped within a minute and a half.
 _LIFE_SIGNS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -35,7 +35,7 @@ _LIFE_SIGNS = (
 
 
 def serve(settings: ServerSettings) -> int:
-    """Serves until it is told to end, and returns the exit code: 0, or 1 when requests had to be cut off.
+    """Serves until a signal ends it, and returns the exit code: 0, or 1 when requests had to be cut off.
 
     Raises:
         FumehoodError: The address, the database or the state folder cannot be had.
@@ -50,7 +50,7 @@ async def _serve(settings: ServerSettings) -> int:
     state = prepare_state(settings)
     _, token_file = owner_token(state, settings.token)
 
-    # Before anything else is opened: what cannot be had should be said at once.
+    # Before anything else is opened: an address that is taken should be reported at once.
     with closing(_listen(settings)) as listener:
         async with open_services(settings) as services:
             app = create_app(services)
@@ -63,11 +63,11 @@ async def _serve(settings: ServerSettings) -> int:
 
 def _listen(settings: ServerSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Named as TCP, or asyncio would leave Nagle on for what it accepts: 40 ms for each small answer.
+    # The protocol is given, or asyncio would leave Nagle on for accepted sockets: 40 ms for each small response.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
-    # What is accepted inherits them.
+    # Accepted sockets inherit them.
     for level, option, value in _LIFE_SIGNS:
         listener.setsockopt(level, option, value)
 
@@ -102,7 +102,7 @@ def _greet(settings: ServerSettings, listener: socket.socket, token_file: str) -
     )
 
     if settings.log_format == "json":
-        # A reader of objects, line by line, gets nothing else.
+        # With JSON lines a reader gets nothing else.
         return
 
     lines = [f"fumehood listens on {address}"]

@@ -1,7 +1,7 @@
 """The server's one secret, from which the secrets of its parts are derived.
 
-It is made at the first start, lies in a file that nobody else can read, and never leaves this process: what is signed
-with it stays valid over a restart.
+It is made at the first start, lies in a file that only its owner can read, and never leaves this process: signatures
+stay valid over a restart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the handlers of a server may use: made once at its start, closed at its end.
+"""The services of the handlers of a server: made once at its start, closed at its end.
 
-Native routes and dialects alike find it at `app.state.services`; they speak to sandboxes only through `backend_for`,
-which knows whose a sandbox is.
+Native routes and dialects alike find them at `app.state.services`; they use sandboxes only through `backend_for`, which
+knows the owner of each.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from fumehood.storage.usage import UsageLedger
 
 @dataclass(kw_only=True)
 class AppServices(ABC):
-    """What the handlers of every app of ours may use: that of a server, and that of a host.
+    """The services of the handlers of every app: that of a server, and that of a host daemon.
 
     Attributes:
-        settings: What the app was told.
+        settings: The settings of the app.
         state: Its folder.
-        backend: The real backend, for everybody's sandboxes; handlers take `backend_for` instead.
-        authenticator: Tokens to principals.
+        backend: The real backend, with the sandboxes of all callers; handlers take `backend_for` instead.
+        authenticator: Maps tokens to principals.
         queue: Admission of stateless runs.
-        metrics: What the app counts of itself.
-        drain: Whether it takes work, and how much is under way.
+        metrics: The metrics of the app.
+        drain: Whether it takes new work, and how much is under way.
         port_dialects: The dialects whose sandboxes have ports with host names.
     """
 
@@ -61,20 +61,20 @@ class AppServices(ABC):
         """Returns the backend as this caller may see it."""
 
     def is_busy(self) -> bool:
-        """Tells whether code runs for somebody, also where no request waits for it."""
+        """Tells whether code runs for a client, also where no request waits for it."""
         return False
 
 
 @dataclass(kw_only=True)
 class Services(AppServices):
-    """What the handlers of a server may use.
+    """The services of the handlers of a server.
 
     Attributes:
-        database: Where the stores below live.
+        database: Holds the stores below.
         keys: The keys that were given out.
-        ledger: What each key has used.
-        idempotency: Answers that are given again.
-        stored_files: What dialects with uploads keep.
+        ledger: The usage of each key.
+        idempotency: Stored answers for repeated requests.
+        stored_files: The files of dialects with uploads.
         blobs: The content of those.
     """
 
@@ -98,11 +98,11 @@ class Services(AppServices):
 
     def backend_within(self, allowance: Allowance) -> Backend:
         """Returns the backend as the caller of an allowance may see it."""
-        # Its decorator defines the verbs that it does not.
+        # Its decorator defines the verbs that the class does not.
         return TenantBackend(self.backend, self.owners, allowance.principal, allowance)  # type: ignore[abstract]
 
     def is_busy(self) -> bool:
-        """Tells whether code runs for somebody; a dialect's WebSocket is no request that ends with it."""
+        """Tells whether code runs for a client; a dialect's WebSocket is no request that ends with it."""
         return bool(self.spending.executions)
 
 

@@ -1,8 +1,8 @@
 """One uvicorn over one app and one listening socket, from its first request to its end.
 
-Runs in the server process and in the host daemon, which each are it. SIGTERM and SIGINT end it gracefully: nothing
-new is begun, what is under way may go on for `drain_seconds`, and what is left then is told and cut off. A second
-signal ends it at once.
+Runs in the server process and in the host daemon. SIGTERM and SIGINT end it gracefully: new work is refused, work under
+way may continue for `drain_seconds`, and what is left then gets an error and is cut off. A second signal ends it at
+once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BACKLOG = 512
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75
 _WEBSOCKET_BYTES = 16 << 20
-# For what has been told that it is over to say so to its client.
+# The time for requests that are cut off to send their error to the client.
 _LAST_WORDS_SECONDS = 2
 
 
@@ -38,13 +38,13 @@ async def serve_app(
     listener: socket.socket,
     protocol: type[asyncio.Protocol] | None = None,
 ) -> int:
-    """Serves until a signal says that it is enough, and returns the exit code.
+    """Serves until a signal ends it, and returns the exit code.
 
     Args:
-        app: What answers.
-        services: What it answers with.
-        listener: Where it listens; closed at the end.
-        protocol: What speaks HTTP on a connection; None: uvicorn's, with bounds.
+        app: Answers the requests.
+        services: The services of the app.
+        listener: The listening socket; closed at the end.
+        protocol: The HTTP protocol of a connection; None: uvicorn's, with bounds.
     """
     server = _Server(_config(app, services.settings, protocol or bounded_http()), services)
     await server.serve(sockets=[listener])
@@ -52,7 +52,7 @@ async def serve_app(
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that ends when it is told to, and leaves the end of the process to us."""
+    """A uvicorn that ends on request, and does not end the process."""
 
     def __init__(self, config: uvicorn.Config, services: AppServices) -> None:
         super().__init__(config)
@@ -62,7 +62,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Hears the signals while it serves; uvicorn's own way would raise them again before all is closed."""
+        """Handles the signals while it serves; uvicorn's own way would raise them again before all is closed."""
         loop = asyncio.get_running_loop()
 
         for number in _SIGNALS:
@@ -90,7 +90,7 @@ class _Server(uvicorn.Server):
         seconds = services.settings.drain_seconds
         events.SERVER_ENDING.log(drain_seconds=seconds)
 
-        # Meanwhile it still listens, so that newcomers are told to come again.
+        # Meanwhile it still listens, so that new requests are answered with a retry.
         if not await services.drain.finish(seconds, services.is_busy):
             events.SERVER_CUT_OFF.log(reason="the time to end is over")
             self.exit_code = EXIT_CUT_OFF
@@ -105,9 +105,9 @@ def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]
         ws=BoundedWebSocket,
         lifespan="off",
         log_config=None,
-        # What it says of its start and its end, fumehood says itself.
+        # fumehood logs the start and the end itself.
         log_level="warning",
-        # It would hold whole addresses; the ingress has one without.
+        # uvicorn's would hold whole addresses; the ingress has one without.
         access_log=False,
         proxy_headers=False,
         server_header=False,

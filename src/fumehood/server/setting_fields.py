@@ -1,8 +1,8 @@
 """Settings of a process: flags over environment over one TOML file over defaults, read once at its start.
 
-Runs in the server process and in the host daemon. A setting is a field of a frozen dataclass; its name is the key
-of the TOML file, `FUMEHOOD_<FIELD>` (or a name of its own) is its variable, and `--<field>` its flag. Nothing here
-knows what a setting is for.
+Runs in the server process and in the host daemon. A setting is a field of a frozen dataclass; its name is the key of
+the TOML file, `FUMEHOOD_<FIELD>` (or a name of its own) is its variable, and `--<field>` its flag. This module does not
+know the meaning of any setting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fumehood.refusals import naming_arguments
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
 _HIDDEN = "***"
-# What stands between `//` and `@` of an address, behind the name of a user, and everything behind its question mark.
+# The password between `//` and `@` of an address, and its query.
 _PASSWORD = re.compile(r"(?<=://)([^/?#:@]*):[^/?#]*@")
 _QUERY = re.compile(r"\?.+", re.DOTALL)
 _PREFIX = "FUMEHOOD_"
@@ -39,9 +39,9 @@ class SettingsKind(Protocol):
     """A frozen dataclass of settings."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    # What its state folder is called among those of other programs.
+    # The name of its state folder.
     STATE_NAME: ClassVar[str]
-    # The headings of its help, and the settings under each; what is under none is listed first.
+    # The headings of its help, and the settings under each; a setting without a heading is listed first.
     GROUPS: ClassVar[Mapping[str, tuple[str, ...]]]
 
 
@@ -91,19 +91,19 @@ def check_bounds(settings: SettingsKind) -> None:
 
 
 def check_log_level(value: str) -> None:
-    """Raises InvalidArgumentError unless it is the name of one."""
+    """Raises InvalidArgumentError unless it is a log level."""
     if value not in LOG_LEVELS:
         raise InvalidArgumentError(field="log_level", value=value, allowed="debug, info, warning or error")
 
 
 def check_log_format(value: str) -> None:
-    """Raises InvalidArgumentError unless it is the name of one."""
+    """Raises InvalidArgumentError unless it is a log format."""
     if value not in FORMATS:
         raise InvalidArgumentError(field="log_format", value=value, allowed=" or ".join(FORMATS))
 
 
 def state_path(folder: str, name: str) -> Path:
-    """Returns the state folder: the one that was given, or the usual one of that name."""
+    """Returns the state folder: the given one, or the usual one of that name."""
     return Path(folder).expanduser() if folder else Path("~/.local/state").expanduser() / name
 
 
@@ -160,7 +160,7 @@ def load(
 
 
 def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
-    """Returns the settings as a TOML file that could be given back; secrets are not shown."""
+    """Returns the settings as a TOML file that can be read again; secrets are not shown."""
     lines = []
 
     for item in fields(settings):
@@ -196,7 +196,7 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def _typed(item: Field[Any], value: Any) -> Any:
-    """A value of the environment or the file, in the type of its field."""
+    """Returns a value of the environment or the file, in the type of its field."""
     default: Any = item.default
 
     try:

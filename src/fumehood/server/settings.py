@@ -1,7 +1,7 @@
-"""What the server may be told: flags over environment over one TOML file over defaults, read once at its start.
+"""The settings of the server: flags over environment over one TOML file over defaults, read once at its start.
 
-A `ServerSettings` that exists is valid. Each field is at once the key of the TOML file, the variable
-`FUMEHOOD_<FIELD>` and the flag `--<field>`; no other module reads the environment.
+A `ServerSettings` that exists is valid. Each field is at once the key of the TOML file, the variable `FUMEHOOD_<FIELD>`
+and the flag `--<field>`; no other module reads the environment.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fumehood.values.network import NETWORK_LEVELS, check_address_rule
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
-# Of `memory_reserve_bytes`: as much as the host thinks right.
+# For `memory_reserve_bytes`: the host chooses.
 AUTOMATIC_RESERVE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What the server may be told; `help` of each field says what for."""
+    """The settings of the server; `help` of each field describes it."""
 
     STATE_NAME: ClassVar[str] = "fumehood"
     GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {

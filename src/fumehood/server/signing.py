@@ -1,7 +1,7 @@
-"""Signed addresses: one method on one file of one sandbox, for a time, for whoever has the address.
+"""Signed addresses: one method on one file of one sandbox, for a time, without a token.
 
-A signature stands for the key that asked for it, and ends with that key. The secret is derived from the server's own;
-addresses outlive a restart, and nothing of them is stored.
+A signature carries the rights of the key that asked for it, and ends with that key. The secret is derived from the
+server's own; addresses outlive a restart, and nothing of them is stored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Grant:
 
     def signature(self, secret: bytes) -> str:
         """Returns the signature of this grant."""
-        # Each part with its length, so that no two grants read the same.
+        # Each part with its length, so that no two grants encode the same.
         parts = (self.method, self.sandbox_id, self.path, str(self.expires), self.signer)
         encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
         message = b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
@@ -67,7 +67,7 @@ def signing_secret(state: Path) -> bytes:
 
 
 async def principal_behind(services: AppServices, grant: Grant, signature: str) -> Principal:
-    """Returns on whose behalf a signed address is used.
+    """Returns the principal on whose behalf a signed address is used.
 
     Raises:
         ForbiddenError: The signature is not ours or not for this, its time is over, or its key has ended.

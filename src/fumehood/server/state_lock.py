@@ -1,7 +1,7 @@
-"""Folders and files that one process has for itself, for as long as it lives.
+"""Folders and files that one process owns exclusively while it lives.
 
-Runs in the server process and in the host daemon. The kernel's lock decides who has one: it ends with the process
-that holds it, however that ends, so that nothing stale is ever in the way.
+Runs in the server process and in the host daemon. A lock of the kernel decides which process owns one: it ends with the
+process that holds it, however that ends, so that no stale lock remains.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fumehood.errors import InvalidArgumentError
 
 
 def own_folder(field: str, path: Path) -> Path:
-    """Makes a folder, closed to everybody else, and returns it.
+    """Makes a folder, readable only by its owner, and returns it.
 
     Raises:
-        InvalidArgumentError: It cannot be made, or is somebody else's, or others can enter it.
+        InvalidArgumentError: It cannot be made, belongs to another user, or other users can enter it.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def locked(path: Path, taken: InvalidArgumentError) -> Iterator[None]:
 
     Args:
         path: The file.
-        taken: What is raised when another process holds it.
+        taken: The error to raise when another process holds it.
     """
     fd = _lock(path)
 
@@ -56,7 +56,7 @@ def locked(path: Path, taken: InvalidArgumentError) -> Iterator[None]:
     try:
         yield
     finally:
-        # Before the lock is given up: whoever waits at this file sees that it is not the one any more.
+        # Before the lock is released: a process that waits for this file sees that it was replaced.
         path.unlink(missing_ok=True)
         os.close(fd)
 

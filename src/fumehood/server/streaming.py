@@ -1,8 +1,8 @@
-"""Answers that come line by line: NDJSON or server-sent events, from an iterator of the port to a client's socket.
+"""Responses sent line by line: NDJSON or server-sent events, from an iterator of the port to a client's socket.
 
-Runs in the server process, for native routes and dialects alike. Nothing waits in a buffer to be sent, a client
-that has gone ends what it followed, and one that reads too slowly never makes the server hold more than a bound:
-lines are not asked for while others wait, but for those of executions that hold a place until they end.
+Runs in the server process, for native routes and dialects alike. Lines are sent at once, a client that disconnects ends
+its iterator, and a client that reads too slowly never makes the server hold more than a bound: the iterator is not
+advanced while lines wait, except for executions, which hold a place until they end.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]
 NDJSON: Form = "application/x-ndjson"
 EVENTS: Form = "text/event-stream"
-# Of no use to anybody who has gone; counted by this number, as nginx does.
+# For metrics and logs only, since the client has left; nginx uses the same number.
 GONE = 499
 _FORMS: Mapping[str, Form] = {NDJSON: NDJSON, EVENTS: EVENTS}
 
-# More than all that an execution with the default limits may keep, so only endless updates reach it.
+# More than an execution with the default limits may keep, so only endless updates reach it.
 MAX_WAITING_BYTES = 80 * MIB
-# How long an error may take to still become the status of the answer.
+# How long the first line is awaited, so that an error can still become the status of the response.
 _FIRST_SECONDS = 1.0
 _KEEPALIVE_SECONDS = 15.0
 _SEND_SECONDS = 60.0
@@ -65,9 +65,9 @@ _NAMES: Mapping[type, str] = {
     CommitRequestEvent: "commit_request",
     ExecutionFinished: "finished",
 }
-# JSON leaves them as they are, and some clients end lines at them: a guest could write lines of its own.
+# JSON leaves them as they are, and some clients end lines at them: a guest could forge lines.
 _LINE_ENDS = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029")
-# nginx and its kin hold answers back unless told otherwise.
+# nginx and similar proxies buffer responses unless this forbids it.
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _T = TypeVar("_T")
 
@@ -95,13 +95,13 @@ def is_stream_wanted(request: Request) -> bool:
 async def stream_response(
     request: Request, lines: AsyncGenerator[Line, None], max_waiting_bytes: int | None = None
 ) -> Response:
-    """Returns an answer whose lines are sent as they come; NDJSON unless the request asks for events.
+    """Returns a response whose lines are sent as they come; NDJSON unless the request asks for events.
 
     Args:
-        request: What is answered.
+        request: The request.
         lines: The lines; closed at the end, or when the client has gone.
-        max_waiting_bytes: How much may wait for a reader who is slow, if `lines` cannot be told to wait; who falls
-            further behind is told so and ends it. None: `lines` waits.
+        max_waiting_bytes: How much may wait for a slow reader, if `lines` cannot be paused; a reader that falls
+            further behind gets an error as its last line. None: `lines` waits.
 
     Raises:
         FumehoodError: What `lines` raised before the first of them: it becomes an answer with its own status.
@@ -129,7 +129,7 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 class _LineStream(Response):
-    """An answer whose lines are sent as they come."""
+    """A response whose lines are sent as they come."""
 
     def __init__(
         self, following: _Following, form: Form, request_id: str, server_ends: asyncio.Event
@@ -185,10 +185,10 @@ class _LineStream(Response):
 
 
 async def send_bytes(data: bytes, send: Send) -> None:
-    """Sends a piece of an answer's body.
+    """Sends a piece of a response's body.
 
     Raises:
-        TimeoutError: The client took nothing of it for a minute: it has gone, and did not say so.
+        TimeoutError: The client read nothing for a minute, so it is taken for disconnected.
     """
     # In pieces, so that the socket's own bound holds.
     for start in range(0, len(data), _PIECE_BYTES):
@@ -198,9 +198,9 @@ async def send_bytes(data: bytes, send: Send) -> None:
 
 
 async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Sends an answer; when the client goes away first, ends the sending.
+    """Sends a response; cancels the sending when the client disconnects first.
 
-    To send to a client who has gone is no error: without this, what has no end would be read for nobody.
+    Sending to a disconnected client raises no error: without this, an endless iterator would be read for no client.
     """
     task = asyncio.create_task(sending)
     gone = asyncio.create_task(_until_gone(receive))
@@ -215,7 +215,7 @@ async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive)
 
 
 async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
-    """Returns what `work` returns; when the client goes away first, cancels it and returns None.
+    """Returns what `work` returns; when the client disconnects first, cancels it and returns None.
 
     Raises:
         ServerEndingError: The server ends, and has waited for it as long as it may.
@@ -235,7 +235,7 @@ async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
 
 
 def _end_of_server(request: Request) -> asyncio.Event:
-    """What is set when the time of all that is under way is over."""
+    """Returns the event that is set when the time of all requests under way is over."""
     over = request.app.state.services.drain.over
     assert isinstance(over, asyncio.Event)
     return over
@@ -246,7 +246,7 @@ def _cut_off() -> FumehoodError:
 
 
 async def ended(*tasks: asyncio.Future[Any]) -> None:
-    """Cancels tasks unless they are done, and returns when all have ended, however."""
+    """Cancels tasks unless they are done, and returns when all have ended, with any outcome."""
     left = [task for task in tasks if not task.done()]
 
     for task in left:
@@ -256,19 +256,19 @@ async def ended(*tasks: asyncio.Future[Any]) -> None:
         await asyncio.wait(left)
 
     for task in tasks:
-        # Read it once, or the loop would report an error as never retrieved.
+        # Retrieved once, or the loop would report an error as never retrieved.
         if not task.cancelled():
             task.exception()
 
 
 class _Following:
-    """An iterator that is followed from now on: what its lines are on the wire waits here until it is taken.
+    """An iterator that is read by a task: its encoded lines wait here until they are taken.
 
-    All that came since the last look is taken at once, so that a reader is never more than one turn of the loop
-    behind, however many lines there are.
+    All lines since the last call are taken at once, so that a reader is never more than one turn of the loop behind,
+    however many lines there are.
 
     Attributes:
-        write: Makes a line what it is on the wire.
+        write: Encodes a line.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class _Following:
         return bool(self._waiting)
 
     def wake(self) -> None:
-        """Lets `news` return: something else has happened."""
+        """Makes `news` return: something else has happened."""
         self._news.set()
 
     async def news(self, seconds: float) -> None:
@@ -305,7 +305,7 @@ class _Following:
                 await self._news.wait()
 
     def take(self) -> bytes:
-        """Takes what waits."""
+        """Returns the waiting lines and removes them."""
         data = b"".join(self._waiting)
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -314,7 +314,7 @@ class _Following:
         return data
 
     def error(self) -> FumehoodError | None:
-        """Returns the error that ended it, if one of the tree did; raises any other."""
+        """Returns the error that ended it, if it is one of the tree; raises any other."""
         try:
             self._listener.result()
         except FumehoodError as error:
@@ -323,7 +323,7 @@ class _Following:
         return None
 
     async def close(self) -> None:
-        """Ends what it follows."""
+        """Closes the iterator."""
         await ended(self._listener)
 
         with suppress(FumehoodError):
@@ -349,7 +349,7 @@ class _Following:
 
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        # What is left of the request's body tells nothing.
+        # The rest of the request's body is not needed.
         continue
 
 

@@ -1,7 +1,7 @@
 """The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
 
-Runs in the server process, between every route or dialect and the real backend. A sandbox of somebody else
-answers as if it had never existed. Nothing else decides whose a sandbox is.
+Runs in the server process, between every route or dialect and the real backend. A sandbox of another key answers as if
+it had never existed. No other module decides about the ownership of a sandbox.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _REMEMBERED = 20_000
 
 
 class Owners:
-    """Whose a sandbox is; asked of the backend once for each, since it never changes."""
+    """The owner of each sandbox; read from the backend once for each, since it never changes."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._known: OrderedDict[str, str] = OrderedDict()
 
     def note(self, info: SandboxInfo) -> None:
-        """A sandbox was made."""
+        """Notes the owner of a new sandbox."""
         self._known[info.id] = info.owner
 
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 
     async def owner_of(self, sandbox_id: str) -> str:
-        """Returns whose it is; raises like `Backend.info` when that cannot be known."""
+        """Returns the owner; raises like `Backend.info` when it cannot be known."""
         if sandbox_id not in self._known:
             self.note(await self._backend.info(sandbox_id))
 
@@ -102,9 +102,9 @@ class TenantBackend(Backend):
 
     Args:
         inner: The real one.
-        owners: Whose each sandbox is.
+        owners: The owner of each sandbox.
         principal: The caller.
-        allowance: What the caller may still use; it also counts.
+        allowance: The quotas of the caller; it also counts.
     """
 
     def __init__(self, inner: Backend, owners: Owners, principal: Principal, allowance: Allowance) -> None:
@@ -117,17 +117,17 @@ class TenantBackend(Backend):
     async def _way(
         self, verb: str, sandbox_id: str | None = None, *, count: int = 1
     ) -> AsyncGenerator[Backend, None]:
-        """The one way to the real backend, for one verb: it is counted, and its sandbox is the caller's.
+        """The only path to the real backend, for one verb: checks the owner of its sandbox, and counts it.
 
         Args:
             verb: Its name in the port.
-            sandbox_id: The sandbox that it concerns; None: none, or one that is to be made.
+            sandbox_id: Its sandbox; None: none, or one that is to be made.
             count: How many executions it begins, if it runs code.
 
         Raises:
-            SandboxNotFoundError: The sandbox is somebody else's.
+            SandboxNotFoundError: Another key owns the sandbox.
             QuotaError: A quota of the day is used up, or as many run as may.
-            ForbiddenError: Nobody has said what the verb costs.
+            ForbiddenError: The cost of the verb is not declared.
         """
         work = WORK_OF.get(verb)
 
@@ -183,7 +183,7 @@ class TenantBackend(Backend):
         Raises:
             QuotaError: The caller would have more than it may.
         """
-        # What the caller may have could have changed since the parent was made.
+        # The limits of the caller may have changed since the parent was made.
         self._allowance.check_like(await self.info(sandbox_id))
         request = self._allowance.bounded_fork(request)
 
@@ -200,7 +200,7 @@ class TenantBackend(Backend):
             return await inner.adopt(sandbox_id, child_id)
 
     async def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give what of a sandbox lasts. It counts as one execution that runs."""
+        """Give the lasting parts of a sandbox. It counts as one running execution."""
         async with self._way("save", sandbox_id) as inner, aclosing(inner.save(sandbox_id)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -220,7 +220,7 @@ class TenantBackend(Backend):
         return loaded
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
-        """Describe the caller's sandboxes; the server's owner may see everybody's."""
+        """Describe the caller's sandboxes; the server's owner may see those of all keys."""
         async with self._way("list") as inner:
             return await inner.list(owner if self._principal.is_owner else self._principal.key_id)
 
@@ -272,9 +272,9 @@ class TenantBackend(Backend):
             return execution
 
     async def _bounded(self, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
-        """The request within what the key allows, which may be less than what its sandbox was made with.
+        """Returns the request within what the key allows, which may be less than the limits of its sandbox.
 
-        What is refused here was not begun, and is not counted.
+        A request that is refused here was not begun, and is not counted.
         """
         is_bounded = "wall_seconds" in self._principal.policy.max_limits
         limits = (await self.info(sandbox_id)).limits if is_bounded else None
@@ -308,8 +308,8 @@ class TenantBackend(Backend):
             async with self._way("judge", sandbox_id, count=max(1, len(request.stdins))) as inner:
                 return await inner.judge(sandbox_id, request)
         finally:
-            # Much can run in it, and what comes next is held against the day.
+            # Much can run in it, and the next request is held against the day.
             await self._allowance.spending.cpu.settle(sandbox_id)
 
     async def aclose(self) -> None:
-        """Do nothing: what the caller sees is not the caller's to end."""
+        """Do nothing: a caller cannot close the shared backend."""

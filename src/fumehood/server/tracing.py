@@ -1,4 +1,4 @@
-"""Traces of requests, for whoever collects them: OpenTelemetry, told by its own standard variables.
+"""Traces of requests with OpenTelemetry, configured by its own standard variables.
 
 It is on when `OTEL_EXPORTER_OTLP_ENDPOINT` (or its variant for traces) names a collector, and the extra `otel` is
 installed. Bodies, tokens and code are in no span.
@@ -19,7 +19,7 @@ def trace(app: FastAPI, environ: Mapping[str, str]) -> Callable[[], None]:
     """Begins to trace the requests of an app, if a collector is named.
 
     Returns:
-        What sends the rest, to be called at the end; it blocks for as long as that takes.
+        A function that sends the remaining spans, to be called at the end; it blocks for as long as that takes.
     """
     named = any(environ.get(name) for name in _ENDPOINTS)
 
@@ -27,7 +27,7 @@ def trace(app: FastAPI, environ: Mapping[str, str]) -> Callable[[], None]:
         return _nothing
 
     try:
-        # Late: heavy, and not installed with the server.
+        # Imported late: heavy, and not installed with the server.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
         from opentelemetry.sdk.resources import Resource
@@ -49,4 +49,4 @@ _NAME = {"service.name": "fumehood"}
 
 
 def _nothing() -> None:
-    """There is nothing to send."""
+    """Does nothing, in place of sending spans."""

@@ -1,7 +1,7 @@
-"""Bodies of uploads, piece by piece: nothing of a file is ever held but the piece that has just come.
+"""Bodies of uploads, piece by piece: at most the latest piece of a file is in memory.
 
-What is read here is a stranger's until it is written; a client that stops sending in the middle is given up after a
-while, and what it had sent is not kept.
+The bytes are hostile; a client that stops sending in the middle is dropped after a while, and what it had sent is not
+kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FormPart:
     Attributes:
         field: The name of the field.
         filename: The name of the file.
-        pieces: The content; what of it is not read before the next part is asked for is passed over.
+        pieces: The content; pieces that are not read before the next part is requested are skipped.
     """
 
     field: str
@@ -61,7 +61,7 @@ def metadata_of(headers: Headers) -> dict[str, str]:
 
 
 async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
-    """Gives a request's body as it comes.
+    """Yields a request's body as it arrives.
 
     Raises:
         HTTPException: 408: nothing came for a minute.
@@ -147,7 +147,7 @@ async def form_parts(content_type: str, body: AsyncIterator[bytes]) -> AsyncGene
 
 
 class _Form:
-    """A form as it comes: the parser's calls, one after the other."""
+    """A form as it arrives: the parser's calls, one after the other."""
 
     def __init__(self, boundary: bytes, source: AsyncIterator[bytes]) -> None:
         self._source = source
@@ -185,7 +185,7 @@ class _Form:
         return FormPart(*begun, self._content())
 
     async def _content(self) -> AsyncGenerator[bytes, None]:
-        """Gives what is left of the part."""
+        """Yields the rest of the part."""
         while self._is_inside:
             piece = await self._next()
 
@@ -230,7 +230,7 @@ def _text(data: bytes) -> str:
 
 
 def _check_name(name: str) -> None:
-    """Lets a file's name pass that is text; it may lie in directories, but not above the one that was chosen."""
+    """Checks that a file's name is text and stays below the chosen directory."""
     if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name or "\ufffd" in name:
         raise InvalidArgumentError(field="filename", value=name, allowed="a relative name without `..`")
 

@@ -1,7 +1,7 @@
-"""What each verb of the port makes a sandbox do, and so what it costs a key.
+"""The kind of work that each verb of the port makes a sandbox do, which decides its cost for a key.
 
-The tenant guard lets a verb through only by its entry here: one that the port has gained and that nobody has
-classified is refused, not served for nothing.
+The tenant guard lets a verb through only by its entry here: a new verb of the port without an entry is refused, not
+served for free.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ class Work(Enum):
 
     # Begins code of the caller or the guest: counts as an execution, and is refused when a quota of the day is used up.
     RUNS = "runs"
-    # Counts like that, but takes no place among those that run at once: it goes on beside what runs.
+    # Counts like `RUNS`, but takes no place among those that run at once: it goes on beside what runs.
     BEGINS = "begins"
-    # Makes the guest work for what was counted when it began, or for files and connections: its CPU time counts.
+    # Makes the guest work for a request that was counted when it began, or for files and connections: its CPU time
+    # counts.
     WORKS = "works"
     # Is answered by the host alone.
     LOOKS = "looks"
@@ -36,7 +37,7 @@ _LOOKS = (
     "info list capacity kill set_timeout pause set_network egress_log audit_log security_events metrics "
     "port_address"
 )
-# They are made of other verbs, each of which passes the guard by itself.
+# They call other verbs, each of which passes the guard by itself.
 _MADE_OF_OTHERS = frozenset({"run_many", "aclose"})
 
 WORK_OF: Mapping[str, Work] = MappingProxyType(
@@ -50,6 +51,6 @@ WORK_OF: Mapping[str, Work] = MappingProxyType(
 
 
 def verbs_of_port() -> frozenset[str]:
-    """Returns the names of all verbs of the port that concern a guard."""
+    """Returns the names of all verbs of the port that the guard must classify."""
     named = {name for name in dir(Backend) if not name.startswith("_") and callable(getattr(Backend, name))}
     return frozenset(named - _MADE_OF_OTHERS)

@@ -1,4 +1,4 @@
-"""What happened in and around a sandbox: its audit record.
+"""The route of a sandbox's audit record.
 
 Translation only.
 """
@@ -41,9 +41,9 @@ async def audit_log(
         Query(description="`lines`: JSON lines, as `fumehood audit verify` reads them."),
     ] = "json",
 ) -> Response:
-    """Tells the newest entries of the record, each chained to the one before. It may have ended lately."""
+    """Returns the newest entries of the record, each chained to the one before. The sandbox may have ended lately."""
     log = await backend.audit_log(sandbox_id)
-    # In a thread: thousands of entries would hold up what else this loop does.
+    # In a thread: thousands of entries would block the loop.
     return await asyncio.to_thread(_written, log, form)
 
 
@@ -56,7 +56,7 @@ async def audit_log(
 )
 async def security_events(sandbox_id: SandboxId, backend: CallersBackend, request: Request) -> Response:
     """Gives the last 1000 events as lines, then each as it comes, until the sandbox ends or the client goes away."""
-    # Says at once when there is no such sandbox.
+    # Raises at once when there is no such sandbox.
     await backend.info(sandbox_id)
     return await stream_response(request, _lines(backend, sandbox_id))
 

@@ -1,7 +1,7 @@
-"""Commands of a sandbox: started, followed, fed, signalled.
+"""Routes of the commands of a sandbox: start, follow, write to, signal.
 
-A command lives on when nobody follows it; what it writes is kept within the limits of its sandbox, and can be
-followed from the beginning by several at once.
+A command lives on when no client follows it; its output is kept within the limits of its sandbox, and several clients
+at once can follow it from the beginning.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def follow_command(
 )
 async def send_stdin(sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request) -> Response:
     """Writes the body of the request to the input or the terminal of a command, and answers when it was taken."""
-    # An empty body asks as well whether there is such a command.
+    # An empty body still checks that there is such a command.
     await backend.process_call(sandbox_id, SendStdin(pid=pid, data=b""))
 
     async for piece in pieces_of(request):
@@ -159,13 +159,13 @@ def _lines_of(event: ProcessEvent, streams: dict[str, _Characters]) -> list[Line
 
 
 class _Characters:
-    """Bytes of one stream, as whole characters: the first bytes of one wait for the others."""
+    """Bytes of one stream, as whole characters: an incomplete character waits for its remaining bytes."""
 
     def __init__(self) -> None:
         self._waiting = b""
 
     def add(self, data: bytes) -> list[Line]:
-        """Returns what can be given now."""
+        """Returns the complete characters."""
         data = self._waiting + data
         decoder = codecs.getincrementaldecoder("utf-8")()
         self._waiting = b""
@@ -179,6 +179,6 @@ class _Characters:
         return [{"text": text}] if text else []
 
     def rest(self) -> list[Line]:
-        """Returns what waits for what never came."""
+        """Returns the bytes of a character that never became complete."""
         data, self._waiting = self._waiting, b""
         return [{"data": as_data(data)}] if data else []

@@ -1,6 +1,6 @@
-"""What is in the files of a sandbox: read, in whole or in part, and written, without ever holding a file.
+"""The content of files of a sandbox: read, in whole or in part, and written, without ever holding a file.
 
-Content is a guest's: it is given as an attachment of no type, which no browser runs. These are the routes that a
+Content comes from a guest: it is sent as an attachment of no type, which no browser runs. These are the routes that a
 signed address opens as well.
 """
 
@@ -158,7 +158,7 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
     try:
         (info,) = await backend.file_call(sandbox_id, StatFile(path=path))
     except FileError as error:
-        # It was asked to be read; that it is described first is our affair.
+        # The caller asked to read the file; that it is described first is a detail of ours.
         raise FileError.from_errno(path=path, operation="read", errno_value=error.errno or 0) from None
 
     if info.type == "dir":
@@ -178,12 +178,12 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
         return Response(status_code=200 if span is None else 206, headers=_headers(info, etag, span))
 
     whole = Span(0, info.size_bytes) if span is None else span
-    # Files of /proc say that they are empty, and are not.
+    # Files of /proc report a size of 0 without being empty.
     length_bytes = whole.size if info.size_bytes else None
     wanted = ReadFile(path=path, offset_bytes=whole.start, length_bytes=length_bytes)
     pieces = backend.read(sandbox_id, wanted)
     try:
-        # Raised here, an error is an answer with its own status.
+        # An error raised here becomes a response with its own status.
         first = await anext(pieces, b"")
     except BaseException:
         await pieces.aclose()

@@ -98,7 +98,7 @@ async def interrupt_context(
     responses=SANDBOX_PROBLEMS,
 )
 async def get_record(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
-    """Tells what ran in a context and what came of it, up to 16 MiB for each sandbox; the oldest outputs go first."""
+    """Returns what ran in a context, with its results, up to 16 MiB for each sandbox; the oldest outputs go first."""
     return await off_loop_answer(await backend.record(sandbox_id, context_id))
 
 
@@ -111,7 +111,7 @@ async def get_record(sandbox_id: SandboxId, context_id: ContextId, backend: Call
 async def complete(
     sandbox_id: SandboxId, context_id: ContextId, body: CompletionQuestion, backend: CallersBackend
 ) -> Response:
-    """Names what could stand at the cursor, when what was asked of the context before is done."""
+    """Returns completions at the cursor, after earlier requests to the context are done."""
     return answer(await backend.ask(sandbox_id, body.question(context_id)))
 
 
@@ -121,7 +121,7 @@ async def complete(
 async def inspect(
     sandbox_id: SandboxId, context_id: ContextId, body: InspectionQuestion, backend: CallersBackend
 ) -> Response:
-    """Describes what the cursor is on, as text by MIME type; nothing when it is on nothing known."""
+    """Describes the name at the cursor, as text by MIME type; empty for an unknown name."""
     return answer(await backend.ask(sandbox_id, body.question(context_id)))
 
 

@@ -1,6 +1,6 @@
-"""Stateless runs: code in, what it did out, nothing left; one at a time, or many in one request.
+"""Stateless runs: code in, its result out, nothing left; one at a time, or many in one request.
 
-Every run passes the fair queue, so that a flood delays itself and nobody else.
+Every run passes the fair queue, so that a flood of one key delays only that key.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)
 async def execute(
     body: ExecuteBody, principal: ExecuteCaller, services: ServicesOf, request: Request
 ) -> Response:
-    """Runs code and gives what it did; the sandbox is gone afterwards.
+    """Runs code and returns its result; the sandbox is gone afterwards.
 
-    Code that fails is an answer, not a refusal: `execution.error` says how. With `Accept:
-    application/x-ndjson` or `text/event-stream` the events come as they happen; the last line has the type `reply`.
+    Code that fails is an answer, not a refusal: `execution.error` says how. With `Accept: application/x-ndjson` or
+    `text/event-stream` the events come as they happen; the last line has the type `reply`.
     """
     backend = services.backend_for(principal)
     if is_stream_wanted(request):
@@ -77,7 +77,7 @@ async def execute_batch(
     Each line is `{"index": ..., "reply": ...}`, or `{"index": ..., "problem": ...}` for one that was refused.
     """
     for item in body.requests:
-        # All are looked at before any is begun.
+        # All items are checked before any is begun.
         item.request()
 
     return await stream_response(request, _batch(body, principal, services, request_id_of(request)))
@@ -125,7 +125,7 @@ async def _batch(
 
     try:
         while True:
-            # What has run and was not taken holds its place: a reader who stalls does not fill the memory.
+            # A run whose result was not taken yet holds its place: a client that stalls does not fill the memory.
             for index, item in islice(left, places - len(under_way)):
                 under_way.add(asyncio.create_task(run(index, item)))
 
@@ -134,7 +134,7 @@ async def _batch(
 
             done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             task = done.pop()
-            # Nobody holds a line that was taken.
+            # A line that was taken holds no place.
             under_way.discard(task)
             yield task.result()
     finally:

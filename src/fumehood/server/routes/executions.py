@@ -1,6 +1,6 @@
-"""Executions: code run in a context of a sandbox, as one answer or as a stream of what happens.
+"""Executions: code run in a context of a sandbox, as one answer or as a stream of events.
 
-A client that goes away ends its execution: nobody would hear of it.
+When the client disconnects, its execution ends.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ async def execute(
     request: Request,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Runs code in a context, after what was asked of that context before.
+    """Runs code in a context, after earlier requests to that context are done.
 
-    Code that fails is an answer, not a refusal: `error` says how. With `Accept: application/x-ndjson` or
-    `text/event-stream` what happens comes line by line as it happens, and the last line is `finished` with the
-    whole execution, or `problem`. Going away ends the execution, as an interrupt does.
+    Code that fails is an answer, not a refusal: `error` says how. With `Accept: application/x-ndjson` or `text/event-
+    stream` each event comes as a line when it happens, and the last line is `finished` with the whole execution, or
+    `problem`. A client that disconnects ends the execution, as an interrupt does.
     """
     wanted = body.request()
 
@@ -103,7 +103,7 @@ async def execute(
 async def answer_input(
     sandbox_id: SandboxId, execution_id: ExecutionId, body: NewInput, backend: CallersBackend
 ) -> Response:
-    """Answers an `input_request` of a stream; an answer that nobody waits for any more is dropped."""
+    """Answers an `input_request` of a stream; an answer that comes too late is dropped."""
     given = InputAnswer(execution_id=execution_id, request_id=body.request_id, text=body.text)
     await backend.answer_input(sandbox_id, given)
     return Response(status_code=204)
@@ -119,7 +119,7 @@ async def answer_input(
 async def answer_tool(
     sandbox_id: SandboxId, execution_id: ExecutionId, body: NewToolAnswer, backend: CallersBackend
 ) -> Response:
-    """Answers a `tool_call` of a stream; an answer that nobody waits for any more is dropped."""
+    """Answers a `tool_call` of a stream; an answer that comes too late is dropped."""
     given = ToolAnswer(
         execution_id=execution_id, request_id=body.request_id, value=body.value, error=body.error
     )
@@ -137,7 +137,7 @@ async def answer_tool(
 async def answer_commit(
     sandbox_id: SandboxId, execution_id: ExecutionId, body: NewDecision, backend: CallersBackend
 ) -> Response:
-    """Answers a `commit_request` of a stream; an answer that nobody waits for any more is dropped."""
+    """Answers a `commit_request` of a stream; an answer that comes too late is dropped."""
     await backend.answer_commit(sandbox_id, CommitAnswer(execution_id=execution_id, commit=body.commit))
     return Response(status_code=204)
 

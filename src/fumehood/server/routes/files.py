@@ -115,9 +115,9 @@ async def watch_directory(
     request: Request,
     wanted: Annotated[WatchFiles, Depends(_watch)],
 ) -> Response:
-    """Gives each change below a directory as a line, until the client goes away.
+    """Gives each change below a directory as a line, until the client disconnects.
 
-    The first line is `watching`: whatever happens after it is reported. 10,000 changes are kept for a slow reader.
+    The first line is `watching`: every change after it is reported. 10,000 changes are kept for a slow reader.
     """
     changes = await backend.watch(sandbox_id, wanted)
     return await stream_response(request, _lines(wanted.path, changes))
@@ -129,7 +129,7 @@ async def settle_watch(
     backend: CallersBackend,
     name: Annotated[str, Query(min_length=1, max_length=255, description="The name given to the watch.")],
 ) -> Response:
-    """Has a watch with a name tell of all that has happened up to now, and says how many changes it has had.
+    """Makes a named watch report all changes up to now, and returns how many changes it has had.
 
     A reader of the watch that has received as many has missed nothing.
     """
@@ -144,7 +144,7 @@ async def sign(
     services: ServicesOf,
     request: Request,
 ) -> Response:
-    """Gives an address by which anybody may read or write one file for a time, without a token.
+    """Returns an address with which one file can be read or written for a time, without a token.
 
     It ends with its time, with the sandbox, and with the key that asked for it. The file need not be there yet.
     """

@@ -1,6 +1,6 @@
-"""Forks: sandboxes that go on from the state of another one.
+"""Forks: sandboxes that continue from the state of another one.
 
-Translation only; a client that goes away leaves no fork behind of which nobody knows.
+Translation only; when the client disconnects, the forks of its request are killed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The router of native resources: the caller is known before a byte of the body is read.
+"""The router of native resources: authenticates the caller before a byte of the body is read.
 
-FastAPI reads and parses a body before it asks a route's dependencies; without this, a stranger could make the server
-read and parse.
+FastAPI reads and parses a body before it resolves a route's dependencies; without this, a caller without a token could
+make the server read and parse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fumehood.server.json_bodies import check_values
 
 
 class GuardedRoute(APIRoute):
-    """A route that no stranger gets into."""
+    """A route that refuses callers without a valid token."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Returns the handler behind the guard."""
@@ -29,7 +29,7 @@ class GuardedRoute(APIRoute):
             await principal_of(request)
 
             if _is_json(request):
-                # Kept by the request for whoever parses it next.
+                # The request keeps the body for its next parser.
                 check_values(await request.body())
 
             return await handle(request)
@@ -38,7 +38,7 @@ class GuardedRoute(APIRoute):
 
 
 class SignableRoute(APIRoute):
-    """A route that a stranger gets into with a signed address alone; the handler looks at the signature."""
+    """A route that admits a caller without a token if the address is signed; the handler checks the signature."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Returns the handler behind the guard."""
@@ -59,5 +59,5 @@ def _is_json(request: Request) -> bool:
 
 
 def guarded_router(tag: str, prefix: str = "") -> APIRouter:
-    """Returns a router whose routes no stranger gets into."""
+    """Returns a router whose routes refuse callers without a valid token."""
     return APIRouter(tags=[tag], prefix=prefix, route_class=GuardedRoute)

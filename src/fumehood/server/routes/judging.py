@@ -1,6 +1,6 @@
 """Judging: one program, many inputs.
 
-Translation only; a client that goes away ends it.
+Translation only; the judging ends when the client disconnects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Keys: who may use the server, for what, and how much; and what each has used.
+"""Routes of keys: which keys may use the server, for what, and how much; and the usage of each.
 
-A token is in the answer that makes it and nowhere else.
+A token is in the response that makes it and nowhere else.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresO
 
 @router.get("/keys", summary="List the keys", responses=_PROBLEMS)
 async def list_keys(principal: KeysCaller, services: StoresOf) -> KeyList:
-    """Lists all keys, the revoked ones as well; to a key itself and those that come of it."""
+    """Lists all keys, the revoked ones as well; for a key itself and the keys that it made, directly or not."""
     records = await _keys_under(principal, services)
     return KeyList(items=[Key.of(record) for record in records])
 
@@ -76,7 +76,7 @@ async def rotate_key(
 ) -> KeyWithToken:
     """Gives a key a new token; the old one may be valid for a while.
 
-    The token opens all that the key's holder has, so a key does this for itself and those that come of it alone.
+    A token has all rights of its key, so a key may do this only for itself and the keys that it made, directly or not.
     """
     await _check_is_under(key_id, principal, services)
     return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
@@ -100,9 +100,10 @@ async def get_usage(
         str | None, Query(pattern=r"^[a-z0-9]{1,64}$", description="Of which key; for its own, none.")
     ] = None,
 ) -> UsageList:
-    """Sums what was used by hour or day.
+    """Sums usage by hour or day.
 
-    A key sees its own, with the scope `keys` also that of the keys that come of it; the owner of the server sees all.
+    A key sees its own, with the scope `keys` also that of the keys that it made, directly or not; the owner of the
+    server sees all.
     """
     end = until or datetime.now(UTC)
     begin = since or end - timedelta(days=_DAYS)
@@ -121,7 +122,7 @@ async def get_usage(
 
 
 async def _keys_under(principal: Principal, services: Services) -> list[KeyRecord]:
-    """The keys that a caller may deal with: all for the owner, else its own, those that it made, and theirs in turn."""
+    """Returns the keys that a caller may manage: all for the owner, else its own and those made with it."""
     records = await services.keys.list()
 
     if principal.is_owner:
@@ -137,7 +138,7 @@ async def _keys_under(principal: Principal, services: Services) -> list[KeyRecor
 
 
 async def _check_is_under(key_id: str, principal: Principal, services: Services) -> None:
-    """Raises KeyNotFoundError for a key that the caller may not deal with, as for one that there is not."""
+    """Raises KeyNotFoundError for a key that the caller may not manage, as for one that does not exist."""
     if principal.is_owner:
         return
 

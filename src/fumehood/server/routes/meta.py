@@ -1,6 +1,6 @@
-"""The server itself: whether it lives, whether it takes work, what it counts, what it can do.
+"""The server itself: liveness, readiness, metrics, abilities.
 
-Health tells nothing but health, since it alone asks for no token.
+The health routes say nothing else, since they alone need no token.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
     try:
         services.metrics.sandboxes.set((await services.backend.capacity()).sandboxes)
     except ConnectionError:
-        # What the server counts of itself is of most use just then.
+        # The server's own counters are of most use just then.
         services.metrics.sandboxes.set(math.nan)
 
     return Response(services.metrics.text(), media_type=_PROMETHEUS)
@@ -62,18 +62,18 @@ async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def description(principal: AnyCaller, request: Request) -> Response:
-    """Gives the description of the native routes; whoever may not use them need not know them."""
+    """Returns the OpenAPI description of the native routes; needs a token, as the routes do."""
     return JSONResponse(request.app.openapi())
 
 
 @router.get("/v1/info", summary="What the server can do")
 async def info(principal: AnyCaller, services: ServicesOf) -> ServerInfo:
-    """Gives the version, the isolation level and the room that is left."""
+    """Returns the version, the isolation level and the free capacity."""
     capacity = await services.backend.capacity()
     return ServerInfo.of(capacity, services.settings.dialects)
 
 
 @router.get("/v1/capacity", summary="What the host has left", response_model=CapacityAnswer)
 async def capacity(principal: KeysCaller, services: ServicesOf) -> Response:
-    """Gives what the host has and how much of it is taken, for the server's owner and for placement."""
+    """Returns the capacity of the host and how much of it is taken, for the server's owner and for placement."""
     return answer(await services.backend.capacity())

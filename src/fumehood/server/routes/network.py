@@ -1,6 +1,6 @@
-"""The network of a sandbox: changed, and what became of it.
+"""The network of a sandbox: its rules, and the log of its connections.
 
-Translation only: what a key may ask for is the tenant's backend to say.
+Translation only: the tenant's backend decides what a key may ask for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ router = guarded_router("network", "/v1/sandboxes/{sandbox_id}/network")
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def set_network(sandbox_id: SandboxId, body: NewNetwork, backend: CallersBackend) -> Response:
-    """Changes what a sandbox may reach; connections that the new rules would not allow end."""
+    """Changes what a sandbox may reach; connections that the new rules forbid are closed."""
     await backend.set_network(sandbox_id, body.network())
     return answer(await backend.info(sandbox_id))
 
@@ -36,5 +36,5 @@ async def set_network(sandbox_id: SandboxId, body: NewNetwork, backend: CallersB
     responses=SANDBOX_PROBLEMS,
 )
 async def egress_log(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Tells the last 1000 connections that were allowed and the last 1000 that were not, with the rule that decided."""
+    """Returns the last 1000 allowed and the last 1000 refused connections, with the rule that decided."""
     return items(await backend.egress_log(sandbox_id))

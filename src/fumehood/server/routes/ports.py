@@ -1,7 +1,7 @@
 """Web servers inside sandboxes: reached by path with a token, by a signed address, or by a host name of their own.
 
-What a guest serves in the server's own origin is put into an origin of its own by a sandbox policy; with a domain
-each sandbox has its own origin anyway.
+Pages of a guest in the server's own origin get an opaque origin by a sandbox policy; with a domain each sandbox has its
+own origin anyway.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def sign_port(
     services: ServicesOf,
     request: Request,
 ) -> Response:
-    """Gives an address of a port that needs no token until it expires, and its host name if it has one."""
+    """Returns an address of a port that needs no token until it expires, and its host name if it has one."""
     await backend.info(sandbox_id)
     principal = await principal_of(request)
     expires = int(time.time() + wanted.expires_in_seconds)
@@ -94,7 +94,7 @@ def _query(connection: HTTPConnection) -> str:
 
 def _target(connection: HTTPConnection, prefix: str, *, keep_credentials: bool) -> PortTarget:
     values = connection.path_params
-    # As it was sent: what is escaped in it must reach the server inside escaped.
+    # As it was sent: escaped characters must reach the server inside escaped.
     raw = connection.scope.get("raw_path", connection.scope["path"].encode()).decode("latin-1")
     path = raw.partition("?")[0].split("/", prefix.count("/") + 1)[-1]
     return PortTarget(
@@ -130,7 +130,7 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
     is_public = services.settings.public_ports and not rules.is_private
 
     if is_public:
-        # Anybody may call what listens there.
+        # A public port is open to every caller.
         admit_caller()
 
     backend = services.backend if is_public else await _opened(connection, address.sandbox_id)
@@ -147,7 +147,7 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
 
 
 async def _rules(services: AppServices, sandbox_id: str) -> PortRules:
-    """The rules of a sandbox's ports: those of the first dialect that has any for it."""
+    """Returns the rules of a sandbox's ports: those of the first dialect that has any for it."""
     for dialect in services.port_dialects:
         if (rules := await dialect.rules(sandbox_id)) != PortRules():
             return rules
@@ -156,7 +156,7 @@ async def _rules(services: AppServices, sandbox_id: str) -> PortRules:
 
 
 async def _opened(connection: HTTPConnection, sandbox_id: str) -> Backend:
-    """The backend for a caller with a key, or a token that a dialect gave out for this sandbox."""
+    """Returns the backend for a caller with a key, or with a token that a dialect gave out for this sandbox."""
     services = services_of(connection)
 
     for dialect in services.port_dialects:
@@ -174,7 +174,7 @@ async def _token_http(request: Request) -> Response:
 
 async def _signed_http(request: Request) -> Response:
     if request.method == "OPTIONS" and request.headers.get("origin") == "null":
-        # A page under this very policy asks whether it may call its own server.
+        # A CORS preflight of a page in an opaque origin, for a request to its own server.
         return PlainTextResponse(
             "",
             headers={
@@ -196,7 +196,7 @@ async def _signed_websocket(websocket: WebSocket) -> None:
 
 
 async def _carry(websocket: WebSocket, way: Awaitable[tuple[Backend, PortTarget]]) -> None:
-    """Carries a WebSocket connection; what goes wrong before it was accepted is said in the refusal."""
+    """Carries a WebSocket connection; an error before it was accepted is reported in the refusal."""
     try:
         backend, target = await way
         await proxy_websocket(backend, target, websocket)
@@ -238,7 +238,7 @@ async def refuse_websocket(websocket: WebSocket, error: FumehoodError) -> None:
         else:
             await websocket.close(_POLICY_VIOLATION, error.code)
     except (WebSocketDisconnect, RuntimeError):
-        # The client was faster.
+        # The client has closed it already.
         return
 
 
@@ -261,7 +261,7 @@ async def _tunnel(websocket: WebSocket) -> None:
             asyncio.create_task(_into(stream, websocket)),
         ]
         try:
-            # What comes out ends the tunnel; the client may have ended its own side long before.
+            # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
@@ -289,15 +289,15 @@ async def _into(stream: ByteStream, websocket: WebSocket) -> None:
                 await stream.write(data)
             else:
                 await stream.end()
-                # Only the other side can end it now, or the client by leaving.
+                # Only the guest can end it now, or the client by disconnecting.
     except (BrokenPipeError, SandboxError):
-        # What comes out says why.
+        # The other direction reports the error.
         await asyncio.Event().wait()
 
 
 _DIRECT = "/v1/sandboxes/{sandbox_id}/ports/{port}/{path:path}"
 _SIGNED = "/p/{signed}/{sandbox_id}/{port}/{path:path}"
-# They take every method and body, and are what the guest makes of them: not described in OpenAPI.
+# They take every method and body, and the guest defines their meaning: not described in OpenAPI.
 ROUTES: tuple[BaseRoute, ...] = (
     WebSocketRoute("/v1/sandboxes/{sandbox_id}/tunnels/{port}", _tunnel),
     Route(_DIRECT, _token_http, methods=_METHODS),
@@ -308,10 +308,10 @@ ROUTES: tuple[BaseRoute, ...] = (
 
 
 class HostNames:
-    """Answers requests to host names of sandboxes, before any route is looked at.
+    """Answers requests to host names of sandboxes, before the routes are matched.
 
     Args:
-        app: What answers all others.
+        app: Answers all other requests.
         domain: The domain under which sandboxes have their names.
     """
 

@@ -1,9 +1,8 @@
-"""A terminal of a sandbox over a WebSocket: what is typed goes in, what it shows comes out.
+"""A terminal of a sandbox over a WebSocket: keystrokes in, output out.
 
-Bytes are binary messages, all else is text in JSON. The terminal is the connection's own: it is killed when the
-connection ends, however that ends. Browsers cannot set headers on a WebSocket; they give their token as a
-subprotocol, which is never chosen and so never sent back. None is read from the address, which ends up in logs and
-histories.
+Bytes are binary messages, all else is text in JSON. The terminal belongs to the connection: it is killed when the
+connection ends, however that ends. Browsers cannot set headers on a WebSocket; they give their token as a subprotocol,
+which is never chosen and so never sent back. None is read from the address, which ends up in logs and histories.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _TOKEN_PROTOCOL = "fumehood.token."  # noqa: S105 - what goes before a token
 
 
 class Resize(TerminalSize):
-    """What a client may say in text."""
+    """A text message of a client."""
 
     type: Literal["resize"]
 
@@ -82,7 +81,7 @@ class _Terminal:
         self._has_exited = False
 
     async def run(self) -> None:
-        """Returns when the shell has ended, or the client has gone."""
+        """Returns when the shell has ended, or the client has disconnected."""
         await self._say({"type": "started", "pid": self._pid})
         typing = asyncio.create_task(self._type())
         showing = asyncio.create_task(self._show())
@@ -93,7 +92,7 @@ class _Terminal:
             await ended(showing)
 
         with suppress(WebSocketDisconnect, RuntimeError):
-            # Closing a connection that is closed already is refused, and is no fault.
+            # Closing a connection that is closed already raises, and is no fault.
             await self._websocket.close()
 
     async def kill(self) -> None:
@@ -175,7 +174,7 @@ def _offered(websocket: WebSocket) -> list[str]:
 def _spec(query: QueryParams) -> ProcessSpec:
     for name in query:
         if name not in ("cols", "rows", "cwd"):
-            # A token in the address is refused like any other that is not known.
+            # A token in the address is refused like any other unknown parameter.
             raise InvalidArgumentError(field="query", value=name, allowed="cols, rows, cwd")
 
     size = PtySize(cols=_number(query, "cols", 80), rows=_number(query, "rows", 24))

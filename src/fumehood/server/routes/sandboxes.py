@@ -1,6 +1,6 @@
 """Sandboxes: made, described, listed, given time, paused and ended.
 
-Translation only: what is asked becomes a request of the port, and its answer JSON.
+Translation only: a body becomes a request of the port, and its answer JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fumehood.values.sandbox import SandboxInfo
 router = guarded_router("sandboxes", "/v1/sandboxes")
 SandboxId = Annotated[str, Path(max_length=64, description="The sandbox.")]
 
-# What every route with a sandbox in its path may answer.
+# The problems that every route with a sandbox in its path may answer.
 SANDBOX_PROBLEMS = problems(401, 403, 404, 409, 410, 422, 502, 503)
 _PAGE = 100
 _MAX_PAGE = 1000
@@ -77,7 +77,7 @@ async def create_sandbox(
 ) -> Response:
     """Makes a sandbox that belongs to the caller's key, and answers when it is ready to run code."""
     for name in request.query_params:
-        # In whose name, for one: that is the key's to say.
+        # The owner, for one, is the caller's key and cannot be chosen.
         raise InvalidArgumentError(field="query", value=name, allowed="nothing: everything is in the body")
 
     async def create() -> Response:
@@ -106,10 +106,10 @@ async def list_sandboxes(
         str | None, Query(max_length=255, description="`next_cursor` of the page before.")
     ] = None,
 ) -> Response:
-    """Lists the caller's living sandboxes, the oldest first; the server's owner sees everybody's.
+    """Lists the caller's living sandboxes, the oldest first; the server's owner sees those of all keys.
 
-    A page begins after the last sandbox of the page before, whatever has come or gone meanwhile: none is given
-    twice, and none that lives all the while is left out.
+    A page begins after the last sandbox of the page before, whatever was made or ended meanwhile: none is given twice,
+    and none that lives all the while is left out.
     """
     labels = _labels(request)
     after = None if cursor is None else _read_cursor(cursor)
@@ -128,7 +128,7 @@ async def list_sandboxes(
     responses=SANDBOX_PROBLEMS,
 )
 async def get_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Describes a living sandbox, paused or not: its limits, its time, and what stands between it and the host."""
+    """Describes a living sandbox, paused or not: its limits, its time, and its isolation from the host."""
     return answer(await backend.info(sandbox_id))
 
 
@@ -146,7 +146,7 @@ async def kill_sandbox(
 ) -> Response:
     """Ends a sandbox with all that is in it, and answers when nothing is left of it."""
     if not await backend.kill(sandbox_id, wait=wait):
-        # Says why: it never lived, it is somebody else's, or it has ended.
+        # Raises the reason: there is no such sandbox, another key owns it, or it has ended.
         await backend.info(sandbox_id)
 
     return Response(status_code=204)
@@ -187,7 +187,7 @@ async def resume_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Resp
     responses=SANDBOX_PROBLEMS,
 )
 async def get_metrics(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Tells what a sandbox uses at this moment."""
+    """Returns the current resource use of a sandbox."""
     return answer(await backend.metrics(sandbox_id))
 
 
@@ -195,7 +195,7 @@ _Place = tuple[datetime, str]
 
 
 def _labels(request: Request) -> dict[str, str]:
-    """The labels that a list is filtered by; a filter that does not exist would silently find too much."""
+    """Returns the labels that a list is filtered by; an unknown filter would silently find too much."""
     known = {"state", "template", "limit", "cursor"}
     labels: dict[str, str] = {}
 

@@ -1,7 +1,7 @@
-"""Saved states: a sandbox as one file to keep, and a sandbox made of such a file.
+"""Saved states: a sandbox as one file, and a sandbox made from such a file.
 
-Translation, and no more than a piece of a state in memory: what is uploaded lies in a temporary file while it is
-loaded, since it is read from its end.
+Translation, with at most one piece of a state in memory: an upload lies in a temporary file while it is loaded, since
+it is read from its end.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _FORM = {
     | {200: {"description": "The saved state.", "content": {"application/octet-stream": _BINARY}}},
 )
 async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Gives what of a sandbox lasts, as one file: files, environment, records, and the variables that serialise.
+    """Returns the lasting parts of a sandbox as one file: files, environment, records, serialised variables.
 
     Its member `manifest.json` says what is in it, and what was left out and why. The sandbox goes on. An answer that
     breaks off is of no use.
     """
     pieces = backend.save(sandbox_id)
     try:
-        # Raised here, an error is an answer with its own status.
+        # An error raised here becomes a response with its own status.
         first = await anext(pieces, b"")
     except BaseException:
         await pieces.aclose()
@@ -94,7 +94,7 @@ async def load_sandbox(backend: CallersBackend, request: Request) -> Response:
 
 
 async def load_for(backend: Backend, request: Request, owner: str) -> Response:
-    """Makes a sandbox of the saved state in a request, in somebody's name."""
+    """Makes a sandbox from the saved state in a request, owned by `owner`."""
     async with _received(request) as (wish, path):
         wish = replace(wish, spec=replace(wish.spec, owner=owner))
         loaded = await unless_gone(request, backend.load(wish, path))
@@ -104,7 +104,7 @@ async def load_for(backend: Backend, request: Request, owner: str) -> Response:
 
 @asynccontextmanager
 async def _received(request: Request) -> AsyncIterator[tuple[LoadRequest, str]]:
-    """Gives what is wished for, and where the state lies until it is loaded."""
+    """Yields the options, and the path of the state until it is loaded."""
     wish = LoadRequest()
 
     with tempfile.TemporaryDirectory(prefix="fumehood-") as folder:

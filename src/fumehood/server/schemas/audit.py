@@ -1,6 +1,6 @@
-"""What the routes of the audit record and of security events take and give.
+"""Models of the routes of the audit record and of security events.
 
-It bounds and describes only.
+They bound and describe only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SETTINGS = described_fields(SecuritySettings)
 
 
 class NewSecurityRule(Body):
-    """What is done when something has happened so often."""
+    """The reaction to a number of security events."""
 
     kind: SecurityKind = Field(description=_RULE["kind"])
     action: SecurityAction = Field(description=_RULE["action"])

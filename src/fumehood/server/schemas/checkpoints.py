@@ -1,6 +1,6 @@
-"""What the routes of checkpoints, and of judging, take and give.
+"""Models of the routes of checkpoints and of judging.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckpointList(BaseModel):
 
 
 class NewJudgement(Body):
-    """A program, and what each run of it reads."""
+    """A program, and the input of each run of it."""
 
     code: Code = Field(description="The program, in Python; it runs as `__main__`.")
     stdins: list[Annotated[str, Field(max_length=4 << 20)]] = Field(
@@ -67,6 +67,6 @@ class NewJudgement(Body):
 
 
 class CaseRunList(BaseModel):
-    """What each run did, in the order of the inputs."""
+    """The result of each run, in the order of the inputs."""
 
     items: list[CaseRunAnswer]  # type: ignore[valid-type]

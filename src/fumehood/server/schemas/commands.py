@@ -1,6 +1,6 @@
-"""What the routes of commands take and give, and the lines of a command's output.
+"""Models of the routes of commands, and of the lines of a command's output.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the routes of contexts take and give.
+"""Models of the routes of contexts.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class ContextList(BaseModel):
 
 
 class Interrupted(BaseModel):
-    """Whether an interrupt hit anything."""
+    """Whether an interrupt stopped anything."""
 
     interrupted: bool = Field(description="False when nothing ran.")
 
 
 class CompletionQuestion(Body):
-    """What could stand at the cursor?"""
+    """A request for completions at the cursor."""
 
     code: _Code
     cursor: _Cursor = None
@@ -81,7 +81,7 @@ class CompletionQuestion(Body):
 
 
 class InspectionQuestion(Body):
-    """What is the cursor on?"""
+    """A request to describe the name at the cursor."""
 
     code: _Code
     cursor: _Cursor = None
@@ -94,7 +94,7 @@ class InspectionQuestion(Body):
 
 
 class CompletenessQuestion(Body):
-    """Is this code ready to be run?"""
+    """A request whether code is complete."""
 
     code: _Code
 
@@ -114,7 +114,7 @@ class NewCommMessage(Body):
         default_factory=list, max_length=100, description="Binary parts that `data` leaves out, as base64."
     )
     target_name: str = Field(
-        "", max_length=255, pattern=r"^[^\x00]*$", description="With comm_open, who is to answer."
+        "", max_length=255, pattern=r"^[^\x00]*$", description="With comm_open, the target that answers."
     )
 
     def message(self) -> CommMessage:

@@ -1,8 +1,8 @@
-"""Models of answers, made from the dataclasses that the answers are written from.
+"""Models of responses, made from the dataclasses that the responses are written from.
 
-Runs in the server process, when its modules are loaded. An answer is `fumehood.values.plain_data.as_data` of a value,
-so its description is derived from the same class: names, types and the words of its docstring. No answer passes
-through these models; they describe, and tests hold the answers to them.
+Runs in the server process, when its modules are loaded. A response is `fumehood.values.plain_data.as_data` of a value,
+so its description is derived from the same class: names, types and the texts of its docstring. No response passes
+through these models; they describe, and tests compare the responses to them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def model_of(
     words = described_fields(source)
     hints = {**get_type_hints(source), **(other or {})}
     given: dict[str, Any] = {"type": Literal[kind]} if kind else {}
-    # What is only given, and never held, has no field.
+    # Init-only arguments have no field.
     given |= {
         name: _type_of(hint) for name, hint in hints.items() if not isinstance(hint, dataclasses.InitVar)
     }
@@ -53,7 +53,7 @@ def model_of(
 
 
 def described_fields(source: type) -> dict[str, str]:
-    """Returns what a class says of each of its attributes, in its docstring or where it declares one."""
+    """Returns the description of each attribute of a class, from its docstring or its declaration."""
     text = (source.__doc__ or "").partition("Attributes:\n")[2]
     words = {name: " ".join(words.split()) for name, words in _ATTRIBUTE.findall(textwrap.dedent(text))}
     declared = dataclasses.fields(source) if dataclasses.is_dataclass(source) else ()
@@ -78,13 +78,13 @@ def with_flags_of(source: type) -> Callable[[type[_B]], type[_B]]:
 
 
 def request_of(source: type[_T], body: BaseModel, **given: Any) -> _T:
-    """Returns the request that a body asks for: its fields by their names, except those that are given."""
+    """Returns the request that a body asks for: its fields by their names, except those in `given`."""
     names = {item.name for item in dataclasses.fields(source) if item.init} - given.keys()  # type: ignore[arg-type]
     return source(**{name: getattr(body, name) for name in names}, **given)
 
 
 def _type_of(hint: Any) -> Any:
-    """The type of what `as_data` makes of a value of this type."""
+    """Returns the type of `as_data(value)` for a value of this type."""
     origin, parts = get_origin(hint), get_args(hint)
 
     if hint is bytes:

@@ -1,4 +1,4 @@
-"""What the stateless routes take and give.
+"""Models of the stateless routes.
 
 Every bound of a body is in the description, so that a client need not find it by trying.
 """
@@ -115,5 +115,5 @@ class BatchBody(Body):
     )
 
 
-# Made of the values that are written, so that the description cannot fall behind them.
+# Made from the values that are written, so that the description cannot fall behind them.
 ExecuteReply = model_of(StatelessReply, other={"execution": ExecutionAnswer})

@@ -1,6 +1,6 @@
-"""What the routes of executions take and give, and the lines of their streams.
+"""Models of the routes of executions, and of the lines of their streams.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ class NewToolAnswer(Body):
     @model_validator(mode="before")
     @classmethod
     def _one_kind_of_number(cls, given: object) -> object:
-        """Nothing: a number is the tool's, and stays what it is."""
+        """Does nothing: a number keeps the type that the tool expects."""
         return given
 
 
 class ResultAnswer(BaseModel):
-    """What an execution showed, or returned, in each format that it has; the guest's, so never render it as it is."""
+    """A result of an execution in each of its formats; it comes from the guest, so never render it as it is."""
 
     text: str | None = Field(None, description="Plain text, as `repr` gave it.")
     html: str | None = None
@@ -148,14 +148,14 @@ _JSON = dict[str, Any]
 
 
 class ProblemLine(BaseModel):
-    """The end of a stream that did not come to its own end."""
+    """The last line of a stream that ended early."""
 
     type: Literal["problem"]
     problem: Problem = Field(description="What went wrong.")
 
 
 class KeepaliveLine(BaseModel):
-    """Nothing has happened for a while, and the stream is still there."""
+    """A line that is sent when nothing has happened for a while."""
 
     type: Literal["keepalive"]
 

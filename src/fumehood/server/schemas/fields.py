@@ -1,7 +1,7 @@
-"""Types of fields that several bodies have: the bounds of `fumehood.values.requests` in words of JSON Schema.
+"""Types of fields that several bodies have: the bounds of `fumehood.values.requests` as JSON Schema.
 
-The port checks again what it is given, in bytes; these bounds are there to be read by clients, and to name every
-fault of a body at once.
+The port checks again, in bytes; these bounds are there to be read by clients, and to name every fault of a body at
+once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 _NO_NUL = r"^[^\x00]*$"
 _STRING_CHARACTERS = 128 * 1024
 _CODE_CHARACTERS = 8 << 20
-# What pydantic leaves out beside `patternProperties`: no other names.
+# Pydantic leaves this out beside `patternProperties`: no other names.
 _CLOSED = Field(json_schema_extra={"additionalProperties": False})
 
 Text = Annotated[str, Field(max_length=_STRING_CHARACTERS, pattern=_NO_NUL)]
@@ -30,14 +30,14 @@ BASE64_PATTERN = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=
 
 
 class Body(BaseModel):
-    """What a request may hold: these fields, of these types, and no others."""
+    """A request body: these fields, of these types, and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _one_kind_of_number(cls, given: object) -> object:
-        """JSON has one kind of number: 1.0 is as whole as 1."""
+        """Accepts a whole float for an int: JSON has one kind of number."""
         if not isinstance(given, dict):
             return given
 

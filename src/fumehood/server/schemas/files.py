@@ -1,6 +1,6 @@
-"""What the routes of files take and give.
+"""Models of the routes of files.
 
-It bounds and describes; paths are paths of a sandbox, used nowhere else.
+They bound and describe; paths are paths of a sandbox, used nowhere else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Renaming(Body):
 
 
 class SigningRequest(Body):
-    """What somebody without a token may do."""
+    """What a signed address permits, without a token."""
 
     path: GuestPath
     method: Literal["GET", "PUT"] = Field(
@@ -58,13 +58,13 @@ class SignedUrl(BaseModel):
 
 
 class SettledWatch(BaseModel):
-    """How far a watch has come."""
+    """How many changes a watch has reported."""
 
     changes: int = Field(description="How many changes it has had since it began.")
 
 
 class WatchingLine(BaseModel):
-    """The first line: from now on each change is reported."""
+    """The first line: every change after it is reported."""
 
     type: Literal["watching"]
     path: str = Field(description="The directory, as it was given.")

@@ -1,6 +1,6 @@
-"""What the routes of forks take and give.
+"""Models of the routes of forks.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ForkedAnswer = model_of(Forked)
 
 
 class NewForks(Body):
-    """What is to be forked, and how often."""
+    """What to fork, and how many forks."""
 
     count: int = Field(1, ge=1, le=MAX_FORKS, description="How many; all of them are made, or none.")
     checkpoint_id: Name | None = Field(
@@ -43,6 +43,6 @@ class NewForks(Body):
 
 
 class Adoption(Body):
-    """Which fork takes the place."""
+    """The fork that replaces its parent."""
 
     child_id: Name = Field(description="A fork of this sandbox.")

@@ -1,6 +1,6 @@
-"""What the routes of keys and usage take and give.
+"""Models of the routes of keys and usage.
 
-A key is described without its token; only the answer that makes one has it.
+A key is described without its token; only the response that makes one has it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ScopeName = Literal["execute", "sandboxes", "keys"]
 
 
 class Policy(Body):
-    """What a key may use; null is no bound."""
+    """The quotas of a key; null means no bound."""
 
     max_sandboxes: int | None = Field(default=None, ge=0, le=1_000_000, description="Living at once.")
     max_concurrent_executions: int | None = Field(

@@ -1,6 +1,6 @@
-"""What the routes of the server itself give.
+"""Models of the routes of the server itself.
 
-Nothing here tells of one caller to another.
+They must not show one caller's data to another.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ CapacityAnswer = model_of(Capacity)
 
 
 class Health(BaseModel):
-    """Whether something works, in a word."""
+    """The status of a health check, in a word."""
 
     status: str
 
 
 class ServerInfo(BaseModel):
-    """What a server can do, and how much of it is used."""
+    """The abilities of a server, and how much of its capacity is used."""
 
     version: str
     isolation: str = Field(description="The level that new sandboxes get.")

@@ -1,6 +1,6 @@
-"""What the routes of a sandbox's network take and give.
+"""Models of the routes of a sandbox's network.
 
-It bounds and describes; the rules themselves are read where every caller's are.
+They bound and describe; `fumehood.values` checks the rules themselves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NetworkField = (
 
 
 class EgressLog(BaseModel):
-    """What a sandbox reached and tried to reach, the oldest first."""
+    """The connections that a sandbox made and tried to make, the oldest first."""
 
     items: list[RecordAnswer]  # type: ignore[valid-type]
 

@@ -1,4 +1,4 @@
-"""What the routes of ports take and give."""
+"""Models of the routes of ports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fumehood.values.sandbox import PortAddress
 
 
 class SignPort(Body):
-    """How long an address should open a port."""
+    """How long an address opens a port."""
 
     expires_in_seconds: float = Field(default=3600, gt=0, le=86_400 * 30)
 

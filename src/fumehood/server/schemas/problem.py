@@ -1,4 +1,4 @@
-"""Problem details (RFC 9457): the one form that every refusal and failure has.
+"""Problem details (RFC 9457): the one form of every refusal and failure.
 
 The bodies themselves are written by `fumehood.server.problems`.
 """
@@ -30,7 +30,7 @@ _MEANINGS = {
     400: "The body cannot be read at all.",
     401: "No token came with the request, or one that is not known.",
     403: "The key may not do that, or the sandbox's user may not.",
-    404: "There is no such thing, or it is somebody else's.",
+    404: "There is no such thing, or another key owns it.",
     408: "The rest of the request did not come.",
     409: "It cannot be done as things are: something is there already, is paused, or is under way.",
     410: "The sandbox lived here and has ended; `fields.reason` says why.",

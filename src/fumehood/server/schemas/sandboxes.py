@@ -1,6 +1,6 @@
-"""What the routes of sandboxes take and give.
+"""Models of the routes of sandboxes.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _limit(name: str) -> Any:
 
 
 class NewLimits(Body):
-    """What a new sandbox may use; what is left out has its default, or what the key allows if that is less."""
+    """The limits of a new sandbox; one that is left out has its default, or what the key allows if that is less."""
 
     wall_seconds: float = _limit("wall_seconds")
     cpu_seconds: float | None = _limit("cpu_seconds")
@@ -55,7 +55,7 @@ class NewLimits(Body):
 
 @with_flags_of(SandboxSpec)
 class NewSandbox(Body):
-    """What a new sandbox should be."""
+    """The options of a new sandbox."""
 
     template: Name = Field("default", description="What it starts from.")
     limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
@@ -87,7 +87,7 @@ class NewSandbox(Body):
             chosen_limits=tuple(sorted(self.limits.model_fields_set)),
             network=network_of(self.network),
             security=self.security.settings(),
-            # A key's own: the tenant guard sets it.
+            # The owner is the caller's key: the tenant guard sets it.
             owner="",
         )
 
@@ -110,6 +110,6 @@ class SandboxPage(BaseModel):
 
 
 class Changed(BaseModel):
-    """Whether a call changed anything."""
+    """Whether a request changed anything."""
 
     changed: bool = Field(description="False when it was so already.")

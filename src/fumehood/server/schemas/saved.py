@@ -1,6 +1,6 @@
-"""What the routes of saved states take and give.
+"""Models of the routes of saved states.
 
-It bounds and describes; what a body asks for becomes a request of the port.
+They bound and describe; a body becomes a request of the port.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LoadedAnswer = model_of(Loaded)
 
 
 class LoadOptions(NewSandbox):
-    """What the sandbox of a saved state should be."""
+    """The options of a sandbox that is made from a saved state."""
 
     keep_template: bool = Field(
         True, description="Start from the template that it was saved with; false: from `template`."
