@@ -15,11 +15,11 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import cancel_and_wait, complete_or_undo, keep, wait_shared, when_done
 from fumehood.engine.audit import audited_verbs
 from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.supervisor import Supervisor
-from fumehood.engine.tasks import keep
 from fumehood.errors import FumehoodError, SlowReaderError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
@@ -87,7 +87,7 @@ async def followed(
     max_bytes = _MAX_WAITING_BYTES + limits.stdout_bytes + limits.stderr_bytes
     events = _EventQueue(max_bytes, lambda: task.cancel())
     task = asyncio.create_task(execute(events.put))
-    task.add_done_callback(lambda _: events.close())
+    when_done(task, events.close)
     try:
         while (event := await events.get()) is not None:
             yield event
@@ -220,21 +220,13 @@ class LocalBackend(LoopBound, Backend):
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
         async def fork() -> Forked:
             await self._supervisor.awake(sandbox_id)
-            forking = asyncio.ensure_future(self._supervisor.fork(sandbox_id, request))
-            try:
-                return await asyncio.shield(forking)
-            except asyncio.CancelledError:
-                # A context that is forking needs a message to proceed: the fork is completed, and then undone.
-                forking.add_done_callback(self._undo_forks)
-                raise
+            # A context that is forking needs a message to proceed: the fork is completed, and then undone.
+            return await complete_or_undo(self._supervisor.fork(sandbox_id, request), self._undo_forks)
 
         return await self._handed_out(fork, lambda forked: forked.items)
 
-    def _undo_forks(self, forking: asyncio.Task[Forked]) -> None:
-        if forking.cancelled() or forking.exception() is not None:
-            return
-
-        for info in forking.result().items:
+    def _undo_forks(self, forked: Forked) -> None:
+        for info in forked.items:
             keep(self._end(info.id))
 
     async def _end(self, sandbox_id: str) -> None:
@@ -247,30 +239,17 @@ class LocalBackend(LoopBound, Backend):
         self, make: Callable[[], Awaitable[_T]], sandboxes: Callable[[_T], tuple[SandboxInfo, ...]]
     ) -> _T:
         """Makes sandboxes, and ends them if the caller is cancelled before it receives them."""
-        made: list[_T] = []
-        caller_has_gone = False
 
         async def work() -> _T:
             # If this fails, no sandbox has been made.
             with naming_faults(outcome_unknown=False):
-                made.append(await make())
+                return await make()
 
-            if caller_has_gone:
-                await end()
+        async def end(made: _T) -> None:
+            for info in sandboxes(made):
+                await self._end(info.id)
 
-            return made[0]
-
-        async def end() -> None:
-            for info in (info for item in made for info in sandboxes(item)):
-                await self._supervisor.kill(info.id, wait=False)
-
-        try:
-            return await self._do(work)
-        except asyncio.CancelledError:
-            # A sandbox on its way from the engine's loop is lost if the caller is cancelled at that moment.
-            caller_has_gone = True
-            asyncio.run_coroutine_threadsafe(end(), self._loop)
-            raise
+        return await self._do_or_undo(work, end)
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         return await self._do(self._later, self._supervisor.info, sandbox_id)
@@ -314,7 +293,7 @@ class LocalBackend(LoopBound, Backend):
         )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
-        do = self._undone_with if request.transactional else self._with
+        do = self._with_cleanup if request.transactional else self._with
         return await do(sandbox_id, lambda sandbox: sandbox.execute(request, _unheard))
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
@@ -330,7 +309,7 @@ class LocalBackend(LoopBound, Backend):
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_contexts(sandbox, call))
 
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        return await self._undone_with(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
+        return await self._with_cleanup(sandbox_id, lambda sandbox: audited_verbs.judge(sandbox, request))
 
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         # Imported late, as below: only saving loads the archive writer.
@@ -418,29 +397,10 @@ class LocalBackend(LoopBound, Backend):
         )
 
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
-        opened: list[ByteStream] = []
-        caller_has_gone = False
-
         async def connect() -> ByteStream:
-            opened.append(await (await self._supervisor.awake(sandbox_id)).ports.open(port))
+            return await (await self._supervisor.awake(sandbox_id)).ports.open(port)
 
-            if caller_has_gone:
-                await let_go()
-
-            return opened[0]
-
-        async def let_go() -> None:
-            for stream in opened:
-                await stream.close()
-
-        try:
-            stream = await self._do(connect)
-        except asyncio.CancelledError:
-            # As with `create`: the connection is lost if the caller is cancelled at that moment.
-            caller_has_gone = True
-            asyncio.run_coroutine_threadsafe(let_go(), self._loop)
-            raise
-
+        stream = await self._do_or_undo(connect, lambda opened: opened.close())
         return stream if self._is_here() else DistantStream(stream, self._do)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
@@ -464,7 +424,7 @@ class LocalBackend(LoopBound, Backend):
 
         return await self._do(work)
 
-    async def _undone_with(
+    async def _with_cleanup(
         self, sandbox_id: str, verb: Callable[[LiveSandbox], Coroutine[Any, Any, _T]]
     ) -> _T:
         """Calls a method that restores files when cancelled; later callers wait for that."""
@@ -475,14 +435,13 @@ class LocalBackend(LoopBound, Backend):
             task = asyncio.create_task(verb(sandbox))
             begun.append((sandbox, task))
             try:
-                return await asyncio.shield(task)
+                return await wait_shared(task)
             except asyncio.CancelledError:
-                task.cancel()
-                hold_back()
-                await asyncio.wait([task])
+                note_cleanup()
+                await cancel_and_wait(task)
                 raise
 
-        def hold_back() -> None:
+        def note_cleanup() -> None:
             for sandbox, task in begun:
                 sandbox.cleanups.add(task)
 
@@ -490,7 +449,7 @@ class LocalBackend(LoopBound, Backend):
             return await self._do(work)
         except asyncio.CancelledError:
             # Before the engine receives this caller's next call.
-            self._loop.call_soon_threadsafe(hold_back)
+            self._loop.call_soon_threadsafe(note_cleanup)
             raise
 
     async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -18,6 +18,7 @@ from sys import getsizeof
 from typing import Any, Literal
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import complete_or_undo, wait_shared
 from fumehood.engine.channel import open_pipe
 from fumehood.engine.clock import SandboxClock, Timer
 from fumehood.engine.idleness import Idleness
@@ -97,12 +98,7 @@ class LiveProcesses:
 
     async def start(self, spec: ProcessSpec) -> ProcessInfo:
         """Starts a command; if the caller is cancelled, the command is killed once it has started."""
-        starting = asyncio.ensure_future(self._start(spec))
-        try:
-            return await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(self._end_unwanted)
-            raise
+        return await complete_or_undo(self._start(spec), self._end_unwanted)
 
     async def _start(self, spec: ProcessSpec) -> ProcessInfo:
         argv = "\0".join(spec.argv).encode()
@@ -221,11 +217,8 @@ class LiveProcesses:
         if not value["found"]:
             raise ProcessNotFoundError(pid=process.info.pid)
 
-    def _end_unwanted(self, starting: asyncio.Future[ProcessInfo]) -> None:
-        if starting.cancelled() or starting.exception() is not None:
-            return
-
-        process = self._all.get(starting.result().pid)
+    def _end_unwanted(self, started: ProcessInfo) -> None:
+        process = self._all.get(started.pid)
 
         if process is not None and process.running:
             process.kill_task = asyncio.create_task(self._kill(process))
@@ -393,7 +386,7 @@ class _Process:
             self._loop.add_writer(fd, self._unblock, fd)
 
         # Shared by several waiters, of which one may be cancelled.
-        await asyncio.shield(self._blocked)
+        await wait_shared(self._blocked)
 
     def _unblock(self, fd: int) -> None:
         blocked, self._blocked = self._blocked, None

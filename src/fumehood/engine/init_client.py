@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fumehood.cancellation import wait_shared
 from fumehood.engine.channel import Channel
 from fumehood.engine.loop_share import LoopShare
 from fumehood_wire import init_messages, messages
@@ -82,9 +83,8 @@ class InitClient:
         try:
             header = {"type": "request", "id": number, "verb": verb, **arguments}
             self._send(header, payload, fds)
-            # Shielded: a cancelled caller must not cancel the expected reply. Its entry stays, because the reply still
-            # comes.
-            return await asyncio.shield(reply)
+            # A cancelled caller must not cancel the expected reply. Its entry stays, because the reply still comes.
+            return await wait_shared(reply)
         finally:
             if reply.done():
                 self._waiting.pop(number, None)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from fumehood import failpoints
+from fumehood.cancellation import complete, consume_result, when_done
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.init_client import InitError, InitGoneError
@@ -82,15 +83,8 @@ class Pausing:
         # Without an await if possible: later calls must find it begun.
         await self._turn.acquire()
         begun = asyncio.create_task(work())
-        begun.add_done_callback(self._end_turn)
-        return await asyncio.shield(begun)
-
-    def _end_turn(self, begun: asyncio.Task[bool]) -> None:
-        self._turn.release()
-
-        # Retrieved, because the caller may have been cancelled.
-        if not begun.cancelled():
-            begun.exception()
+        when_done(begun, self._turn.release)
+        return await complete(begun)
 
     async def _pause(self) -> bool:
         if self.is_paused:
@@ -153,8 +147,8 @@ class Pausing:
         await asyncio.wait([offer], timeout=_OFFER_SECONDS)
 
         if not offer.done():
-            # The result is not needed, but its exception has to be retrieved.
-            offer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            # The result is not needed.
+            consume_result(offer)
             return
 
         error = offer.exception()

@@ -96,8 +96,6 @@ class Pool:
                     return
 
                 self._ready.append(sandbox)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001 - the next caller makes its own, and gets the error of that
             events.POOL_NOT_FILLED.log(
                 template=self._template, ready=len(self._ready), size=self._size, reason=reason_of(error)

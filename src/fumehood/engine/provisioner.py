@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fumehood import failpoints
+from fumehood.cancellation import wait_shared, when_done
 from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import prepare_route
 from fumehood.engine.admission import Admission
@@ -222,7 +223,7 @@ class Provisioner:
             task = asyncio.create_task(self._start(template))
             self._starting[name] = task
 
-        return await asyncio.shield(task)
+        return await wait_shared(task)
 
     async def _start(self, template: Template) -> _Started:
         await failpoints.reach("template.start")
@@ -248,7 +249,7 @@ class Provisioner:
         started = _Started(template, spawner, Pool(template.name, self._config.pool_size, make))
         started.pool.fill()
         # Of no request: it comes long after the one that has started the template.
-        spawner.ended.add_done_callback(lambda _: self._note_template_end(started), context=Context())
+        when_done(spawner.ended, self._note_template_end, started, context=Context())
         return started
 
     async def _start_spawner(self, template: Template) -> Spawner:
@@ -514,7 +515,7 @@ async def _checked(sandbox: LiveSandbox, required_level: str) -> LiveSandbox:
         return sandbox
 
     sandbox.end("killed")
-    await asyncio.shield(sandbox.guest.ended)
+    await wait_shared(sandbox.guest.ended)
     raise _below(isolation, required_level)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fumehood import failpoints
+from fumehood.cancellation import keep, when_done
 from fumehood.egress.gateway import Route
 from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
 from fumehood.engine.audit.security_events import SecurityMonitor
@@ -31,7 +32,7 @@ from fumehood.engine.metrics import LiveMetrics
 from fumehood.engine.pause import Pausing
 from fumehood.engine.ports import LivePorts
 from fumehood.engine.records import Recorder
-from fumehood.engine.tasks import PendingCleanups, keep
+from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.judge import Judge
 from fumehood.engine.time_travel.placeholder import reduce_to_init
@@ -158,7 +159,7 @@ class LiveSandbox:
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
         self.contexts = LiveContexts(self, self.files.start_folder)
         self.contexts.default.adopt(launching.link, guest.first_context)
-        guest.ended.add_done_callback(lambda _: self._ended())
+        when_done(guest.ended, self._ended)
 
     @property
     def alive(self) -> bool:

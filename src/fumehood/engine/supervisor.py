@@ -6,7 +6,6 @@ over, and remembers for a while how each one ended. `Lifetime` holds the timers 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from functools import cache, partial
 from importlib import metadata
 
 from fumehood import failpoints
+from fumehood.cancellation import keep, wait_shared
 from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.clock import Timer
@@ -25,7 +25,6 @@ from fumehood.engine.identity import make_name, make_part, parse_name
 from fumehood.engine.pause import pause_or_end
 from fumehood.engine.provisioner import EngineConfig, IsolationSelector, Provisioner
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.tasks import keep
 from fumehood.engine.time_travel.forks import Forking
 from fumehood.errors import (
     CapacityError,
@@ -205,7 +204,7 @@ class Supervisor:
         await failpoints.reach("delete.signalled", sandbox)
 
         if wait:
-            await asyncio.shield(sandbox.guest.ended)
+            await wait_shared(sandbox.guest.ended)
             await failpoints.reach("delete.gone", sandbox)
 
         return lived
@@ -254,7 +253,7 @@ class Supervisor:
             )
 
         place.sandbox.end("killed")
-        await asyncio.shield(place.sandbox.guest.ended)
+        await wait_shared(place.sandbox.guest.ended)
         # It may have ended meanwhile.
         child = self._lifetime(child_id)
         del self._lifetimes[child_id]
@@ -462,7 +461,7 @@ async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
         return
 
     sandbox.end("killed")
-    await asyncio.shield(sandbox.guest.ended)
+    await wait_shared(sandbox.guest.ended)
     raise IsolationUnavailableError(
         layer=", ".join(layer.name for layer in missing),
         reason="; ".join(layer.why for layer in missing),

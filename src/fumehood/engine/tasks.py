@@ -1,15 +1,14 @@
-"""Work that runs to its end, whether or not its caller waits for it.
+"""Two things that outlast a cancelled caller: clean-up that the next caller waits for, and a value that comes once.
 
-The loop itself holds only weak references to tasks: a task without another reference could be collected. Work of a
-cancelled caller may still have to be undone; later callers wait for that. `Awaited` holds a value that is set once.
+How a single task is kept, ended or undone is in `fumehood.cancellation`; what needs a sandbox's clock is here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
+from fumehood.cancellation import consume_result, when_done
 from fumehood.engine.clock import SandboxClock
 
 _T = TypeVar("_T")
@@ -47,24 +46,6 @@ class Awaited(Generic[_T]):
         return await future
 
 
-_tasks: set[asyncio.Task[None]] = set()
-
-
-def keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Runs work in the background, and keeps a reference to its task until it is done."""
-    task = asyncio.create_task(work)
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
-    return task
-
-
-async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Waits for work that continues after a cancellation; its exceptions are discarded then."""
-    task = keep(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.shield(task)
-
-
 class PendingCleanups:
     """Background work of cancelled callers in one sandbox, such as restoring files.
 
@@ -84,7 +65,8 @@ class PendingCleanups:
     def add(self, task: asyncio.Future[Any]) -> None:
         """Makes later callers wait for this task as well."""
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        when_done(task, self._tasks.discard, task)
+        consume_result(task)
 
     async def wait(self) -> None:
         """Returns when the present tasks are done, or when the sandbox is paused."""
@@ -94,10 +76,3 @@ class PendingCleanups:
                 await self._clock.while_going(over)
             finally:
                 over.cancel()
-
-    def _over(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
-
-        # Retrieved, because the caller may have been cancelled.
-        if not task.cancelled():
-            task.exception()

@@ -39,6 +39,36 @@ class LoopBound:
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
 
+    async def _do_or_undo(
+        self, make: Callable[[], Awaitable[_T]], undo: Callable[[_T], Awaitable[object]]
+    ) -> _T:
+        """Makes something on the loop, and undoes it there when its caller is cancelled and does not get it.
+
+        On its way from one loop to the other, what was made can miss a caller that is cancelled at that moment. So it
+        is undone whether it is made before the loop learns of the cancellation, or after.
+        """
+        made: list[_T] = []
+        is_cancelled = False
+
+        async def work() -> _T:
+            made.append(await make())
+
+            if is_cancelled:
+                await undo_made()
+
+            return made[0]
+
+        async def undo_made() -> None:
+            for each in made:
+                await undo(each)
+
+        try:
+            return await self._do(work)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            asyncio.run_coroutine_threadsafe(undo_made(), self._loop)
+            raise
+
     async def _items(
         self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
     ) -> AsyncGenerator[_T, None]:

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from fumehood.cancellation import keep
 from fumehood.engine.audit.trail import AuditTrail, Pace, shown
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.pause import pause_or_end
-from fumehood.engine.tasks import keep
 from fumehood.errors import EndReason, SandboxError
 from fumehood.log import events
 from fumehood.values.limits import Limits

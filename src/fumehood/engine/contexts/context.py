@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from fumehood import failpoints
+from fumehood.cancellation import consume_result, wait_shared
 from fumehood.engine.audit.audited_executions import begin_execution
 from fumehood.engine.contexts.connection import ContextConnection, wire_request
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess
@@ -52,7 +53,7 @@ class LiveContext:
     @property
     def busy(self) -> bool:
         """Whether an execution runs or is queued."""
-        return self._turn.locked() or self._work.is_given_up
+        return self._turn.locked() or self._work.is_cleaning_up
 
     @property
     def is_begun(self) -> bool:
@@ -150,29 +151,28 @@ class LiveContext:
             await self._work.at_rest()
             yield
 
-    async def finish(
-        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
-    ) -> _T:
+    async def finish(self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None) -> _T:
         """For the holder of the turn: runs work that must not be left half done.
 
-        A cancellation is raised when the work is done; on a paused sandbox at once, and then later callers wait.
+        A cancellation is raised when the work is done; on a paused sandbox at once, and then later callers wait. So it
+        is not `cancellation.finish`, which would wait for the end of the pause.
 
         Args:
             work: The work.
-            if_given_up: Undoes it if its caller was cancelled.
+            undo: Undoes it if its caller was cancelled.
         """
         task = asyncio.ensure_future(work)
         try:
-            return await asyncio.shield(task)
+            return await wait_shared(task)
         except asyncio.CancelledError:
-            await self.leave(task, if_given_up)
+            await self.finish_later(task, undo)
             raise
 
-    async def leave(
-        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    async def finish_later(
+        self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
         """For a cancelled holder of the turn: as `finish`, but discards exceptions of the work."""
-        await self._work.leave(work, if_given_up)
+        await self._work.finish_later(work, undo)
 
     async def revive_within_turn(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
@@ -208,10 +208,9 @@ class LiveContext:
         Later callers wait for the fresh process, also when this caller is cancelled.
         """
         replacing = asyncio.ensure_future(self._life.replace())
-        # Retrieved: an exception after the caller was cancelled is not reported.
-        replacing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await self._work.hold_back(replacing)
-        await asyncio.shield(replacing)
+        consume_result(replacing)
+        await self._work.delay_next(replacing)
+        await wait_shared(replacing)
 
     async def remove(self) -> None:
         """Kills the process for good."""

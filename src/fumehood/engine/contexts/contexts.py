@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
+from fumehood.cancellation import complete, keep
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner
-from fumehood.engine.tasks import keep, to_its_end
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError
 from fumehood.values.requests import (
     BASH_CONTEXT_ID,
@@ -104,7 +104,7 @@ class LiveContexts:
                 return (context.info,)
             case RemoveContext():
                 # Completed after a cancellation, so that no context stays listed that cannot be used.
-                await to_its_end(self._remove(self.existing(call.context_id)))
+                await complete(self._remove(self.existing(call.context_id)))
                 return ()
 
     async def _create(self, call: CreateContext) -> ContextInfo:

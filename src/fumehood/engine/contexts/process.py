@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import keep, when_done
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Recorder
-from fumehood.engine.tasks import PendingCleanups, keep
+from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.usage import Meter
 from fumehood.errors import FumehoodError
 from fumehood.runtimes.base import GuestContext
@@ -158,8 +159,8 @@ class ContextProcess:
         self._info = info
         self._guest = guest
         link.close_guest_fds()
-        link.gone.add_done_callback(lambda _: loop.call_soon(self._channel_closed))
-        guest.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
+        when_done(link.gone, loop.call_soon, self._channel_closed)
+        when_done(guest.exited, lambda: self._note_exit(guest.exited.result()))
 
     @property
     def origin(self) -> GuestContext:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from fumehood import failpoints
+from fumehood.cancellation import abandon, consume_result, wait_shared
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit, new_link
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel, RevivedContext
@@ -44,8 +45,8 @@ class ContextProcesses:
         self._note_count()
         self.process = ContextProcess(self._host, self._info, link, guest)
         self._starting = asyncio.create_task(self._ready(self.process))
-        # Retrieved: a process may die before its start is awaited.
-        self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        # A process may die before its start is awaited.
+        consume_result(self._starting)
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
@@ -72,7 +73,7 @@ class ContextProcesses:
     async def living(self) -> ContextProcess:
         """Returns a ready process, and starts one if there is none."""
         if self._starting is not None and not self._starting.done():
-            return await asyncio.shield(self._starting)
+            return await wait_shared(self._starting)
 
         if self.process is not None and self.process.lives:
             return self.process
@@ -80,7 +81,7 @@ class ContextProcesses:
         self._check_not_removed()
         # A paused sandbox starts nothing: a new process in it would run.
         await self._host.clock.going()
-        return await asyncio.shield(self.start_fresh())
+        return await wait_shared(self.start_fresh())
 
     def start_fresh(self) -> asyncio.Task[ContextProcess]:
         """Has a fresh process forked."""
@@ -172,8 +173,7 @@ class ContextProcesses:
         except BaseException:
             link.close()
             # It ends when its channel does; otherwise it is killed.
-            asked.add_done_callback(_kill_what_was_made)
-            asked.cancel()
+            abandon(asked, _kill_what_was_made)
 
             # Its variables would not match the restored files.
             if files_are_back:
@@ -219,8 +219,6 @@ class ContextProcesses:
             self.process.close(Exit())
 
 
-def _kill_what_was_made(asked: asyncio.Future[RevivedContext | None]) -> None:
-    guest = None if asked.cancelled() or asked.exception() else asked.result()
-
+def _kill_what_was_made(guest: RevivedContext | None) -> None:
     if guest is not None:
         guest.kill()

@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from fumehood import failpoints
+from fumehood.cancellation import keep
 from fumehood.engine.clock import SandboxClock, Timer
 from fumehood.engine.contexts.connection import ContextConnection, Running, dropped_by_guest
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
 from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
 from fumehood.engine.host_faults import KILLED_BY_FILTER, naming_faults
 from fumehood.engine.records import ContextRecorder
-from fumehood.engine.tasks import Awaited, keep
+from fumehood.engine.tasks import Awaited
 from fumehood.engine.usage import Measure, Reading
 from fumehood.errors import FumehoodError
 from fumehood.values.events import ErrorEvent, Event, ExecutionStarted
@@ -71,7 +72,7 @@ class ExecutionRunner:
         self._cleanup: asyncio.Task[None] | None = None
 
     @property
-    def is_given_up(self) -> bool:
+    def is_cleaning_up(self) -> bool:
         """Whether work of a cancelled caller is still under way."""
         return self._cleanup is not None and not self._cleanup.done()
 
@@ -96,14 +97,14 @@ class ExecutionRunner:
         answer = await self._stoppable(asked, stop)
         return answer if answer is not None and stop.kind is None else empty_answer(question)
 
-    async def leave(
-        self, work: Awaitable[_T], if_given_up: Callable[[_T], Awaitable[None]] | None = None
+    async def finish_later(
+        self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
         """For a cancelled caller: completes the work and undoes it; discards its exceptions."""
-        cleanup = keep(_outlive(asyncio.ensure_future(work), if_given_up))
+        cleanup = keep(_finish_and_undo(asyncio.ensure_future(work), undo))
         # Other contexts wait too: files may be restored that they write to.
         self._host.cleanups.add(cleanup)
-        await self.hold_back(cleanup)
+        await self.delay_next(cleanup)
 
     async def at_rest(self) -> None:
         """Waits for the work of cancelled callers."""
@@ -114,7 +115,7 @@ class ExecutionRunner:
             if self._cleanup is cleanup:
                 self._cleanup = None
 
-    async def hold_back(self, task: asyncio.Future[Any]) -> None:
+    async def delay_next(self, task: asyncio.Future[Any]) -> None:
         """Blocks later callers until `task` is done; this caller does not wait while the sandbox is paused."""
         tasks = [task] if self._cleanup is None else [task, self._cleanup]
         self._cleanup = keep(_all_done(tasks))
@@ -240,7 +241,7 @@ class ExecutionRunner:
             value = await reply.wait()
         except BaseException:
             stop.begin("interrupted")
-            await self.hold_back(keep(self._see_off(reply, stop)))
+            await self.delay_next(keep(self._see_off(reply, stop)))
             raise
 
         await self._see_off(reply, stop)
@@ -302,13 +303,13 @@ def _finished(
     return execution
 
 
-async def _outlive(task: asyncio.Future[_T], if_given_up: Callable[[_T], Awaitable[None]] | None) -> None:
+async def _finish_and_undo(task: asyncio.Future[_T], undo: Callable[[_T], Awaitable[None]] | None) -> None:
     """Waits for the task of a cancelled caller, and undoes it; discards exceptions."""
     with suppress(Exception):
         value = await task
 
-        if if_given_up is not None:
-            await if_given_up(value)
+        if undo is not None:
+            await undo(value)
 
 
 async def _all_done(tasks: Sequence[asyncio.Future[Any]]) -> None:

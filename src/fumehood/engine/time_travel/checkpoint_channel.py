@@ -13,10 +13,10 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fumehood.cancellation import keep, when_done
 from fumehood.engine.channel import Channel, open_pair
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.loop_share import LoopShare
-from fumehood.engine.tasks import keep
 from fumehood.runtimes.base import GuestContext
 from fumehood_wire import messages
 from fumehood_wire.frames import ProtocolError
@@ -58,7 +58,7 @@ class RevivedContext(GuestContext):
 
     def is_on_its_own(self) -> None:
         """Takes the end of the channel as the end of the context, because the checkpoint is gone."""
-        self._link.gone.add_done_callback(lambda _: self._presume_end())
+        when_done(self._link.gone, self._presume_end)
 
     def _presume_end(self) -> None:
         self.kill()

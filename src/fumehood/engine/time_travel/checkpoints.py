@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from fumehood import failpoints
+from fumehood.cancellation import complete, keep
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError
 from fumehood.engine.init_client import InitGoneError
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Mark
-from fumehood.engine.tasks import PendingCleanups, keep, to_its_end
+from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError, FumehoodError
@@ -287,7 +288,7 @@ class LiveCheckpoints:
 
         if kept not in self._in_use:
             # It is not listed any more, so nothing else would release it.
-            await to_its_end(self.forget(kept))
+            await complete(self.forget(kept))
 
     async def forget(self, kept: Kept) -> None:
         """Ends its process and releases its files."""

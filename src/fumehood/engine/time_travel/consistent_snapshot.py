@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any
 
+from fumehood.cancellation import keep
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextStartError
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.tasks import keep
 from fumehood.errors import CheckpointError, FumehoodError, SandboxStartError
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from fumehood import failpoints
+from fumehood.cancellation import consume_result, wait_shared, when_done
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError, new_link
 from fumehood.engine.init_client import InitError, InitGoneError
@@ -48,7 +49,7 @@ class ComingContext(GuestContext):
     def arrive(self, context: GuestContext) -> None:
         """Takes over the arrived context."""
         self._arrived = context
-        context.exited.add_done_callback(lambda exited: self._note_exit(exited.result()))
+        when_done(context.exited, lambda: self._note_exit(context.exited.result()))
 
     async def settled(self) -> None:
         """Waits until the process that brought it here has ended."""
@@ -187,7 +188,7 @@ class Forking:
         await failpoints.reach("fork.files", fork)
         launching.link.proceed()
         try:
-            await asyncio.gather(asyncio.shield(coming_on), coming.settled())
+            await asyncio.gather(wait_shared(coming_on), coming.settled())
         except ContextStartError as error:
             raise ForkError(step="go on", reason=str(error)) from None
 
@@ -236,7 +237,7 @@ class Forking:
                 taking = fork.init.ask("receive_files", fds=[far.fileno()])
                 asked = asyncio.gather(sending, taking)
                 # After a cancellation the result is not read.
-                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+                consume_result(asked)
                 # Both requests are sent in the first step of their tasks.
                 await asyncio.sleep(0)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
+from fumehood.cancellation import cancel_and_wait, finish
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, ContextStartError
 from fumehood.engine.contexts.runner import has_exited
@@ -163,7 +164,7 @@ class Judge:
         try:
             await asyncio.gather(*workers)
         finally:
-            await _to_its_end(asyncio.ensure_future(self._tidy_up(workers, kept)))
+            await finish(self._tidy_up(workers, kept))
 
         return tuple(cases.runs[number] for number in range(len(request.stdins)))
 
@@ -236,23 +237,12 @@ class Judge:
             await context.kill()
 
     async def _tidy_up(self, workers: list[asyncio.Task[None]], kept: Kept) -> None:
-        for worker in workers:
-            worker.cancel()
+        await cancel_and_wait(*workers)
 
-        await asyncio.gather(*workers, return_exceptions=True)
         try:
             await self._checkpoints.put_files_back(kept)
         finally:
             await self._checkpoints.forget(kept)
-
-
-async def _to_its_end(task: asyncio.Future[None]) -> None:
-    """Waits for a task, and completes it before a cancellation is raised."""
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 async def _files_stay(_pid: int) -> None:

@@ -70,7 +70,7 @@ class Transactions:
             await failpoints.reach("transaction.undo" if reason else "transaction.commit", context)
         except BaseException:
             # Its caller was cancelled: the commit was not confirmed.
-            await context.leave(self._undo(context, kept))
+            await context.finish_later(self._undo(context, kept))
             raise
 
         if not reason:
