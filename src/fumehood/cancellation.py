@@ -35,7 +35,10 @@ def keep(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
 
 def consume_result(future: asyncio.Future[Any]) -> None:
     """Marks the error of a future as read once it is done, so that the loop does not report it."""
-    future.add_done_callback(_read)
+    if future.done():
+        _read(future)
+    else:
+        future.add_done_callback(_read)
 
 
 def when_done(
@@ -119,10 +122,13 @@ def abandon(task: asyncio.Future[_T], undo: Callable[[_T], object]) -> None:
     _undo_when_done(task, undo)
 
 
-def cancel_once(task: asyncio.Task[Any]) -> None:
-    """Cancels a task unless it has been already: a second cancellation would break off how it ends."""
-    if not task.cancelling():
-        task.cancel()
+def cancel_once(task: asyncio.Task[Any]) -> bool:
+    """Cancels a task unless it has been already: a second cancellation would break off how it ends.
+
+    Returns:
+        False when it is done, and not because it was cancelled.
+    """
+    return task.cancelling() > 0 or task.cancel()
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
@@ -163,9 +169,9 @@ def _hold(task: asyncio.Future[Any]) -> None:
     task.add_done_callback(_kept.discard)
 
 
-def _read(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
+def _read(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def _undo_when_done(task: asyncio.Future[_T], undo: Callable[[_T], object]) -> None:

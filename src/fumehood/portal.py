@@ -24,6 +24,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
+from fumehood.cancellation import wait_shared, when_done
 from fumehood.errors import InvalidArgumentError
 
 _P = ParamSpec("_P")
@@ -148,7 +149,7 @@ async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object
 
     def begin() -> None:
         task = there.create_task(_awaited(make))
-        task.add_done_callback(lambda done: here.call_soon_threadsafe(_settle, ended, done))
+        when_done(task, here.call_soon_threadsafe, _settle, ended, task)
         tasks.append(task)
 
         if on_waiting is not None:
@@ -161,7 +162,7 @@ async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object
 
     there.call_soon_threadsafe(begin)
     try:
-        return (await asyncio.shield(ended)).result()
+        return (await wait_shared(ended)).result()
     except asyncio.CancelledError:
         there.call_soon_threadsafe(lambda: tasks[0].cancel())
         await asyncio.wait([ended])

@@ -495,10 +495,16 @@ def test_a_task_is_cancelled_once() -> None:
 
         task = asyncio.create_task(tidy())
         await turns()
-        cancel_once(task)
+        assert cancel_once(task)
         await asyncio.sleep(0)
-        cancel_once(task)
+        assert cancel_once(task)
         assert await task == "tidy"
+
+        work = Work()
+        work.gate.set()
+        task = asyncio.create_task(work())
+        await turns()
+        assert not cancel_once(task)
 
     in_loop(scene)
 

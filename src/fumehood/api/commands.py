@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, overload
 
 from fumehood.api.callbacks import AsyncTextCallback
 from fumehood.api.handle import SandboxHandle
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import (
     CommandError,
     CommandExitError,
@@ -287,8 +288,7 @@ class AsyncCommandHandle:
             await self._until_gone()
             raise
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            await cancel_and_wait(feeding)
 
     async def _until_gone(self) -> None:
         async with aclosing(

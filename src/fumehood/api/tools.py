@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fumehood.api.tool_schemas import Check, check_of, schema_of
+from fumehood.cancellation import is_cancelled
 from fumehood.errors import InvalidArgumentError, SandboxError
 from fumehood.log import events
 from fumehood.portal import Turn, awaited_apart, check_callbacks, notify
@@ -368,9 +369,7 @@ async def _call(tool: ReadyTool, event: ToolCallEvent) -> ToolAnswer:
         said = str(error) if type(error) is ToolError else f"{kind}: {error}"
         return _failure(event, said or f"{name}() failed")
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-
-        if task is not None and task.cancelling():
+        if is_cancelled():
             raise
 
         return _failure(event, f"{name}() failed with CancelledError")

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from fumehood.cancellation import wait_shared
 from fumehood.values.domain_names import Address
 
 LOOKUP_SECONDS = 10.0
@@ -54,7 +55,7 @@ class Resolver:
                 # A thread that waits cannot be stopped: its place is free when it is.
                 asked = loop.run_in_executor(_threads(), _ask_the_system, name)
                 asked.add_done_callback(self._done)
-                found = await asyncio.shield(asked)
+                found = await wait_shared(asked)
         except TimeoutError:
             raise UnreachableError(f"nobody said in time where {name} is") from None
         except OSError:

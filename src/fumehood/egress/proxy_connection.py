@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.egress import socks
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, begins_tls
@@ -381,10 +382,7 @@ async def _together(up: Awaitable[None], down: Awaitable[None], *, ends_with_ans
         if ends_with_answer and not tasks[1].done() and tasks[0].exception() is None:
             await asyncio.wait(tasks[1:])
     finally:
-        for task in tasks:
-            task.cancel()
-
-        await asyncio.wait(tasks)
+        await cancel_and_wait(*tasks)
 
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:

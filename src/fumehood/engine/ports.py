@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.engine.channel import open_pair
 from fumehood.engine.init_client import InitError
 from fumehood.errors import FumehoodError, OverloadedError, PortClosedError, SandboxError, ServiceError
@@ -282,8 +283,7 @@ class PortForward:
                 try:
                     await _outward(stream, writer)
                 finally:
-                    inward.cancel()
-                    await asyncio.gather(inward, return_exceptions=True)
+                    await cancel_and_wait(inward)
         except (SandboxError, ServiceError, ConnectionError):
             # Nothing listens there, or either side has closed: the client's connection is closed.
             return

@@ -13,6 +13,7 @@ import dataclasses
 from types import TracebackType
 from typing import Any, Literal
 
+from fumehood.cancellation import wait_shared
 from fumehood.frameworks.needed import needed
 from fumehood.llm import CodeInterpreter, ToolResult
 
@@ -78,7 +79,7 @@ class FumehoodTool(BaseTool):
         running = asyncio.ensure_future(asyncio.to_thread(self._run, code))
 
         try:
-            return await asyncio.shield(running)
+            return await wait_shared(running)
         except asyncio.CancelledError:
             await asyncio.to_thread(self._interpreter.sandbox.interrupt)
             await asyncio.wait([running])

@@ -26,6 +26,7 @@ from fumehood import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
+from fumehood.cancellation import wait_shared
 from fumehood.frameworks.needed import needed
 
 with needed("pydantic-ai"):
@@ -213,7 +214,7 @@ class FumehoodWorkspace:
             if self._opening is None or self._opening.done() or not _is_of_this_loop(self._opening):
                 self._opening = asyncio.create_task(self._start())
 
-            return await asyncio.shield(self._opening)
+            return await wait_shared(self._opening)
 
         return self._sandbox
 

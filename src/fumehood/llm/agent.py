@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
+from fumehood.cancellation import cancel_once, consume_result, finish
 from fumehood.llm.answer import Answer, Cell, StopReason
 from fumehood.llm.costs import AgentUsage, Meter, Price
 from fumehood.llm.event_line import EventLine
@@ -141,7 +142,7 @@ class AsyncAgent:
 
     def cancel(self) -> bool:
         """Stop the turn that is under way; its stream ends with an answer that says so."""
-        return self._task is not None and _cancel_once(self._task)
+        return self._task is not None and cancel_once(self._task)
 
     async def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
         """Ask, and wait for the answer."""
@@ -367,27 +368,11 @@ class Agent:
         return turn.iterate(self._async._stream(prompt, files, self.interpreter._relayed(turn)))
 
 
-def _cancel_once(task: asyncio.Task[StopReason]) -> bool:
-    """Cancel a turn; a second time would break off what it does to end in order."""
-    return bool(task.cancelling()) or task.cancel()
-
-
 async def _end(task: asyncio.Task[StopReason]) -> None:
     """Let a turn come to its end, also when the caller is in a hurry: it interrupts its cell, which is soon done."""
-    _cancel_once(task)
-    hurry: asyncio.CancelledError | None = None
-
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            hurry = error
-
-    # It is looked at, so that nobody warns that nobody has.
-    _ = task.cancelled() or task.exception()
-
-    if hurry is not None:
-        raise hurry
+    cancel_once(task)
+    consume_result(task)
+    await finish(asyncio.wait({task}))
 
 
 def _interpreter(

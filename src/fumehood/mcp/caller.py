@@ -26,6 +26,7 @@ from fumehood import (
     SandboxInfo,
     SandboxNotFoundError,
 )
+from fumehood.cancellation import wait_shared
 from fumehood.mcp.network import NetworkWord, network_named
 
 CallContext: TypeAlias = Context[Any, Any]
@@ -226,7 +227,7 @@ async def in_order(
 
     task = asyncio.create_task(run())
     try:
-        return await asyncio.shield(task)
+        return await wait_shared(task)
     except asyncio.CancelledError:
         task.cancel()
 

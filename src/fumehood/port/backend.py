@@ -25,6 +25,7 @@ from os import PathLike
 from types import TracebackType
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import cancel_and_wait, complete
 from fumehood.errors import FileError, FumehoodError, SandboxClosedError
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_integer
@@ -552,10 +553,7 @@ class Backend(ABC):
                 for task in done:
                     yield task.result()
         finally:
-            for task in running:
-                task.cancel()
-
-            await asyncio.gather(*running, return_exceptions=True)
+            await cancel_and_wait(*running)
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -601,9 +599,9 @@ async def _reply(
 
 
 async def _end(backend: Backend, info: SandboxInfo) -> None:
-    # Its end is certain; that the kernel has taken everything back need not be waited for. A caller who gives
-    # up twice does not keep the sandbox alive.
-    await asyncio.shield(backend.kill(info.id, wait=False))
+    # Its end is certain; that the kernel has taken everything back need not be waited for. A caller that is
+    # cancelled twice does not keep the sandbox alive.
+    await complete(backend.kill(info.id, wait=False))
 
 
 class _Collection:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import subprocess
 from abc import abstractmethod
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 from fumehood.runtimes.base import Spawner
@@ -174,23 +174,3 @@ async def until_ended(launcher: subprocess.Popen[bytes]) -> None:
         # It is stopped, or hangs. Killing it also kills the processes that it keeps.
         launcher.kill()
         await wait_for_exit(launcher)
-
-
-async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a coroutine to completion; a cancellation, however often repeated, is raised only afterwards.
-
-    Closing an engine cancels a start more than once; some libraries cancel at each turn of the loop.
-    """
-    task = asyncio.ensure_future(work)
-    given_up: asyncio.CancelledError | None = None
-
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            given_up = error
-
-    if given_up is not None:
-        raise given_up
-
-    return task.result()

@@ -12,6 +12,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
+from fumehood.cancellation import abandon, cancel_once, when_done
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch, Guest, Runtime, Spawner
 from fumehood.values.limits import Limits
@@ -81,9 +82,8 @@ class OwnInterpreters(Spawner):
         self.end_with_guests()
 
         for task in self._starting:
-            # Only once: it may be cleaning up already, and a second cancellation would interrupt that.
-            if not task.cancelling():
-                task.cancel()
+            # It may be cleaning up already.
+            cancel_once(task)
 
         closing = [asyncio.ensure_future(spawner.aclose()) for spawner in self._living]
         waiting = {*closing, *self._starting, *self._cleanups}
@@ -103,9 +103,7 @@ class OwnInterpreters(Spawner):
             return await starting
         except asyncio.CancelledError:
             # The start may have finished in the same moment.
-            if starting.done() and not starting.cancelled() and starting.exception() is None:
-                starting.result().end_with_guests()
-
+            abandon(starting, lambda started: started.end_with_guests())
             raise
 
     async def _begin(self) -> Spawner:
@@ -123,7 +121,7 @@ class OwnInterpreters(Spawner):
 
     def _note(self, spawner: Spawner) -> None:
         self._living.add(spawner)
-        spawner.ended.add_done_callback(lambda _: self._let_go(spawner))
+        when_done(spawner.ended, self._let_go, spawner)
 
     def _let_go(self, spawner: Spawner) -> None:
         self._living.discard(spawner)

@@ -14,6 +14,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fumehood.cancellation import complete
 from fumehood.errors import DiskFullError, FileError, InvalidArgumentError, LoadError, SandboxClosedError
 from fumehood.off_loop import off_loop
 from fumehood.saved.archive import ArchiveReader
@@ -71,7 +72,7 @@ async def unpack(
 
             report = await unpacking.carry_out(frozenset(request.spec.envs), partial(remember, info.id))
         except BaseException as error:
-            await asyncio.shield(backend.kill(info.id))
+            await complete(backend.kill(info.id))
 
             if isinstance(error, DiskFullError):
                 raise LoadError(

@@ -9,12 +9,12 @@ sandbox in turn.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from fumehood.cancellation import stop
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.metrics import ServerMetrics
@@ -106,10 +106,7 @@ class CpuMeter:
         try:
             yield
         finally:
-            task.cancel()
-
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await stop(task)
 
     async def _rounds(self) -> None:
         loop = asyncio.get_running_loop()

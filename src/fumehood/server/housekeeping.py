@@ -7,11 +7,11 @@ nothing waits for it. Idempotent replies are removed by their own store.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from fumehood.cancellation import stop
 from fumehood.errors import FumehoodError
 from fumehood.log import events
 from fumehood.storage.blobs import Blobs
@@ -32,10 +32,7 @@ async def housekeeping(
     try:
         yield
     finally:
-        task.cancel()
-
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await stop(task)
 
 
 async def remove_expired_files(stored_files: StoredFiles, blobs: Blobs) -> int:

@@ -6,7 +6,6 @@ anything was done may be sent again; one with an unknown outcome is never repeat
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fumehood.cancellation import complete
 from fumehood.errors import FumehoodError, IdempotencyConflictError, StorageError
 from fumehood.log import events
 from fumehood.server.auth import principal_of
@@ -85,12 +85,12 @@ async def _do(store: Idempotency, begun: Begun, act: Callable[[], Awaitable[Resp
         await (store.lose(begun) if error.outcome_unknown else store.withdraw(begun))
         raise
     except BaseException:
-        await asyncio.shield(store.lose(begun))
+        await complete(store.lose(begun))
         raise
 
     if response.status_code == GONE:
         # The request was cut off in the middle, and has no answer that could be stored.
-        await asyncio.shield(store.lose(begun))
+        await complete(store.lose(begun))
         return response
 
     headers = {"content-type": response.headers.get("content-type", "application/json")}

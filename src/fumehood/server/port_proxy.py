@@ -17,12 +17,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import BadGatewayError, SandboxError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.server.connections import break_off
 from fumehood.server.port_headers import Header, PortTarget, inner_headers, outer_headers
 from fumehood.server.port_websocket import carry_websocket
-from fumehood.server.streaming import GONE, ended, send_bytes
+from fumehood.server.streaming import GONE, send_bytes
 
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_INTERIM = 32
@@ -104,7 +105,7 @@ class _Exchange:
     async def close(self) -> None:
         """Closes the connection, also in the middle of a message."""
         if self._sending is not None:
-            await ended(self._sending)
+            await cancel_and_wait(self._sending)
 
         await self._stream.close()
 
@@ -123,7 +124,7 @@ class _Exchange:
             self._sending.result()
             return None
         finally:
-            await ended(task)
+            await cancel_and_wait(task)
 
     async def _send_body(self, has_body: bool) -> None:
         """Passes the request body on, and returns when the client disconnects: only this task notices that."""

@@ -17,6 +17,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import BadGatewayError, InvalidArgumentError, SandboxError
 from fumehood.port.backend import ByteStream
 
@@ -67,10 +68,7 @@ async def carry_websocket(
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
 
 class _Inner:

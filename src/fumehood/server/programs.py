@@ -17,6 +17,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from fumehood.bounds import BOUNDS
+from fumehood.cancellation import cancel_and_wait, complete
 from fumehood.errors import FileError, FumehoodError, PathExistsError
 from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance
@@ -145,8 +146,7 @@ class Workbench:
         try:
             run = await self._follow(process.pid, begun)
         finally:
-            feeding.cancel()
-            await asyncio.wait([feeding])
+            await cancel_and_wait(feeding)
 
         self._bytes_in += len(program.stdin or "")
         self._bytes_out += len(run.stdout) + len(run.stderr)
@@ -251,7 +251,7 @@ async def open_workbench(
             yield bench
         finally:
             # A caller that is cancelled twice does not keep the sandbox alive.
-            await asyncio.shield(_end(bench, allowance))
+            await complete(_end(bench, allowance))
 
 
 async def _end(bench: Workbench, allowance: Allowance) -> None:

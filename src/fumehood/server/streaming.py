@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import cancel_and_wait, when_done
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.problems import problem_data, request_id_of
@@ -145,7 +146,7 @@ class _LineStream(Response):
         over = asyncio.create_task(self._server_ends.wait())
 
         for task in (gone, over):
-            task.add_done_callback(lambda _: self._following.wake())
+            when_done(task, self._following.wake)
 
         try:
             await send(
@@ -153,7 +154,7 @@ class _LineStream(Response):
             )
             await self._follow(gone, over, send)
         finally:
-            await ended(over, gone)
+            await cancel_and_wait(over, gone)
             await self._following.close()
 
     async def _follow(self, gone: asyncio.Task[None], over: asyncio.Task[Literal[True]], send: Send) -> None:
@@ -208,7 +209,7 @@ async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive)
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         is_sent = task.done()
     finally:
-        await ended(gone, task)
+        await cancel_and_wait(gone, task)
 
     if is_sent:
         task.result()
@@ -231,7 +232,7 @@ async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
 
         return await task if task.done() else None
     finally:
-        await ended(task, gone, over)
+        await cancel_and_wait(task, gone, over)
 
 
 def _end_of_server(request: Request) -> asyncio.Event:
@@ -243,22 +244,6 @@ def _end_of_server(request: Request) -> asyncio.Event:
 
 def _cut_off() -> FumehoodError:
     return ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=True)
-
-
-async def ended(*tasks: asyncio.Future[Any]) -> None:
-    """Cancels tasks unless they are done, and returns when all have ended, with any outcome."""
-    left = [task for task in tasks if not task.done()]
-
-    for task in left:
-        task.cancel()
-
-    if left:
-        await asyncio.wait(left)
-
-    for task in tasks:
-        # Retrieved once, or the loop would report an error as never retrieved.
-        if not task.cancelled():
-            task.exception()
 
 
 class _Following:
@@ -282,7 +267,7 @@ class _Following:
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._listener = asyncio.create_task(self._listen())
-        self._listener.add_done_callback(lambda _: self.wake())
+        when_done(self._listener, self.wake)
 
     @property
     def is_over(self) -> bool:
@@ -324,7 +309,7 @@ class _Following:
 
     async def close(self) -> None:
         """Closes the iterator."""
-        await ended(self._listener)
+        await cancel_and_wait(self._listener)
 
         with suppress(FumehoodError):
             await self._lines.aclose()

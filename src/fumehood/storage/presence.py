@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Select, Table, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from fumehood.cancellation import stop
 from fumehood.errors import StorageError
 from fumehood.storage.tables import SERVERS
 
@@ -70,11 +71,7 @@ class Presence:
         if self._beats is None:
             return
 
-        self._beats.cancel()
-
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._beats
-
+        await stop(self._beats)
         self._beats = None
 
         # A database that cannot be reached hears of the end by silence.

@@ -5,13 +5,13 @@ What is stored for a key is the sandbox's id alone: its tokens are made again fo
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fumehood.cancellation import complete
 from fumehood.dialects.e2b.bodies import whole_body
 from fumehood.dialects.e2b.callers import Caller
 from fumehood.dialects.e2b.fields import read_object
@@ -113,7 +113,7 @@ class Creation:
             await end(begun)
             raise
         except BaseException:
-            await asyncio.shield(self._idempotency.lose(begun))
+            await complete(self._idempotency.lose(begun))
             raise
 
         stored = json.dumps({"sandboxID": info.id}).encode()

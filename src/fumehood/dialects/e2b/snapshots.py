@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fumehood.bounds import GIB
+from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.callers import Caller
@@ -76,7 +77,7 @@ class Snapshots:
             try:
                 kept = await self._files.add(_stored(owner, name, blob.name, blob.size_bytes, details))
             except BaseException:
-                await asyncio.shield(self._blobs.delete(blob.name))
+                await complete(self._blobs.delete(blob.name))
                 raise
 
             for older in replaced:

@@ -15,9 +15,10 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError
 from fumehood.server.connections import break_off
-from fumehood.server.streaming import ended, send_unless_gone
+from fumehood.server.streaming import send_unless_gone
 
 _T = TypeVar("_T")
 
@@ -106,7 +107,7 @@ async def with_beats(
             yield item
     finally:
         if pending is not None:
-            await ended(pending)
+            await cancel_and_wait(pending)
 
         await items.aclose()
 

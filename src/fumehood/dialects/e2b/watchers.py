@@ -15,6 +15,7 @@ from dataclasses import replace
 from sys import getsizeof
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import when_done
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.values.requests import WatchFiles
@@ -106,7 +107,7 @@ class Watchers:
         watcher = _Watcher(await backend.watch(sandbox_id, replace(request, name=name[1])))
         self._all[name] = watcher
         self._wind(name, watcher)
-        watcher.task.add_done_callback(lambda _: self._ended(name, watcher))
+        when_done(watcher.task, self._ended, name, watcher)
         return name[1]
 
     async def news(self, backend: Backend, sandbox_id: str, watcher_id: str) -> list[FileChange]:

@@ -5,12 +5,12 @@ A cell that raises, or whose time is over, does not keep the later ones from run
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import time
 from typing import Any
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import complete
 from fumehood.dialects.fusion.bodies import RunJupyterCall, memory_bytes
 from fumehood.dialects.fusion.running import fetched
 from fumehood.errors import FumehoodError
@@ -55,7 +55,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
             seconds = time.monotonic() - begun
             files = await fetched(bench, _FOLDER, call.fetch_files)
         finally:
-            await asyncio.shield(backend.kill(info.id, wait=False))
+            await complete(backend.kill(info.id, wait=False))
 
     return {
         "status": "Failed" if is_over else "Success",

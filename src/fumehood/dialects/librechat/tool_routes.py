@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fumehood.cancellation import complete, is_cancelled
 from fumehood.dialects.librechat.answers import NotThereError, caller_of
 from fumehood.dialects.librechat.tool_bodies import Continuation, ToolRunCall, read_programmatic
 from fumehood.dialects.librechat.tool_run import WAIT_SECONDS, Calls, Ended, ToolRun
@@ -70,7 +71,7 @@ class ToolRuns:
         try:
             return JSONResponse(await unless_gone(request, task))
         except asyncio.CancelledError:
-            if task.cancelled() and not _is_cancelled():
+            if task.cancelled() and not is_cancelled():
                 return JSONResponse({"status": "error", "error": "cancelled"})
 
             raise
@@ -107,7 +108,7 @@ class ToolRuns:
             return self._suspended(run, step)
         finally:
             if not is_waiting:
-                await asyncio.shield(self._closed(run))
+                await complete(self._closed(run))
 
     def _new(self, principal: Principal, call: ToolRunCall) -> ToolRun:
         of_key = sum(waiting.run.owner == principal.key_id for waiting in self._waiting.values())
@@ -160,8 +161,3 @@ class ToolRuns:
         # The sandbox can be gone already.
         with contextlib.suppress(FumehoodError):
             await run.close()
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from fumehood.cancellation import cancel_and_wait, wait_shared
 from fumehood.errors import RequestTooLargeError, ServerEndingError
 from fumehood.server.allowance import most_network
 from fumehood.server.auth import principal_of
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import check_values
 from fumehood.server.services import Services
-from fumehood.server.streaming import ended
 
 if TYPE_CHECKING:
     from fumehood.mcp.http import HttpTransport
@@ -75,7 +75,7 @@ class Endpoint:
                 await answering
                 return
         finally:
-            await ended(answering, over)
+            await cancel_and_wait(answering, over)
 
         if not is_begun:
             raise ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=True)
@@ -86,7 +86,7 @@ class Endpoint:
         if self._loading is None:
             self._loading = asyncio.create_task(asyncio.to_thread(_load, self._max_bytes))
 
-        return await asyncio.shield(self._loading)
+        return await wait_shared(self._loading)
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from fumehood import failpoints
-from fumehood.cancellation import consume_result, wait_shared, when_done
+from fumehood.cancellation import cancel_and_wait, consume_result, wait_shared, when_done
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError, new_link
 from fumehood.engine.init_client import InitError, InitGoneError
@@ -175,10 +175,8 @@ class Forking:
         try:
             _, (fork, coming_on) = await asyncio.gather(moving, setting_up)
         finally:
-            moving.cancel()
-            setting_up.cancel()
             # The descriptors are in use until then.
-            await asyncio.wait([moving, setting_up])
+            await cancel_and_wait(moving, setting_up)
 
             close_all(own)
 

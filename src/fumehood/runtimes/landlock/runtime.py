@@ -22,6 +22,7 @@ from importlib import resources
 from typing import Any
 
 import fumehood_jail
+from fumehood.cancellation import finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.landlock.plan import (
@@ -32,7 +33,7 @@ from fumehood.runtimes.landlock.plan import (
 )
 from fumehood.runtimes.landlock.spawner import LandlockSpawner, Place
 from fumehood.runtimes.launch_faults import launch_fault
-from fumehood.runtimes.launcher_client import read_report, to_its_end, until_ended
+from fumehood.runtimes.launcher_client import read_report, until_ended
 from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
@@ -164,7 +165,7 @@ class LandlockRuntime(Runtime):
             async with asyncio.timeout(_READY_SECONDS):
                 await spawner.begin(self._program(guests), template.preload)
         except BaseException as error:
-            await to_its_end(_undo(launcher.process, spawner, zygote))
+            await finish(_undo(launcher.process, spawner, zygote))
             importing = spawner.importing if spawner is not None else ""
             fault = start_fault(template, error, importing, launcher.last_words(), _CHECK_ACCESS)
 

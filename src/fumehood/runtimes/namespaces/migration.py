@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from fumehood.cancellation import consume_result, wait_shared
 from fumehood.errors import ForkError
 from fumehood.runtimes.base import GuestContext
 from fumehood.runtimes.descriptors import until_readable
@@ -104,7 +105,7 @@ class MovedContext(GuestContext):
 
     async def settled(self) -> None:
         """Waits until the process that brought it there has ended."""
-        await asyncio.shield(self._migrator)
+        await wait_shared(self._migrator)
 
     def kill(self) -> None:
         """Ends the process."""
@@ -178,7 +179,7 @@ async def _lead_over(
     # Nothing lent is left in it; it ends while the fork goes on.
     leaving = asyncio.ensure_future(_see_off(os.dup(held_by), source.kill_held))
     # Where the fork has failed meanwhile, the result is not read.
-    leaving.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
+    consume_result(leaving)
     return moved, leaving
 
 

@@ -20,10 +20,11 @@ from importlib import resources
 from typing import Any
 
 import fumehood_jail
+from fumehood.cancellation import finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.launch_faults import launch_fault
-from fumehood.runtimes.launcher_client import read_report, to_its_end, wait_for_exit
+from fumehood.runtimes.launcher_client import read_report, wait_for_exit
 from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX, Filters, LinuxSpawner
@@ -113,7 +114,7 @@ class LinuxRuntime(Runtime):
             async with asyncio.timeout(_READY_SECONDS):
                 await spawner.begin(self._sandbox_filters(), template.preload)
         except BaseException as error:
-            await to_its_end(_undo(launcher.process, spawner, made))
+            await finish(_undo(launcher.process, spawner, made))
             importing = spawner.importing if spawner is not None else ""
             fault = start_fault(template, error, importing, launcher.last_words(), _CHECK_IMPORTS)
 

@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import ExecuteCaller, ServicesOf
@@ -28,7 +29,6 @@ from fumehood.server.streaming import (
     MAX_WAITING_BYTES,
     NDJSON,
     Line,
-    ended,
     event_data,
     is_stream_wanted,
     stream_response,
@@ -138,7 +138,7 @@ async def _batch(
             under_way.discard(task)
             yield task.result()
     finally:
-        await ended(*under_way)
+        await cancel_and_wait(*under_way)
 
 
 def _patience(body: ExecuteBody, services: AppServices) -> float:

@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
@@ -264,10 +265,7 @@ async def _tunnel(websocket: WebSocket) -> None:
             # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_and_wait(*tasks)
 
 
 async def _out_of(stream: ByteStream, websocket: WebSocket) -> None:

@@ -17,13 +17,14 @@ from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
+from fumehood.cancellation import cancel_and_wait, complete
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import principal_of, token_of
 from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
 from fumehood.server.schemas.commands import TerminalSize
 from fumehood.server.services import services_of
-from fumehood.server.streaming import ended, json_bytes
+from fumehood.server.streaming import json_bytes
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     ProcessEvent,
@@ -67,7 +68,7 @@ async def terminal(websocket: WebSocket, sandbox_id: str) -> None:
         await websocket.accept(_PROTOCOL if _PROTOCOL in _offered(websocket) else None)
         await shell.run()
     finally:
-        await asyncio.shield(shell.kill())
+        await complete(shell.kill())
 
 
 class _Terminal:
@@ -88,8 +89,8 @@ class _Terminal:
         try:
             await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await ended(typing)
-            await ended(showing)
+            await cancel_and_wait(typing)
+            await cancel_and_wait(showing)
 
         with suppress(WebSocketDisconnect, RuntimeError):
             # Closing a connection that is closed already raises, and is no fault.
