@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.part_times import PartTimes
 
 CANNOT_EXIST_HERE = (
     "needs cgroup v1",
@@ -67,6 +68,11 @@ LONG = (
     "tests/dialects/",
     "tests/llm/",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print at the end of each run where its time went."""
+    config.pluginmanager.register(PartTimes(), "part times")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
