@@ -1,20 +1,39 @@
-"""The contract suite runs each test twice: on `Sandbox`, and on `AsyncSandbox` over a loop of the test's own.
+"""The contract suite runs each test on `Sandbox` and on `AsyncSandbox`, in this process and over HTTP.
 
 `Blocking` makes the asynchronous face look like the synchronous one, so each promise is written down once.
 Its loop is not the engine's, which proves on the way that verbs may be awaited from any loop.
+
+There are four combinations. `make test` runs each test on two of them, which have all four parts: `Sandbox` in this
+process, and `AsyncSandbox` over HTTP. The synchronous class is written by a tool from the asynchronous one, so that the
+other two hardly differ; `make test-all` runs them as well, and `make quick` the first alone. Tests of files in
+`OWN_LOOP`, in which the loop of the caller matters, also run on `AsyncSandbox` in this process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fumehood import AsyncSandbox, Sandbox
+
+FOLDER = Path(__file__).parent
+COMBINATIONS = ("sync", "async-http", "async", "sync-http")
+_CHOSEN = os.environ.get("FACES", "sync,async-http").split(",")
+# Streams, callbacks, questions and cancellation cross from the engine's loop to the caller's.
+OWN_LOOP = (
+    "test_run_code.py",
+    "test_tools.py",
+    "test_questions.py",
+    "test_interrupt.py",
+    "test_lifecycle.py",
+)
 
 
 class Blocking:
@@ -85,16 +104,19 @@ async def _awaited(awaitable: Any) -> Any:
 
 
 class Face:
-    """One of the two faces of the API."""
+    """One of the two faces of the API.
 
-    def __init__(self, kind: str, runner: asyncio.Runner) -> None:
-        self.kind = kind
+    Args:
+        is_sync: Whether it is `Sandbox`.
+        is_remote: Whether sandboxes live at a server.
+        runner: The loop of `AsyncSandbox`.
+    """
+
+    def __init__(self, is_sync: bool, is_remote: bool, runner: asyncio.Runner) -> None:
+        self.is_sync = is_sync
+        self.is_remote = is_remote
         self.runner = runner
         self._opened: list[Any] = []
-
-    @property
-    def is_sync(self) -> bool:
-        return self.kind != "async"
 
     def open(self, *args: Any, **kwargs: Any) -> Any:
         """Start a sandbox; it is killed at the end of the test."""
@@ -120,9 +142,9 @@ class Face:
 
 
 @contextmanager
-def _face(kind: str) -> Iterator[Face]:
+def _face(combination: str) -> Iterator[Face]:
     with asyncio.Runner() as runner:
-        face = Face(kind, runner)
+        face = Face("async" not in combination, "http" in combination, runner)
         yield face
         face.close()
 
@@ -146,9 +168,9 @@ def unbounded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     running.stop()
 
 
-@pytest.fixture(params=["sync", "async", "http"])
+@pytest.fixture(params=COMBINATIONS)
 def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
-    if request.param == "http":
+    if "http" in request.param:
         # The very same programs; only where sandboxes live is said outside.
         server = request.getfixturevalue("unbounded_server")
         monkeypatch.setenv("FUMEHOOD_URL", server.url)
@@ -176,12 +198,33 @@ def sandbox(face: Face) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out over HTTP what can only be asked of an engine in the same process: it is marked so."""
-    items[:] = [
-        item for item in items if not (item.get_closest_marker("in_process") and _face_of(item) == "http")
-    ]
+    """Leave out the combinations that were not chosen.
+
+    Over HTTP that is also what can only be asked of an engine in the same process: it is marked so, and then both faces
+    are asked in this process.
+    """
+    items[:] = [item for item in items if _is_chosen(item)]
 
 
-def _face_of(item: pytest.Item) -> object:
+def _is_chosen(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("face") if callspec else None
+    combination = callspec.params.get("face") if callspec and item.path.parent == FOLDER else None
+
+    if combination is None:
+        return True
+
+    is_in_process = item.get_closest_marker("in_process") is not None
+    is_remote = "http" in combination
+
+    if is_in_process and is_remote:
+        return False
+
+    if any(mark.args[0] == "face" for mark in item.iter_markers("parametrize")):
+        # The test has chosen itself.
+        return not is_remote or any("http" in chosen for chosen in _CHOSEN)
+
+    return combination in _CHOSEN or (
+        combination == "async"
+        and "async-http" in _CHOSEN
+        and (is_in_process or item.path.name in OWN_LOOP)
+    )

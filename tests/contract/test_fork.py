@@ -176,7 +176,7 @@ def test_a_fork_outlives_a_parent_that_had_gone_back(sandbox, fork):
         assert run(child, "x").text == "1"
 
 
-@pytest.mark.parametrize("face", ["sync", "http"], indirect=True)
+@pytest.mark.parametrize("face", ["sync", "sync-http"], indirect=True)
 def test_a_fork_is_a_sandbox_like_any_other(sandbox, fork):
     """It can be forked, kept, gone back, interrupted, restarted, paused and asked for other contexts."""
     run(sandbox, "path = ['root']; open('path', 'w').write('root')")
@@ -211,7 +211,7 @@ def test_a_fork_is_a_sandbox_like_any_other(sandbox, fork):
     assert grandchild.get_metrics().memory_bytes > 0
 
 
-@pytest.mark.parametrize("face", ["sync", "http"], indirect=True)
+@pytest.mark.parametrize("face", ["sync", "sync-http"], indirect=True)
 def test_what_cannot_come_along_is_named(sandbox, fork):
     """Other contexts, commands, child processes: they stay with the parent, where they run on."""
     other = sandbox.create_code_context()
@@ -288,7 +288,7 @@ def test_who_has_taken_a_place_is_called_by_its_name(sandbox, fork):
     assert [record.sandbox_id for record in sandbox.egress_log()] == [sandbox.id] * 2
 
 
-@pytest.mark.parametrize("face", ["async", "http"], indirect=True)
+@pytest.mark.parametrize("face", ["async", "sync-http"], indirect=True)
 def test_what_is_no_fork_of_it_takes_no_place(face, sandbox, fork):
     """A stranger, a sibling, itself: refused by name, and everything is as it was."""
     run(sandbox, "x = 1")
@@ -409,7 +409,7 @@ def test_a_fork_that_nobody_waits_for_leaves_nothing(async_face):
     async_face.runner.run(asyncio.wait_for(scene(), 60))
 
 
-@pytest.mark.parametrize("face", ["sync", "http"], indirect=True)
+@pytest.mark.parametrize("face", ["sync", "sync-http"], indirect=True)
 def test_ways_are_explored_and_one_is_kept(face, sandbox):
     """Side by side, in order; failing code is an execution; the sandbox goes on as the best."""
     run(sandbox, "rows = [3, 1, 2]; open('f.txt', 'w').write('before')")
@@ -499,7 +499,7 @@ open('/dev/shm/name', 'x').write('x')
     assert run(everyone[2], "socket.create_connection(names[0]).close()").error is None
 
 
-@pytest.mark.parametrize("face", ["http"], indirect=True)
+@pytest.mark.parametrize("face", ["sync-http"], indirect=True)
 def test_a_fork_is_known_by_its_id(face, sandbox, fork):
     """It is in the list, and whoever has the id can connect to it."""
     run(sandbox, "x = 1")

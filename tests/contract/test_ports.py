@@ -292,7 +292,7 @@ def test_a_port_has_an_address(face, sandbox):
 
 def test_a_host_name_is_told_where_there_is_one(face, sandbox):
     """In this process it is the loopback; a server without a domain says so."""
-    if face.kind == "http":
+    if face.is_remote:
         with pytest.raises(NoHostNameError):
             sandbox.get_host(8000)
     else:
