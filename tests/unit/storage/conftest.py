@@ -41,12 +41,29 @@ def postgres_folder() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/state/fumehood.db"
+@pytest.fixture(scope="session")
+def databases() -> list[str]:
+    """Names of empty databases of the PostgreSQL server: each is three hundred files, which tests use in turn."""
+    return []
 
-    return postgres.new_database(request.getfixturevalue("postgres_folder"), f"test{next(_NUMBERS)}")
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/state/fumehood.db"
+        return
+
+    folder = request.getfixturevalue("postgres_folder")
+    databases = request.getfixturevalue("databases")
+
+    if not databases:
+        databases.append(f"test{next(_NUMBERS)}")
+        postgres.new_database(folder, databases[0])
+
+    name = databases.pop()
+    yield postgres.address(folder, name)
+    postgres.empty(folder, name)
+    databases.append(name)
 
 
 @pytest.fixture

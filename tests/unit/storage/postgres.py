@@ -89,4 +89,19 @@ def new_database(folder: str, name: str) -> str:
     with psycopg.connect(f"host={folder} user=fumehood dbname=postgres", autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" STRATEGY file_copy')
 
+    return address(folder, name)
+
+
+def address(folder: str, name: str) -> str:
     return f"postgresql://fumehood@/{name}?host={folder}"
+
+
+def empty(folder: str, name: str) -> None:
+    """End what is still connected to a database, and make it as new."""
+    with psycopg.connect(f"host={folder} user=fumehood dbname={name}", autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
