@@ -224,7 +224,5 @@ def _is_chosen(item: pytest.Item) -> bool:
         return not is_remote or any("http" in chosen for chosen in _CHOSEN)
 
     return combination in _CHOSEN or (
-        combination == "async"
-        and "async-http" in _CHOSEN
-        and (is_in_process or item.path.name in OWN_LOOP)
+        combination == "async" and "async-http" in _CHOSEN and (is_in_process or item.path.name in OWN_LOOP)
     )

@@ -1,7 +1,7 @@
 """The description of the native API is true: schemathesis sends what it allows and what it forbids, and finds nothing.
 
 It reads the answers too: statuses, types, headers and bodies must be described, and nothing may be a server's fault.
-By chance here; `make fuzz` also tries every value at a bound.
+By chance here, with as many cases as there is time for; `make fuzz` also tries every value at a bound.
 """
 
 from __future__ import annotations
@@ -10,13 +10,20 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import httpx2
 import pytest
 
 _EVERY = bool(os.environ.get("EVERY_CASE"))
-_PHASES, _CASES = ("coverage,fuzzing", 3) if _EVERY else ("fuzzing", 5)
-_MOST_SECONDS = 600 if _EVERY else 200
+_PHASES = "coverage,fuzzing" if _EVERY else "fuzzing"
+# Each operation is tried at least once and at most so often; in between the time decides, by how long one case takes
+# with the start of the program: two seconds on a machine that does nothing else.
+_MOST_CASES = 3 if _EVERY else 4
+_BUDGET_SECONDS = 100 if _EVERY else 10
+_MOST_SECONDS = 1200 if _EVERY else 400
+# Only the test itself is stopped by its time-out: between tests that would end the whole run.
+_STOPPED = pytest.mark.timeout(_MOST_SECONDS + 20, func_only=True)
 _CONFIG = """
 [parameters]
 "path.sandbox_id" = "{sandbox_id}"
@@ -75,13 +82,21 @@ def test_every_reference_leads_somewhere(described):
     assert {"ExecutionLine", "CommandLine", "WatchLine", "Problem"} <= named
 
 
-def examine(server, tmp_path, sandbox_id, *choice):
+@pytest.fixture(scope="module")
+def cases(server, tmp_path_factory):
+    """How many cases of each operation there is time for."""
+    begun = time.monotonic()
+    examine(server, tmp_path_factory.mktemp("pace"), "unknown", 1, "--include-path-regex", "/timeout$")
+    return max(1, min(_MOST_CASES, int(_BUDGET_SECONDS / (time.monotonic() - begun))))
+
+
+def examine(server, tmp_path, sandbox_id, cases, *choice):
     """Lets schemathesis examine some operations, and gives what it reports."""
     config = tmp_path / "schemathesis.toml"
     config.write_text(_CONFIG.format(sandbox_id=sandbox_id))
     argv = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
     argv += [f"{server.url}/openapi.json", "-H", f"Authorization: Bearer {server.token}"]
-    argv += ["--phases", _PHASES, "--max-examples", str(_CASES), "--request-timeout", "60"]
+    argv += ["--phases", _PHASES, "--max-examples", str(cases), "--request-timeout", "60"]
     argv += ["--no-color", *choice]
     return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=_MOST_SECONDS)
 
@@ -92,32 +107,31 @@ def report(text):
     return "\n".join(line[:300] for line in found.splitlines())
 
 
-@pytest.mark.timeout(_MOST_SECONDS + 10)
-def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, tmp_path):
+@_STOPPED
+def test_schemathesis_finds_nothing_in_a_living_sandbox(server, api, place, cases, tmp_path):
     """All that works in a sandbox; what ends or stops it, and streams without an end, are examined apart."""
     apart = "/network|/checkpoints|/judge|/ports|/tunnels|/timeout$|/pause$|/restart$|/watch$|{sandbox_id}$"
     apart += "|/forks$|/adopt$|/save$|/load$|/events$|/audit$"
     sandbox_id = place.rpartition("/")[2]
-    done = examine(
-        server, tmp_path, sandbox_id, "--include-path-regex", "^/v1/sandboxes", "--exclude-path-regex", apart
-    )
+    chosen = ("--include-path-regex", "^/v1/sandboxes", "--exclude-path-regex", apart)
+    done = examine(server, tmp_path, sandbox_id, cases, *chosen)
     assert done.returncode == 0, report(done.stdout)
     assert api.get(place).status_code == 200
 
 
-@pytest.mark.timeout(_MOST_SECONDS + 10)
+@_STOPPED
 @pytest.mark.parametrize("part", ["/network|/audit$", "/checkpoints|/judge"])
-def test_schemathesis_finds_nothing_in_a_part(server, api, place, tmp_path, part):
+def test_schemathesis_finds_nothing_in_a_part(server, api, place, cases, tmp_path, part):
     """Rules, and the record, which grows with what is asked; points to go back to; programs to judge."""
-    done = examine(server, tmp_path, place.rpartition("/")[2], "--include-path-regex", part)
+    done = examine(server, tmp_path, place.rpartition("/")[2], cases, "--include-path-regex", part)
     assert done.returncode == 0, report(done.stdout)
     assert api.get(place).status_code == 200
 
 
-@pytest.mark.timeout(_MOST_SECONDS + 10)
-def test_schemathesis_finds_nothing_where_no_sandbox_is(server, tmp_path):
+@_STOPPED
+def test_schemathesis_finds_nothing_where_no_sandbox_is(server, cases, tmp_path):
     """What ends or stops a sandbox, and streams without an end."""
     chosen = "/timeout$|/pause$|/restart$|/watch$|/forks$|/adopt$|/save$|/events$|"
     chosen += "^/v1/sandboxes/{sandbox_id}$"
-    done = examine(server, tmp_path, "unknown", "--include-path-regex", chosen)
+    done = examine(server, tmp_path, "unknown", cases, "--include-path-regex", chosen)
     assert done.returncode == 0, report(done.stdout)
