@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-packages test-model soak faults fuzz check format bench reference sync-api changelog scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check format bench reference sync-api changelog scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,9 +27,28 @@ help: ## show this list
 demo: $(VENV)/.installed ## set up, then the main job on real data in one live sandbox
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.installed-dev programs tests/npm_programs/node_modules/.installed tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed $(FRAMEWORKS) .venv-packages/common/.installed ## set up, then all tests (ARGS="-k name" passes options to pytest)
-	@$(BIN)/python -m pytest -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+# What whole tests need; a sandbox cannot write the bytecode of what it runs, so that it is there before.
+READY := $(VENV)/.installed-dev programs bytecode tests/npm_programs/node_modules/.installed \
+	tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed $(FRAMEWORKS) \
+	.venv-packages/common/.installed
+AT_ONCE := -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: $(READY) ## set up, then the tests that CI runs (ARGS="-k name" passes options to pytest)
+	@$(BIN)/python -m pytest $(AT_ONCE) $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 	@$(BIN)/python -m pytest -m serial $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+
+quick: $(VENV)/.installed-dev bytecode ## unit tests, rules, and once what every implementation promises; two minutes
+	@FACES=sync $(BIN)/python -m pytest -q $(AT_ONCE) tests/contract tests/unit tests/rules $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@$(BIN)/python -m pytest -q -m serial tests/unit $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+
+test-all: $(READY) ## all tests with all of their cases: both faces everywhere, every fault, every Python, fuzzing, a soak; hours
+	@FACES=sync,async-http,async,sync-http EVERY_PYTHON=1 $(MAKE) test
+	@$(MAKE) faults
+	@$(MAKE) fuzz
+	@$(MAKE) soak
+
+bytecode: $(VENV)/.installed-dev
+	@$(BIN)/python -m compileall -q src
 
 test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
 	@$(BIN)/python -m tests.packages $(ARGS)

@@ -62,6 +62,8 @@ LONG = (
     "tests/integration/test_template_builds.py",
     "tests/integration/test_frameworks.py",
     "tests/server/test_openapi.py",
+    "tests/integration/test_cli.py",
+    "tests/server/test_host_daemon.py",
     "tests/integration/test_examples.py",
     "tests/mcp/",
     "tests/contract/",
