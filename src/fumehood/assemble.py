@@ -9,9 +9,10 @@ import asyncio
 import os
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fumehood.audit.files import AuditFolder
 from fumehood.bounds import TIB
@@ -23,13 +24,16 @@ from fumehood.engine.provisioner import EngineConfig
 from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.portal import Portal, shared_portal
+from fumehood.portal import Portal, call, shared_portal
 from fumehood.refusals import naming_arguments
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.templates.store import TemplateStore
 from fumehood.values.sandbox import DEFAULT_ISOLATION, IsolationLevel, check_isolation
 from fumehood.values.security import SecurityEvent
+
+if TYPE_CHECKING:
+    from fumehood.client.connection import ServerAddress
 
 _Default = TypeVar("_Default", int, None)
 
@@ -207,6 +211,44 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
     Raises:
         InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
     """
+    with _named_server(url, api_key) as key, _lock:
+        if key not in _remote:
+            _remote[key] = _connect(*key)
+
+        return _remote[key]
+
+
+def ask_server(url: str | None, api_key: str | None, method: str, path: str, **options: Any) -> Any:
+    """Asks a server for what is no matter of sandboxes, such as its keys, and returns its answer.
+
+    Args:
+        url: Its address; None: FUMEHOOD_URL.
+        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        method: The verb of HTTP.
+        path: What is asked.
+        options: What the client of HTTP takes, such as `json` and `params`.
+
+    Raises:
+        InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
+    """
+    with _named_server(url, api_key) as key:
+        address = _address(*key)
+
+    from fumehood.client.connection import HttpConnection
+
+    async def asked() -> Any:
+        connection = HttpConnection(address)
+        try:
+            return await connection.ask(method, path, **options)
+        finally:
+            await connection.aclose()
+
+    return call(asked)
+
+
+@contextmanager
+def _named_server(url: str | None, api_key: str | None) -> Iterator[tuple[str, str]]:
+    """Gives the address and the token of a server; what the block refuses of them is named as it was given."""
     given, url = url, url or os.environ.get("FUMEHOOD_URL", "")
 
     if not isinstance(url, str) or not url:
@@ -223,27 +265,28 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
             field="api_key", value="(not shown)", allowed="the token of a server, as text"
         )
 
-    # Read from a file, it ends with a line break.
-    key = (url, token.strip())
-
-    with _lock, naming_arguments(given_as):
-        if key not in _remote:
-            _remote[key] = _connect(*key)
-
-        return _remote[key]
+    with naming_arguments(given_as):
+        # Read from a file, it ends with a line break.
+        yield url, token.strip()
 
 
-def _connect(url: str, api_key: str) -> Backend:
+def _address(url: str, api_key: str) -> ServerAddress:
     try:
-        from fumehood.client.backend import HttpBackend
         from fumehood.client.connection import ServerAddress
     except ModuleNotFoundError as missing:
         raise InvalidArgumentError(
             field="url", value=url, allowed=f"{missing.name}, which is not installed", extra="client"
         ) from None
 
+    return ServerAddress(url=url, token=api_key)
+
+
+def _connect(url: str, api_key: str) -> Backend:
+    address = _address(url, api_key)
+    from fumehood.client.backend import HttpBackend
+
     portal = shared_portal()
-    backend = HttpBackend(ServerAddress(url=url, token=api_key), portal.loop)
+    backend = HttpBackend(address, portal.loop)
     portal.on_close(backend.aclose)
     return backend
 

@@ -34,9 +34,18 @@ COMMANDS = {
         "notebook": "run a notebook in a fresh sandbox",
         "scan": "look at code before it runs",
         "audit": "verify or fetch audit records",
+        "template": "what sandboxes start from",
+    },
+    "commands for a server": {
+        "ps": "list the sandboxes of a server",
+        "logs": "print what ran in a sandbox of a server",
+        "exec": "run code in a sandbox of a server",
+        "kill": "end sandboxes of a server",
+        "cp": "copy files into and out of a sandbox of a server",
         "save": "save a sandbox of a server to a file",
         "load": "make a sandbox of a saved one, at a server",
-        "template": "what sandboxes start from",
+        "keys": "make, list, rotate and revoke the keys of a server",
+        "usage": "what the keys of a server have used",
     },
     "commands that serve others": {
         "serve": "sandboxes for others, over HTTP",
@@ -51,7 +60,12 @@ COMMANDS = {
     },
 }
 # Modules with other names than their commands.
-_MODULES = {"save": "saved", "load": "saved"}
+_MODULES = {
+    "save": "saved",
+    "load": "saved",
+    **dict.fromkeys(("ps", "logs", "exec", "kill", "cp"), "remote"),
+    "usage": "keys",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

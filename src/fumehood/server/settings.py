@@ -68,7 +68,7 @@ class ServerSettings:
             "max_body_bytes",
             "max_upload_bytes",
         ),
-        "operation": ("drain_seconds", "log_level"),
+        "operation": ("drain_seconds", "log_level", "log_format", "slow_request_seconds"),
     }
 
     host: str = setting("address to listen on; another than loopback needs a token of your own", "127.0.0.1")

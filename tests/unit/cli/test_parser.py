@@ -135,6 +135,7 @@ def test_help_and_version_import_no_command():
             "fumehood",
             "fumehood.bounds",
             "fumehood.cli",
+            "fumehood.cli.colours",
             "fumehood.cli.main",
             "fumehood.cli.parser",
             "fumehood.cli.terminal",

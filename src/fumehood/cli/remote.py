@@ -1,0 +1,293 @@
+"""`fumehood ps, logs, exec, kill, cp`: the living sandboxes of a server.
+
+Runs in the user's terminal. Names, labels and output are a guest's or another caller's: they are made visible before
+they are printed. Nothing here makes a sandbox, or lets one live longer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fumehood.cli.colours import write_table
+from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
+from fumehood.cli.run import ask, exit_code_of, show_error, show_result
+from fumehood.cli.saved import SERVER_OPTIONS, at_server
+from fumehood.cli.terminal import Screen, counted, note
+from fumehood.errors import InvalidArgumentError
+from fumehood.refusals import naming_arguments
+from fumehood.text import visible_line
+
+if TYPE_CHECKING:
+    from fumehood.api.sandbox import Sandbox
+    from fumehood.values.execution import RecordedCell
+    from fumehood.values.sandbox import SandboxInfo
+
+_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "LABELS")
+_STDIN = "-"
+_MIN_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
+_EXISTS = 73
+_SERVER_NAMES = {"url": "--url", "api_key": "--api-key"}
+
+
+def run_ps(options: Options) -> int:
+    """List the living sandboxes; return the exit code."""
+    from fumehood.api.sandbox import Sandbox
+    from fumehood.assemble import remote_backend
+    from fumehood.values.plain_data import as_data
+
+    with naming_arguments(_SERVER_NAMES):
+        found = Sandbox.list(backend=remote_backend(options.url, options.api_key))
+
+    if options.json:
+        print(json.dumps(as_data(found), indent=2))
+    else:
+        now = datetime.now(UTC)
+        write_table(_COLUMNS, [_row(info, now) for info in found], sys.stdout)
+
+    return 0
+
+
+def _row(info: SandboxInfo, now: datetime) -> tuple[str, ...]:
+    labels = ",".join(f"{name}={value}" for name, value in info.metadata.items())
+    ends = "-" if info.ends_at is None else _span((info.ends_at - now).total_seconds())
+    return (
+        info.id,
+        info.state,
+        visible_line(info.template),
+        _span((now - info.started_at).total_seconds()),
+        ends,
+        f"{info.limits.memory_bytes >> 20}M",
+        visible_line(labels or "-"),
+    )
+
+
+def _span(seconds: float) -> str:
+    if seconds < _MIN_SECONDS:
+        return f"{max(0, seconds):.0f} s"
+
+    if seconds < _HOUR_SECONDS:
+        return f"{seconds / _MIN_SECONDS:.0f} min"
+
+    return f"{seconds / _HOUR_SECONDS:.1f} h" if seconds < _DAY_SECONDS else f"{seconds / _DAY_SECONDS:.1f} d"
+
+
+def run_logs(options: Options) -> int:
+    """Print what ran in the default context of a sandbox and what it wrote; return the exit code."""
+    from fumehood.values.plain_data import as_data
+
+    record = at_server(options).get_record()
+
+    if options.json:
+        print(json.dumps(as_data(record), indent=2))
+        return 0
+
+    screen = Screen()
+
+    if record.dropped_cells:
+        note(f"{counted(record.dropped_cells, 'execution')} before these are not in the record any more")
+
+    for cell in record.cells:
+        _show_cell(screen, cell, with_code=not options.quiet)
+
+    return 0
+
+
+def _show_cell(screen: Screen, cell: RecordedCell, *, with_code: bool) -> None:
+    if with_code:
+        started = cell.execution.started_at
+        at = "not begun" if started is None else started.astimezone().strftime("%H:%M:%S")
+        undone = ", undone" if cell.is_undone else ""
+        screen.err(f"--- {at}{undone}\n" + "".join(f"    {line}\n" for line in cell.code.splitlines()))
+
+    if cell.outputs_dropped:
+        note("its output is not in the record any more")
+
+    for entry in cell.execution.logs.entries:
+        (screen.err if entry.stream == "stderr" else screen.out)(entry.text)
+
+    for result in cell.execution.results:
+        show_result(screen, result)
+
+    if cell.execution.error is not None:
+        show_error(screen, cell.execution.error)
+
+
+def run_exec(options: Options) -> int:
+    """Run code in a living sandbox; return the exit code of the code."""
+    code = sys.stdin.read() if options.code == _STDIN else options.code
+    sandbox = at_server(options)
+    screen = Screen(raw=options.raw)
+
+    with naming_arguments({"code": "CODE", "timeout": "--timeout"}):
+        execution = sandbox.run_code(
+            code,
+            language="bash" if options.bash else "python",
+            timeout=options.timeout,
+            on_stdout=screen.out,
+            on_stderr=screen.err,
+            on_result=lambda result: show_result(screen, result),
+            on_error=lambda error: show_error(screen, error),
+            on_input=None if options.code == _STDIN else lambda question: ask(screen, question),
+        )
+
+    return exit_code_of(execution.error)
+
+
+def run_kill(options: Options) -> int:
+    """End sandboxes; return the exit code: 1 when one was not there."""
+    from fumehood.errors import SandboxClosedError, SandboxNotFoundError
+
+    missing = 0
+
+    for name in options.sandboxes:
+        try:
+            at_server(Options(sandbox=name, url=options.url, api_key=options.api_key)).kill()
+        except (SandboxNotFoundError, SandboxClosedError) as error:
+            note(error.message)
+            missing += 1
+
+    return int(missing > 0)
+
+
+def run_cp(options: Options) -> int:
+    """Copy a file or a folder into a sandbox or out of one; return the exit code."""
+    source, destination = _place(options.source), _place(options.destination)
+
+    if (source is None) == (destination is None):
+        raise InvalidArgumentError(
+            field="DESTINATION" if source else "SOURCE",
+            value=options.destination if source else options.source,
+            allowed="SANDBOX:PATH on one side, and a path of this machine on the other",
+        )
+
+    name, path = source or destination or ("", "")
+    sandbox = at_server(Options(sandbox=name, url=options.url, api_key=options.api_key))
+
+    if source is None:
+        return _upload(sandbox, options.source, path)
+
+    return _download(sandbox, path, options.destination)
+
+
+def _place(word: str) -> tuple[str, str] | None:
+    """Returns the sandbox and the path of SANDBOX:PATH, or None for a path of this machine."""
+    name, colon, path = word.partition(":")
+    return (name, path or ".") if colon and name and "/" not in name else None
+
+
+def _upload(sandbox: Sandbox, source: str, path: str) -> int:
+    if not os.path.isdir(source):
+        with open(source, "rb") as file:
+            sandbox.files.write(
+                os.path.join(path, os.path.basename(source)) if path[-1] in "/." else path, file
+            )
+
+        return 0
+
+    count = 0
+
+    for folder, _, names in os.walk(source):
+        for name in names:
+            local = os.path.join(folder, name)
+
+            # A FIFO would be waited for.
+            if os.path.isfile(local):
+                with open(local, "rb") as file:
+                    sandbox.files.write(os.path.join(path, os.path.relpath(local, source)), file)
+
+                count += 1
+
+    note(f"{counted(count, 'file')} -> {path}")
+    return 0
+
+
+def _download(sandbox: Sandbox, path: str, into: str) -> int:
+    from fumehood.api.artifacts import save_files
+
+    info = sandbox.files.get_info(path)
+
+    if info.type == "file":
+        target = os.path.join(into, info.name) if os.path.isdir(into) else into
+
+        with open(target, "wb") as file:
+            for piece in sandbox.files.read(info.path, format="stream"):
+                file.write(piece)
+
+        return 0
+
+    entries = sandbox.files.list(info.path, depth=64)
+    saved = save_files(sandbox.files, entries, root=info.path, into=into, overwrite=True)
+
+    for item in saved:
+        if item.skipped:
+            note(f"{item.source} was left out: {item.skipped}")
+
+    note(f"{counted(sum(not item.skipped for item in saved), 'file')} -> {into}")
+    return _EXISTS if any(item.skipped for item in saved) else 0
+
+
+_SANDBOX = Argument("sandbox", metavar="SANDBOX", about="its id, as `fumehood ps` lists it")
+_JSON = Option(["--json"], is_flag=True, help="print what a program would read")
+
+PS = Command(
+    "ps",
+    run_ps,
+    brief="list the sandboxes of a server",
+    about="List the living sandboxes at a server that the key may see.",
+    params=[*SERVER_OPTIONS, _JSON],
+)
+LOGS = Command(
+    "logs",
+    run_logs,
+    brief="print what ran in a sandbox of a server",
+    about="Print what ran in the default context of a sandbox, and what it wrote and showed.",
+    params=[
+        _SANDBOX,
+        *SERVER_OPTIONS,
+        Option(["-q", "--quiet"], is_flag=True, help="without the code that ran"),
+        _JSON,
+    ],
+)
+EXEC = Command(
+    "exec",
+    run_exec,
+    brief="run code in a sandbox of a server",
+    about="Run code in the default context of a living sandbox. The exit code is that of the code, as with run.",
+    params=[
+        _SANDBOX,
+        Argument("code", metavar="CODE", about="Python code; - for stdin"),
+        *SERVER_OPTIONS,
+        Option(["--bash"], is_flag=True, help="it is bash"),
+        Option(["--timeout"], type=float, metavar="SECONDS", help="its time (default: the sandbox's limit)"),
+        Option(["--raw"], is_flag=True, help="pass terminal escapes of the code on to this terminal"),
+    ],
+)
+KILL = Command(
+    "kill",
+    run_kill,
+    brief="end sandboxes of a server",
+    epilog="exit code: 0, or 1 when one was not there",
+    params=[
+        Argument("sandboxes", nargs=-1, required=True, metavar="SANDBOX...", about="their ids"),
+        *SERVER_OPTIONS,
+    ],
+)
+CP = Command(
+    "cp",
+    run_cp,
+    brief="copy files into and out of a sandbox of a server",
+    about="Copy a file, or a folder with what is in it. One side is SANDBOX:PATH; a path that is not absolute lies in "
+    "the home directory.",
+    epilog="exit code: 0, or 73 when files were left out; 74 when a file of this machine could not be read or written",
+    params=[
+        Argument("source", metavar="SOURCE", type=PathWord(), about="a path, or SANDBOX:PATH"),
+        Argument(
+            "destination", metavar="DESTINATION", type=PathWord(), about="the same; the other of the two"
+        ),
+        *SERVER_OPTIONS,
+    ],
+)

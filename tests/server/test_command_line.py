@@ -1,0 +1,141 @@
+"""The commands for a server, against a real one: what they print, what they do, and with which exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import httpx2
+import pytest
+
+from fumehood.cli.main import main
+
+
+@pytest.fixture
+def sandbox(server, monkeypatch):
+    """The id of a sandbox at the server that the environment names."""
+    monkeypatch.setenv("FUMEHOOD_URL", server.url)
+    monkeypatch.setenv("FUMEHOOD_API_KEY", server.token)
+
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+        name = client.post("/v1/sandboxes", json={"metadata": {"for": "a\x1b test"}}).json()["id"]
+        yield name
+        client.delete(f"/v1/sandboxes/{name}")
+
+
+def test_living_sandboxes_are_listed_used_and_ended(sandbox, capsys, monkeypatch):
+    """Code runs in the default context, what ran is told, and a sandbox ends when it is asked to."""
+    assert main(["ps"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["SANDBOX", "STATE", "TEMPLATE"]
+    (line,) = [line for line in lines if line.startswith(sandbox)]
+    assert "running  default" in line
+    assert "for=a\\x1b test" in line
+
+    assert main(["ps", "--json"]) == 0
+    assert sandbox in [info["id"] for info in json.loads(capsys.readouterr().out)]
+
+    assert main(["exec", sandbox, "x = 6; print('\x1b[2J')\nx * 7"]) == 0
+    assert capsys.readouterr().out == "\\x1b[2J\n42\n"
+    assert main(["exec", sandbox, "import sys; sys.exit(x)"]) == 6
+    assert main(["exec", "--bash", sandbox, "exit 3"]) == 3
+    monkeypatch.setattr("sys.stdin", io.StringIO("x + 1"))
+    assert main(["exec", sandbox, "-"]) == 0
+    assert capsys.readouterr().out == "7\n"
+    assert main(["exec", sandbox, "while True: pass", "--timeout", "0.3"]) == 124
+    capsys.readouterr()
+
+    assert main(["logs", sandbox]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "\\x1b[2J\n42\n7\n"
+    assert "    import sys; sys.exit(x)\n" in shown.err
+    assert "TimeLimitExceeded" in shown.err or "KeyboardInterrupt" in shown.err
+    assert main(["logs", sandbox, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["cells"]) == 4
+
+    assert main(["kill", sandbox]) == 0
+    assert main(["kill", sandbox]) in (0, 1)
+    assert main(["kill", "nosuch"]) == 1
+    assert "nosuch" in capsys.readouterr().err
+
+
+def test_files_are_copied_in_and_out(sandbox, tmp_path, capsys):
+    """Files and folders, by the names that are given or their own."""
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a.txt").write_text("a")
+    (tmp_path / "in" / "deep" / "b.bin").write_bytes(bytes(range(256)))
+
+    assert main(["cp", str(tmp_path / "in" / "a.txt"), f"{sandbox}:"]) == 0
+    assert main(["cp", str(tmp_path / "in"), f"{sandbox}:/mnt/data/in"]) == 0
+    assert (
+        main(["exec", sandbox, "import os; print(open('a.txt').read(), sorted(os.listdir('/mnt/data/in')))"])
+        == 0
+    )
+    assert capsys.readouterr().out == "a ['a.txt', 'deep']\n"
+
+    assert main(["cp", f"{sandbox}:a.txt", str(tmp_path / "copy.txt")]) == 0
+    assert (tmp_path / "copy.txt").read_text() == "a"
+    assert main(["cp", f"{sandbox}:/mnt/data/in", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "deep" / "b.bin").read_bytes() == bytes(range(256))
+
+    assert main(["cp", str(tmp_path / "none"), f"{sandbox}:x"]) == 74
+    assert main(["cp", "a", "b"]) == 64
+    assert "SOURCE='a' is refused" in capsys.readouterr().err
+
+
+def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
+    """A token is alone on standard output; what a key may is what was asked for."""
+    bounds = ["--max-sandboxes", "2", "--max-memory", "512M", "--max-limit", "wall_seconds=60"]
+    assert main(["keys", "create", "ci", "--scope", "execute", "--scope", "sandboxes", *bounds]) == 0
+    shown = capsys.readouterr()
+    token = shown.out.strip()
+    key = shown.err.split()[2].rstrip(";")
+
+    assert main(["exec", sandbox, "1", "--api-key", token]) == 70
+    assert main(["ps", "--api-key", token]) == 0
+    assert sandbox not in capsys.readouterr().out
+
+    assert main(["keys", "list"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(key)]
+    assert "execute,sandboxes" in line
+    assert "max_sandboxes=2 wall_seconds<=60 memory_bytes<=536,870,912" in line
+
+    assert main(["keys", "rotate", key]) == 0
+    rotated = capsys.readouterr().out.strip()
+    assert main(["ps", "--api-key", token]) == 70
+    assert main(["ps", "--api-key", rotated]) == 0
+
+    assert main(["usage"]) == 0
+    capsys.readouterr()
+    assert main(["usage", "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), list)
+
+    assert main(["keys", "revoke", key]) == 0
+    assert main(["ps", "--api-key", rotated]) == 70
+    capsys.readouterr()
+    assert main(["keys", "list"]) == 0
+    assert key not in capsys.readouterr().out
+    assert main(["keys", "list", "--all"]) == 0
+    assert f"{key}  ci" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["keys", "revoke", "a/b"], "KEY='a/b' is refused"),
+        (["keys", "create", "x", "--max-limit", "memory"], "--max-limit='memory' is refused"),
+        (
+            ["keys", "create", "x", "--max-network", "all"],
+            "--max-network 'all' is none of none, pip, listed, internet",
+        ),
+    ],
+)
+def test_wrong_words_are_refused_here(words, said, capsys, monkeypatch):
+    """Before a server is asked."""
+    monkeypatch.setenv("FUMEHOOD_URL", "http://127.0.0.1:1")
+    try:
+        code = main(words)
+    except SystemExit as ended:
+        code = ended.code
+
+    assert (code, said in capsys.readouterr().err) == (64, True)
