@@ -153,7 +153,7 @@ class RunningHost:
         for line in self.process.stderr:
             self.said.append(line)
 
-            if "listens on" in line:
+            if "listens on" in line or '"host.started"' in line:
                 break
 
         # What it says later must be read, or it would wait for us.

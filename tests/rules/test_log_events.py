@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from fumehood.log.events import EVENTS
 
 SOURCE = Path(__file__).parents[2] / "src" / "fumehood"
 BY_CONSTANT = {name: value for name, value in vars(events).items() if isinstance(value, events.LogEvent)}
+# Of these the log is another one: of changes to a database, and help of settings.
+NOT_POINTING = {
+    "the database is gone, its log is not",
+    "least level of the log: debug, info, warning or error",
+    "how lines of the log are written: console or json",
+}
 # These configure loggers of other libraries, and log nothing.
 CONFIGURING = {"mcp/server.py"}
 
@@ -90,6 +97,37 @@ def test_an_error_that_points_to_the_log_has_a_line_there():
                     assert "events.STORAGE_FAILED.log" in called, f"{name}: {function.name}"
 
     assert made > 5
+
+
+# Texts that send a reader to a log, and the event that is there. What each is logged with is tested beside it.
+POINTING = {
+    "the sandboxes are still there unless a call says otherwise; see the host's log": events.HOST_FAULT,
+    "try again; the server's log says why": events.STORAGE_FAILED,
+    "the server failed; its log says more under this request's id": events.REQUEST_FAILED,
+    "the server failed; its log says more": events.REQUEST_FAILED,
+    "The request's name in the server's log.": events.REQUEST_SERVED,
+}
+
+
+def test_each_text_that_points_to_a_log_has_an_event():
+    """In messages, hints and descriptions; a new one is listed here, with a test that its line is written."""
+    found = set()
+
+    for _, tree in modules():
+        documentation = {
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and isinstance(node.body[0], ast.Expr)
+        }
+        found |= {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documentation
+            if re.search(r"\b(?:its|'s|the|see the) log\b", node.value)
+        }
+
+    assert found == {*POINTING, *NOT_POINTING}
 
 
 def test_no_event_is_declared_twice():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -435,3 +436,21 @@ def test_a_name_of_its_own_is_kept_or_given(start_host: Start) -> None:
     with host_client(host) as api:
         assert new_sandbox(api).startswith("abc123")
         assert api.get("/v1/capacity").json()["host_id"] == "abc123"
+
+
+def test_lines_of_server_and_host_have_the_same_request(start_host: Start, start_server: Start) -> None:
+    """What the host does for a request of the server is found by its id."""
+    host = start_host(log_format="json")
+    server = start_server(host_socket=host.socket)
+
+    with client_of(server) as api:
+        answer = api.post("/v1/sandboxes", json={}, headers={"X-Request-Id": "one-of-ours"})
+        assert answer.status_code == 201
+        sandbox_id = answer.json()["id"]
+
+    def found() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in host.said if line.startswith("{")]
+        return [line for line in lines if line.get("request_id") == "one-of-ours"]
+
+    until(lambda: {"sandbox.created", "request.served"} <= {line.get("event") for line in found()})
+    assert sandbox_id in {line.get("sandbox_id") for line in found()}

@@ -59,6 +59,8 @@ COMMANDS = {
         "completion": "print a script with which a shell completes commands and options",
     },
 }
+# They take the level and the format of their log as settings.
+_WITH_SETTINGS = ("serve", "host")
 # Modules with other names than their commands.
 _MODULES = {
     "save": "saved",
@@ -79,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return answer(root(), PROGRAM, instruction)
 
     try:
+        _prepare_log(words)
         return start(root(), PROGRAM, words)
     except InvalidArgumentError as error:
         return _complain(error, EXIT_USAGE)
@@ -141,6 +144,25 @@ def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
 
         print(f"fumehood {metadata.version('fumehood')}, Python {platform.python_version()}")
         context.exit()
+
+
+def _prepare_log(words: Sequence[str]) -> None:
+    """Write the log of a command to standard error where the environment asks for it; servers have settings for it."""
+    level, form = os.environ.get("FUMEHOOD_LOG_LEVEL"), os.environ.get("FUMEHOOD_LOG_FORMAT", "console")
+
+    if level is None or (words and words[0] in _WITH_SETTINGS):
+        return
+
+    # Late: few ask for it.
+    from fumehood.log.setup import configure
+    from fumehood.refusals import naming_arguments
+    from fumehood.server.setting_fields import check_log_format, check_log_level
+
+    with naming_arguments({"log_level": "FUMEHOOD_LOG_LEVEL", "log_format": "FUMEHOOD_LOG_FORMAT"}):
+        check_log_level(level)
+        check_log_format(form)
+
+    configure(level, form)
 
 
 def _prepare_streams() -> None:

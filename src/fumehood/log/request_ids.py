@@ -50,6 +50,12 @@ def request_id() -> str:
     return "" if request is None else request.id
 
 
+def noted_key() -> str | None:
+    """Returns whose request it is, as far as that is known."""
+    request = _CURRENT.get()
+    return None if request is None else request.key_id
+
+
 def note_key(key_id: str) -> None:
     """Takes note of whose request it is."""
     request = _CURRENT.get()

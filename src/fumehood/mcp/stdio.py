@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from mcp.server.stdio import stdio_server
 
 from fumehood import InvalidArgumentError
 from fumehood.log import events
+from fumehood.log.setup import configure
 from fumehood.mcp.caller import Caller
 from fumehood.mcp.server import make_server
 from fumehood.values.network import NETWORK_LEVELS
@@ -48,7 +48,7 @@ def serve_stdio(max_network: str) -> int:
         raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(NETWORK_LEVELS))
 
     # Before the SDK sets up a log of its own, which shows the code around each error.
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    configure("warning", "console")
 
     with _taken_streams() as (source, sink):
         asyncio.run(_serve(source, sink, Caller(keeps=True, max_network=max_network)))

@@ -14,6 +14,7 @@ from typing import cast
 
 from fumehood.errors import InvalidArgumentError, NetworkForbiddenError, QuotaError
 from fumehood.log import events
+from fumehood.log.request_ids import noted_key
 from fumehood.port.backend import Backend
 from fumehood.server.cpu_meter import CpuMeter
 from fumehood.server.metrics import ServerMetrics
@@ -171,11 +172,7 @@ class Allowance:
             living = len(await self.backend.list(key_id)) + begun[key_id] - ended_before
 
             if living + count > maximum:
-                raise self._used_up(
-                    QuotaError(
-                        quota="sandboxes", used=living, maximum=maximum, retry_after_seconds=_RETRY_SECONDS
-                    )
-                )
+                raise used_up("sandboxes", living, maximum, _RETRY_SECONDS)
 
         begun[key_id] += count
         try:
@@ -198,7 +195,7 @@ class Allowance:
         try:
             self.spending.ledger.begin_execution(self.principal.key_id, self.principal.policy, count)
         except QuotaError as error:
-            raise self._used_up(error) from None
+            raise used_up(error.quota, error.used, error.maximum, error.retry_after_seconds) from None
 
     @contextmanager
     def execution(self, count: int = 1) -> Iterator[None]:
@@ -216,14 +213,7 @@ class Allowance:
         now = running.get(key_id, 0)
 
         if policy.max_concurrent_executions is not None and now >= policy.max_concurrent_executions:
-            raise self._used_up(
-                QuotaError(
-                    quota="executions at once",
-                    used=now,
-                    maximum=policy.max_concurrent_executions,
-                    retry_after_seconds=_RETRY_SECONDS,
-                )
-            )
+            raise used_up("executions at once", now, policy.max_concurrent_executions, _RETRY_SECONDS)
 
         self.begin(count)
         running[key_id] = now + 1
@@ -231,13 +221,6 @@ class Allowance:
             yield
         finally:
             _lower(running, key_id)
-
-    def _used_up(self, error: QuotaError) -> QuotaError:
-        """Logs which quota is used up, and returns the error."""
-        events.QUOTA_REFUSED.log(
-            key_id=self.principal.key_id, quota=error.quota, used=error.used, maximum=error.maximum
-        )
-        return error
 
     def count(self, execution: Execution, sandbox_id: str | None = None) -> None:
         """Counts the usage of an execution; `sandbox_id` names its sandbox if that lives on."""
@@ -253,6 +236,12 @@ class Allowance:
             bytes_in=usage.bytes_in,
             bytes_out=usage.bytes_out,
         )
+
+
+def used_up(quota: str, used: float, maximum: float, retry_after_seconds: float | None = None) -> QuotaError:
+    """Logs what the caller of the request has used up, and returns the error."""
+    events.QUOTA_REFUSED.log(key_id=noted_key(), quota=quota, used=used, maximum=maximum)
+    return QuotaError(quota=quota, used=used, maximum=maximum, retry_after_seconds=retry_after_seconds)
 
 
 def most_network(settings: ServerSettings, policy: KeyPolicy) -> NetworkLevel:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from fumehood.errors import FumehoodError
 from fumehood.log import events
+from fumehood.log.request_ids import apart
 
 
 class Later:
@@ -49,7 +50,7 @@ class Later:
 
     def _begin(self) -> None:
         self._timer = None
-        self._task = asyncio.create_task(self._do())
+        self._task = apart(self._do())
 
     async def _do(self) -> None:
         try:

@@ -23,9 +23,10 @@ from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.callers import Caller
 from fumehood.dialects.e2b.listing import token_headers
-from fumehood.errors import InvalidArgumentError, QuotaError
+from fumehood.errors import InvalidArgumentError
 from fumehood.saved.places import held
 from fumehood.saved.verbs import report_on
+from fumehood.server.allowance import used_up
 from fumehood.server.services import Services
 from fumehood.storage.blobs import Blobs
 from fumehood.storage.discarding import discard_file
@@ -128,16 +129,12 @@ class Snapshots:
         replaced = [one for one in known if name and one.name == name]
 
         if len(known) - len(replaced) >= MAX_SNAPSHOTS:
-            raise QuotaError(
-                quota="snapshots", used=len(known), maximum=MAX_SNAPSHOTS, retry_after_seconds=None
-            )
+            raise used_up("snapshots", len(known), MAX_SNAPSHOTS)
 
         size_bytes = sum(one.size_bytes for one in known)
 
         if size_bytes > _MAX_BYTES:
-            raise QuotaError(
-                quota="bytes of snapshots", used=size_bytes, maximum=_MAX_BYTES, retry_after_seconds=None
-            )
+            raise used_up("bytes of snapshots", size_bytes, _MAX_BYTES)
 
         return replaced
 

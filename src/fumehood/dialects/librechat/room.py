@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from fumehood.bounds import GIB
-from fumehood.errors import QuotaError
+from fumehood.server.allowance import used_up
 from fumehood.storage.files import KeptFiles, StoredFiles
 
 KIND = "librechat"
@@ -84,7 +84,7 @@ class Room:
         kept = await self._stored_files.kept_by(self._owner, kind=KIND)
 
         if kept.count >= MAX_FILES:
-            raise QuotaError(quota="files", used=kept.count, maximum=MAX_FILES, retry_after_seconds=None)
+            raise used_up("files", kept.count, MAX_FILES)
 
         _check_bytes(kept.size_bytes + more_bytes)
         return kept
@@ -103,4 +103,4 @@ async def room_for_one(stored_files: StoredFiles, owner: str) -> AsyncGenerator[
 
 def _check_bytes(size_bytes: int) -> None:
     if size_bytes > MAX_BYTES:
-        raise QuotaError(quota="bytes of files", used=size_bytes, maximum=MAX_BYTES, retry_after_seconds=None)
+        raise used_up("bytes of files", size_bytes, MAX_BYTES)

@@ -21,6 +21,7 @@ from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.pause import pause_or_end
 from fumehood.errors import EndReason, SandboxError
 from fumehood.log import events
+from fumehood.log.request_ids import logged_request
 from fumehood.values.limits import Limits
 from fumehood.values.network import EgressRecord
 from fumehood.values.security import (
@@ -129,13 +130,16 @@ class SecurityMonitor:
         self._trail.note_egress(record)
 
         if record.verdict == "denied":
-            events.EGRESS_REFUSED.log(
-                sandbox_id=self._sandbox.id,
-                kind=record.kind,
-                host=shown(record.name),
-                port=record.port,
-                rule=shown(record.rule),
-            )
+            # The task that serves connections was started by the request that has made the sandbox.
+            with logged_request(""):
+                events.EGRESS_REFUSED.log(
+                    sandbox_id=self._sandbox.id,
+                    kind=record.kind,
+                    host=shown(record.name),
+                    port=record.port,
+                    rule=shown(record.rule),
+                )
+
             target = f"{shown(record.name)}:{record.port}"
             self.report("egress_denied", f"{record.kind} to {target} was denied: {shown(record.rule)}")
 
