@@ -185,6 +185,8 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, owner: ast.ClassDef, d
         return "\n".join([*lines, f"        answer = {asked}", *_unwrapped(answer)])
     if answer in ("Self", owner.name) and "classmethod" in decorators:
         asked = f"cls._around({asked})"
+    elif answer == "Self":
+        asked = f"self._around({asked})"
     elif answer == "builtins.list[Self]":
         asked = f"[self._around(child) for child in {asked}]"
     elif answer == _WITH_TURN:
@@ -231,6 +233,9 @@ def _passed(method: ast.FunctionDef | ast.AsyncFunctionDef, *, relay: bool = Tru
     for argument in _arguments(method):
         value = _value(argument) if relay else argument.arg
         given.append(f"{argument.arg}={value}" if argument.arg in keyword else value)
+
+    if method.args.vararg is not None:
+        given.insert(len(method.args.args) - 1, f"*{method.args.vararg.arg}")
 
     return ", ".join(given)
 

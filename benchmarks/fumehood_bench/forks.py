@@ -44,7 +44,7 @@ def _time(plan: Plan, sandbox: Sandbox) -> Figure:
     samples = in_turn(
         plan.repetitions(60),
         block=5,
-        ours=lambda: _until_answered(lambda: sandbox.fork()[0], "len(frame)"),
+        ours=lambda: _until_answered(lambda: sandbox.fork(), "len(frame)"),
         reference=lambda: _until_answered(Sandbox, "1"),
     )
     return Figure(
@@ -70,7 +70,7 @@ def _memory(sandbox: Sandbox) -> Figure:
     floor = _memory_of_each(lambda: run(sandbox, _BARE_FORKS), lambda: run(sandbox, _END_OF_BARE_FORKS))
     children: list[Sandbox] = []
     ours = _memory_of_each(
-        lambda: children.extend(sandbox.fork(_CHILDREN)), lambda: [child.kill() for child in children]
+        lambda: children.extend(sandbox.forks(_CHILDREN)), lambda: [child.kill() for child in children]
     )
     return Figure(
         name=f"{_CHILDREN} forks of it at once, each before it writes (PSS of init and context)",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         CommandTimeoutError,
         ContextNotFoundError,
         DiskFullError,
+        DownloadError,
         FileError,
         FileTooLargeError,
         ForbiddenError,
@@ -219,6 +220,7 @@ __all__ = [
     "Determinism",
     "Difference",
     "DiskFullError",
+    "DownloadError",
     "EgressRecord",
     "ErrorEvent",
     "Event",
@@ -365,7 +367,8 @@ _HOMES = {
     "errors": """
         CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError CapacityError
         CommandError CommandExitError CommandStartError CommandTimeoutError ContextNotFoundError DiskFullError
-        FileError FileTooLargeError FumehoodError InvalidArgumentError IsolationUnavailableError PathExistsError
+        DownloadError FileError FileTooLargeError FumehoodError InvalidArgumentError IsolationUnavailableError
+        PathExistsError
         PathIsDirectoryError PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
         PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
         SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError

@@ -18,6 +18,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   ├── ProtocolViolationError (RuntimeError)     the guest broke the wire and was killed for it
     │   ├── WrongProcessError (RuntimeError)          held by a forked child of the process that made it
     │   ├── SandboxNotStartedError (RuntimeError)     an AsyncSandbox was used before it was entered
+    │   ├── DownloadError                             not all that was asked for came to this machine
     │   ├── ForkError                                 it is as it was, and has no fork
     │   │   ├── ForkUnavailableError                  not at this level of isolation
     │   │   └── ForkDepthError                        forks of forks are nested too deeply
@@ -465,6 +466,27 @@ class FileError(FumehoodError, OSError):
         """Return the leaf that fits the number a call inside the guest failed with; the text is ours."""
         kind = _FILE_ERRORS.get(errno_value, FileError)
         return kind(path=path, operation=operation, errno_value=errno_value, hint=hint)
+
+
+class DownloadError(SandboxError):
+    """Not all files that were asked for came to this machine; the others did.
+
+    Attributes:
+        left_out: Of each that is missing its path in the sandbox and why, in words.
+        count: How many files were asked for.
+    """
+
+    code = "download_failed"
+
+    def __init__(self, *, left_out: tuple[str, ...], count: int) -> None:
+        self.left_out = left_out
+        self.count = count
+        first = visible_line(left_out[0]) if left_out else ""
+        super().__init__(
+            f"{len(left_out)} of {count} files were not downloaded; the first is {first}",
+            hint="`overwrite=True` replaces files that are there, `max_bytes` allows more; `left_out` of this error "
+            "names them all",
+        )
 
 
 class PathNotFoundError(FileError, FileNotFoundError):

@@ -142,21 +142,21 @@ def test_who_does_not_move_as_asked_is_no_context(parent, attack, monkeypatch):
         pass
 
     run(parent, "checkpoint.move = honest")
-    (child,) = parent.fork()
+    child = parent.fork()
     assert run(child, "print(os.getresuid()[:2])") == "(1000, 1000)\n"
     child.kill()
 
 
 def test_a_fork_that_floods_does_not_keep_its_parent_from_forking(parent):
     """All that descends from one context has one listener for its refused calls; whoever moves is answered at once."""
-    (flooding,) = parent.fork()
+    flooding = parent.fork()
     run(
         flooding,
         "import ctypes, threading\nlibc = ctypes.CDLL(None)\n"
         "def flood():\n    while True:\n        libc.setns(-1, 0)\n"
         "for _ in range(100):\n    threading.Thread(target=flood, daemon=True).start()",
     )
-    (child,) = parent.fork()
+    child = parent.fork()
     assert run(child, "print(1)") == "1\n"
     child.kill()
     flooding.kill()
@@ -180,9 +180,9 @@ def move(sock, fork):
 def test_who_stays_behind_ends_with_the_sandbox_and_takes_no_fork_along():
     """The parent's end is the end of all that is in it, whatever it has become, and of nothing else."""
     with Sandbox() as parent:
-        (earlier,) = parent.fork()
+        earlier = parent.fork()
         run(parent, f"{HEAD}{LEAVES_ONE}\ncheckpoint.move = move")
-        (later,) = parent.fork()
+        later = parent.fork()
         # Where there are control groups, the host has ended it before the fork went on.
         assert os.geteuid() != 0 or not _strong_ones()
         parent.kill()
@@ -240,7 +240,7 @@ def test_t01_a_migrator_leaves_no_process_behind() -> None:
     with Sandbox() as parent:
         run(parent, f"{HEAD}\n{LEAVES_ONE}\ncheckpoint.move = move")
 
-        for child in parent.fork(2):
+        for child in parent.forks(2):
             with child:
                 assert child.run_code("6 * 7").text == "42"
 
@@ -284,7 +284,7 @@ def test_t01_a_migrator_runs_nothing_of_its_own_while_it_owns_the_namespaces_of_
     with Sandbox() as parent:
         run(parent, f"{HEAD}\n{WATCHES_ITSELF}")
 
-        for child in parent.fork(3):
+        for child in parent.forks(3):
             with child:
                 assert run(child, "print(6 * 7)") == "42\n"
 

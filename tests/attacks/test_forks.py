@@ -40,7 +40,7 @@ def told(sandbox, code):
 @contextmanager
 def forks_of(sandbox, count=1):
     """Forks of a sandbox, for as long as the block lasts."""
-    children = sandbox.fork(count)
+    children = sandbox.forks(count)
     try:
         yield children
     finally:
@@ -592,7 +592,7 @@ def test_many_at_once_are_all_apart():
     with Sandbox() as parent:
         run(parent, "x = ['root']")
         made: list[Sandbox] = []
-        threads = [threading.Thread(target=lambda: made.extend(parent.fork(2))) for _ in range(3)]
+        threads = [threading.Thread(target=lambda: made.extend(parent.forks(2))) for _ in range(3)]
 
         for thread in threads:
             thread.start()

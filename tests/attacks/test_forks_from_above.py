@@ -58,7 +58,7 @@ sleeper = subprocess.Popen(["sleep", "1000"])
 def family() -> Iterator[tuple[Sandbox, Sandbox]]:
     """A sandbox, and a fork of it in which something sleeps."""
     with Sandbox() as parent:
-        (child,) = parent.fork()
+        child = parent.fork()
 
         with child:
             assert child.run_code(PREPARE).error is None

@@ -42,11 +42,6 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
         yield sandbox
 
 
-def only(forks: Sequence[Sandbox]) -> Sandbox:
-    (fork,) = forks
-    return fork
-
-
 def groups_within(pid: int) -> dict[int, str]:
     """The control groups of all processes that descend from one."""
     found = {}
@@ -174,7 +169,7 @@ def test_t01_a_migrator_brings_no_process_into_the_control_groups_of_its_fork(pa
     call(local_backend().wait_warm)
     count = len(groups_within(os.getpid()))
 
-    with only(parent.fork()) as earlier:
+    with parent.fork() as earlier:
         # Of a fork stay its init and its context.
         until(lambda: len(groups_within(os.getpid())) == count + 2)
         before = groups_within(os.getpid())
@@ -182,13 +177,13 @@ def test_t01_a_migrator_brings_no_process_into_the_control_groups_of_its_fork(pa
 
         # What it writes is said to the host, which may understand it.
         with suppress(ForkError):
-            only(parent.fork()).kill()
+            parent.fork().kill()
 
         run(parent, "checkpoint.move = honest")
         assert {pid: groups for pid, groups in groups_within(os.getpid()).items() if pid in before} == before
 
         # The control: whoever moves as asked is where it belongs, with its init.
-        with only(parent.fork()) as later:
+        with parent.fork() as later:
             assert run(later, "print(6 * 7)") == "42\n"
             until(lambda: len(groups_within(os.getpid())) == count + 4)
             added = [groups for pid, groups in groups_within(os.getpid()).items() if pid not in before]
@@ -200,9 +195,9 @@ def test_t01_a_migrator_brings_no_process_into_the_control_groups_of_its_fork(pa
 
 def test_nobody_outside_is_asked_to_take_leave_of_a_fork(parent: Sandbox) -> None:
     """A fork ends though its parent sleeps, or though code there has named itself for all orphans and never waits."""
-    (while_paused,) = parent.fork()
+    while_paused = parent.fork()
     run(parent, "libc.prctl(36, 1, 0, 0, 0)")  # PR_SET_CHILD_SUBREAPER
-    (of_a_reaper,) = parent.fork()
+    of_a_reaper = parent.fork()
     of_a_reaper.kill()
     parent.pause()
     while_paused.kill()
@@ -265,7 +260,7 @@ def test_a_migrator_that_stops_half_way_fails_at_once_and_leaves_nothing(
 ) -> None:
     """What fails is told as what it is, and nobody waits for whoever has ended."""
     monkeypatch.setattr(linux_moves, "_MOVE_SECONDS", 1000.0)
-    only(parent.fork()).kill()
+    parent.fork().kill()
     # Those that are kept ready are there, and stay.
     call(local_backend().wait_warm)
     before = open_resources()
@@ -309,10 +304,10 @@ def test_who_says_that_it_moves_to_two_forks_moves_to_one(parent: Sandbox) -> No
     run(parent, MOVES_TWICE)
 
     with pytest.raises(ForkError, match="it moves to another one"):
-        parent.fork(2)
+        parent.forks(2)
 
     run(parent, "checkpoint.move = honest")
-    only(parent.fork()).kill()
+    parent.fork().kill()
 
 
 # Code of the parent's has named itself for all orphans, and waits for none; the migrator leaves it one of the fork.
@@ -331,9 +326,9 @@ libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 def test_nobody_outside_keeps_a_fork_from_ending(parent: Sandbox) -> None:
     """Whoever does not take leave of its dead ends itself; the control is a fork that is left alone."""
-    with only(parent.fork()) as earlier:
+    with parent.fork() as earlier:
         run(parent, LEAVES_A_ZOMBIE)
-        only(parent.fork()).kill()
+        parent.fork().kill()
         assert run(earlier, "print(6 * 7)") == "42\n"
 
     assert parent.run_code("6 * 7").text == "42"
@@ -376,7 +371,7 @@ def test_t01_nobody_sees_the_descriptors_that_a_held_process_is_given(parent: Sa
 
     # The kernel lets no process with threads enter a user namespace.
     with suppress(ForkError):
-        only(parent.fork()).kill()
+        parent.fork().kill()
 
     until(lambda: parent.files.exists("/tmp/seen"))
     seen = parent.files.read("/tmp/seen").splitlines()
@@ -427,7 +422,7 @@ def test_t01_a_migrator_that_is_interrupted_keeps_nothing_of_what_it_is_given(
 
     monkeypatch.setattr(notify, "give", interrupt)
 
-    with only(parent.fork()) as fork:
+    with parent.fork() as fork:
         # The control: some were given twice.
         assert len(given) > len(set(given))
         links = run(fork, WHAT_IT_HAS)
@@ -451,7 +446,7 @@ def test_t01_a_fork_whose_context_is_not_in_its_control_groups_is_none(
     before = groups_within(os.getpid())
 
     # Where there is one for all, nothing has failed.
-    with suppress(ForkError), only(parent.fork()):
+    with suppress(ForkError), parent.fork():
         assert len({groups for pid, groups in groups_within(os.getpid()).items() if pid not in before}) == 1
 
     # The control: it was in one of them.
@@ -462,7 +457,7 @@ def test_a_migrator_that_ends_when_it_is_let_go_leaves_nothing(
     parent: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever ends it then: the one that was to go on, or the one that made it."""
-    only(parent.fork()).kill()
+    parent.fork().kill()
     call(local_backend().wait_warm)
     before = len(os.listdir("/proc/self/fd"))
     let_go = HeldProcess.let_go

@@ -328,7 +328,7 @@ def test_handles_go_on_whatever_the_name(sync_face, name):
     run(sandbox, "gone = open('gone', 'w'); _ = gone.write('first '); gone.flush(); os.remove('gone')")
     checkpoint = sandbox.checkpoint()
     assert checkpoint.left_behind == ()
-    (fork,) = sandbox.fork(checkpoint=checkpoint.id)
+    fork = sandbox.fork(checkpoint=checkpoint.id)
     look = f"""
 _ = log.write('second'), log.flush(), gone.write('second'), gone.flush(), shared.write(b'F')
 open({name!r}).read(), open(f'/proc/self/fd/{{gone.fileno()}}').read()
@@ -592,7 +592,7 @@ def test_thread_pools_work_again(sandbox):
     assert sandbox.run_code("await use()").text == used
     sandbox.rollback(kept)
     assert sandbox.run_code("await use()", timeout=60).text == used
-    (child,) = sandbox.fork()
+    child = sandbox.fork()
 
     with child:
         assert child.run_code("await use()", timeout=60).text == used

@@ -26,8 +26,8 @@ def fork(face):
     """Forks a sandbox; what it made is killed at the end of the test."""
     made = []
 
-    def fork_it(sandbox, *args, **options):
-        children = sandbox.fork(*args, **options)
+    def fork_it(sandbox, count=1, **options):
+        children = sandbox.forks(count, **options)
         made.extend(children)
         return children
 
@@ -342,7 +342,7 @@ def test_forks_of_forks_end_somewhere(sync_face, monkeypatch):
     try:
         for generation in (1, 2):
             run(chain[-1], f"generation = {generation}")
-            chain.extend(chain[-1].fork())
+            chain.append(chain[-1].fork())
 
         with pytest.raises(ForkDepthError) as caught:
             chain[-1].fork()
@@ -366,7 +366,7 @@ def test_a_fork_waits_until_its_context_is_idle(sync_face):
     running.start()
     assert begun.wait(30)
     children: list[Sandbox] = []
-    forking = threading.Thread(target=lambda: children.extend(sandbox.fork(2)), daemon=True)
+    forking = threading.Thread(target=lambda: children.extend(sandbox.forks(2)), daemon=True)
     forking.start()
     sandbox.files.write("go", "")
     running.join(30)
@@ -385,7 +385,7 @@ def test_a_fork_that_nobody_waits_for_leaves_nothing(async_face):
         await sandbox.run_code("x = 1")
 
         for turns in (0, 1, 3, 10, 30, 100):
-            task = asyncio.create_task(sandbox.fork(2))
+            task = asyncio.create_task(sandbox.forks(2))
 
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -401,7 +401,7 @@ def test_a_fork_that_nobody_waits_for_leaves_nothing(async_face):
             await asyncio.sleep(0)
 
         # It goes on, and can be forked.
-        (child,) = await sandbox.fork()
+        child = await sandbox.fork()
 
         async with child:
             assert (await child.run_code("x")).text == "1"

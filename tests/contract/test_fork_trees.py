@@ -43,7 +43,7 @@ class Tree:
         node.path = [*node.path, number]
 
     def fork(self, node: Node) -> None:
-        for child in node.sandbox.fork(self.dice.choice((1, 2))):
+        for child in node.sandbox.forks(self.dice.choice((1, 2))):
             self.nodes.append(Node(child, node.path))
             self.go_on(self.nodes[-1])
 
@@ -67,7 +67,7 @@ class Tree:
         checkpoint = node.sandbox.checkpoint()
         path = node.path
         self.go_on(node)
-        (child,) = node.sandbox.fork(checkpoint=checkpoint)
+        child = node.sandbox.fork(checkpoint=checkpoint)
         self.nodes.append(Node(child, path))
 
     def undo(self, node: Node) -> None:

@@ -68,7 +68,7 @@ def test_contexts_and_forks_of_one_sandbox_share_its_interpreter(pair):
     sandbox.restart_code_context(context)
     assert marks(sandbox, context=context) == mine
 
-    for fork in sandbox.fork(2):
+    for fork in sandbox.forks(2):
         with fork:
             assert marks(fork) == mine
 
@@ -77,7 +77,7 @@ def test_it_is_told_of_a_sandbox_and_of_its_forks(pair, open_one, start_server):
     """Also of one whose template does not ask for it, by who is told over HTTP."""
     sandbox, _ = pair
 
-    with sandbox.fork()[0] as fork, open_one(SHARED) as shared:
+    with sandbox.fork() as fork, open_one(SHARED) as shared:
         told = [one.get_info().own_interpreter for one in (sandbox, fork, shared)]
 
     assert told == [True, True, False]

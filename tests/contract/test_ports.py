@@ -290,6 +290,20 @@ def test_a_port_has_an_address(face, sandbox):
         urllib.request.urlopen(url, timeout=30)
 
 
+def test_an_address_can_be_waited_for(face, sandbox):
+    """Until something listens; or for as long as was asked."""
+    with pytest.raises(PortClosedError):
+        sandbox.get_url(8001, wait=0.1)
+
+    sandbox.commands.run("sleep 0.5; python -m http.server 8001", background=True)
+
+    with urllib.request.urlopen(sandbox.get_url(8001, wait=True), timeout=30) as answer:
+        assert answer.status == 200
+
+    with pytest.raises(InvalidArgumentError, match="wait='soon' is refused"):
+        sandbox.get_url(8001, wait="soon")
+
+
 def test_a_host_name_is_told_where_there_is_one(face, sandbox):
     """In this process it is the loopback; a server without a domain says so."""
     if face.is_remote:

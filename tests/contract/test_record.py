@@ -67,7 +67,7 @@ def test_a_restart_shows_after_going_back_and_in_a_fork(sandbox):
     full = sandbox.checkpoint()
     sandbox.restart_code_context("default")
     empty = sandbox.checkpoint()
-    (fork,) = sandbox.fork()
+    fork = sandbox.fork()
 
     with fork:
         assert fork.run_code("'x' in globals()").text == "False"

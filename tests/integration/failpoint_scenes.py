@@ -127,7 +127,7 @@ async def roll_back(sandbox: AsyncSandbox) -> object:
 
 async def fork(sandbox: AsyncSandbox) -> object:
     """Goes on in a second one."""
-    (child,) = await sandbox.fork()
+    child = await sandbox.fork()
 
     async with child:
         return (await child.run_code(STATE)).text

@@ -67,9 +67,9 @@ def _killed(before: dict[str, int]) -> list[Any]:
 
 def _forked(before: dict[str, int]) -> list[Any]:
     parent = Sandbox(OWN)
-    (fork,) = parent.fork()
+    fork = parent.fork()
     parent.kill()
-    (grandchild,) = fork.fork()
+    grandchild = fork.fork()
     fork.kill()
     text = grandchild.run_code("6 * 7").text
     grandchild.kill()

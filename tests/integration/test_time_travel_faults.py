@@ -258,7 +258,7 @@ def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
         with failpoints.arm("fork.files", end_it), pytest.raises(ForkError, match="did not become ready"):
             parent.fork()
 
-        (child,) = parent.fork()
+        child = parent.fork()
 
         with child:
             assert child.run_code("x").text == "1"
@@ -281,10 +281,10 @@ def test_a_fork_that_ends_before_all_are_handed_out_is_told() -> None:
         before = supervisor.capacity().sandboxes
 
         with failpoints.arm("fork.ready", end_first), pytest.raises(ForkError, match="has ended"):
-            parent.fork(2)
+            parent.forks(2)
 
         until(lambda: supervisor.capacity().sandboxes == before)
-        (child,) = parent.fork()
+        child = parent.fork()
         child.kill()
 
 
@@ -311,7 +311,7 @@ def test_a_fork_whose_record_cannot_be_begun_takes_the_others_along(monkeypatch:
             patch.setattr(AuditRecords, "begin", refuse_second)
 
             with pytest.raises(ForkError, match="no space left"):
-                parent.fork(3)
+                parent.forks(3)
 
         assert len(begun) == 2
         until(lambda: supervisor.capacity().sandboxes == before)
@@ -322,7 +322,7 @@ def test_the_record_of_a_fork_names_the_network_that_it_has() -> None:
     """That of its parent may have been changed since its parent came to be."""
     with Sandbox() as parent:
         parent.set_network(Network(allow=["example.com"]))
-        (child,) = parent.fork()
+        child = parent.fork()
 
         with child:
             described = child.audit_log().entries[0].fields["network"]

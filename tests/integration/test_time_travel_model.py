@@ -372,7 +372,7 @@ class TimeTravel(RuleBasedStateMachine):
         name = data.draw(strategies.sampled_from(("", *sorted(self.kept))))
         world = copy.deepcopy(self.kept[name] if name else self.world)
 
-        with self.sandbox.fork(checkpoint=name or None, reseed=False)[0] as child:
+        with self.sandbox.fork(checkpoint=name or None, reseed=False) as child:
             assert child.left_behind == ()
             self._compare(child, world)
             self._run(self._apply(self.world, mine))
@@ -383,7 +383,7 @@ class TimeTravel(RuleBasedStateMachine):
     @rule(drawn=strategies.lists(changes(), min_size=1, max_size=4))
     def go_on_in_a_fork(self, drawn: list[Any]) -> None:
         """A fork takes the place of what it was forked from, without its points."""
-        (child,) = self.sandbox.fork(reseed=False)
+        child = self.sandbox.fork(reseed=False)
         self.sandbox.adopt(child)
         TimeTravel.is_first = False
         self.generation += 1

@@ -112,7 +112,7 @@ def test_asynchronous_calls_work_on_a_loop_of_uvloop():
                 before = await one.checkpoint()
                 await one.run_code("x = 2")
                 await one.rollback(before)
-                (fork,) = await one.fork()
+                fork = await one.fork()
                 print((await fork.run_code("x")).text)
                 await fork.kill()
 

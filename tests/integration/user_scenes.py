@@ -136,11 +136,11 @@ def forking() -> dict[str, Any]:
         sandbox.run_code(
             "import itertools, os; numbers = itertools.count(); next(numbers); open('kept', 'w').write('a')"
         )
-        first, second = sandbox.fork(2)
+        first, second = sandbox.forks(2)
 
         with first, second:
             first.run_code("open('kept', 'a').write('b'); open('/dev/shm/own', 'w').write('c')")
-            (third,) = first.fork()
+            third = first.fork()
 
             with third:
                 seen = {

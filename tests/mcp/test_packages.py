@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import threading
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.package_index import package_index
 
 from .conftest import Connect, new_sandbox, over_stdio, play, run, text_of
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    """A package index on the loopback with one package, `bouquet`; gives its address."""
-    shelf = tmp_path / "simple" / "bouquet"
-    shelf.mkdir(parents=True)
-    wheel = "bouquet-1.0-py3-none-any.whl"
-    (shelf / "index.html").write_text(f'<a href="{wheel}">{wheel}</a>')
-    folder = "bouquet-1.0.dist-info"
-
-    with zipfile.ZipFile(shelf / wheel, "w") as archive:
-        archive.writestr("bouquet.py", "roses = 12")
-        archive.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: bouquet\nVersion: 1.0\n")
-        archive.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{folder}/RECORD", "")
-
-    serve = functools.partial(_Quiet, directory=str(tmp_path))
-
-    with http.server.ThreadingHTTPServer(("127.0.0.2", 0), serve) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.2:{server.server_port}/simple"
-        server.shutdown()
-        thread.join()
+    """A package index with one package, `bouquet`; gives its address."""
+    with package_index(tmp_path) as address:
+        yield address
 
 
 def test_hints_name_the_tools_that_there_are(index: str) -> None:

@@ -82,7 +82,7 @@ def _beside(case: Case, backend: Any, row: dict[str, str]) -> None:
             _run(sandbox, case.again, seconds)
 
         def fork() -> None:
-            (child,) = sandbox.fork()
+            child = sandbox.fork()
             try:
                 _run(child, case.again, seconds)
             finally:

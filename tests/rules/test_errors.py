@@ -63,19 +63,14 @@ VALUES = {
     "provider": "openai",
     "model": "m",
     "status": 400,
+    "left_out": ("/mnt/data/x: it is too large",),
+    "count": 2,
 }
 ABSTRACT = {"FumehoodError", "SandboxError", "CommandError", "ServiceError", "ModelError"}
 
 CLASSES = [
     value
-    for value in {
-        **vars(errors),
-        **vars(errors),
-        **vars(errors),
-        **vars(errors),
-        **vars(errors),
-        **vars(model_errors),
-    }.values()
+    for value in {**vars(errors), **vars(model_errors)}.values()
     if isinstance(value, type) and issubclass(value, FumehoodError)
 ]
 LEAVES = [kind for kind in CLASSES if kind.__name__ not in ABSTRACT]

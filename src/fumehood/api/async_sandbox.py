@@ -14,6 +14,7 @@ import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -26,13 +27,22 @@ from fumehood.api.callbacks import (
     AsyncTextCallback,
 )
 from fumehood.api.commands import AsyncCommands
-from fumehood.api.files import AsyncFilesystem
+from fumehood.api.files import AsyncFilesystem, FileInfos, InsidePath
 from fumehood.api.handle import SandboxHandle, Uncopied, check_child, default_backend, named_backend
+from fumehood.api.packages import install_command
+from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import follow_security_events
 from fumehood.api.tools import AsyncToolCallback, ReadyTool, ToolRunner, Tools, ready_tools
-from fumehood.errors import NoHostNameError, ProtocolViolationError, SandboxClosedError, SandboxNotFoundError
+from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
+from fumehood.errors import (
+    InvalidArgumentError,
+    NoHostNameError,
+    ProtocolViolationError,
+    SandboxClosedError,
+    SandboxNotFoundError,
+)
 from fumehood.port.backend import Backend
 from fumehood.portal import check_callbacks, notify
 from fumehood.values.audit import AuditLog
@@ -93,6 +103,7 @@ EgressRecords: TypeAlias = list[EgressRecord]
 Checkpoint: TypeAlias = CheckpointInfo | str
 CheckpointInfos: TypeAlias = list[CheckpointInfo]
 CaseResults: TypeAlias = list[CaseResult]
+DownloadedPaths: TypeAlias = list[Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,12 +396,91 @@ class AsyncSandbox(Uncopied):
         # In a thread: a large record would hold up what else runs on this loop.
         return await asyncio.to_thread(write_record, await self.get_record(context), path)
 
-    async def get_url(self, port: int) -> str:
+    async def upload(self, local: LocalPath, remote: InsidePath | None = None) -> FileInfos:
+        """Write a file of this machine, or a folder with all files in it, into the sandbox.
+
+        Args:
+            local: The file or folder.
+            remote: Its path in the sandbox; None: its own name, in the home directory, where code finds it by that.
+
+        Returns:
+            What was written.
+
+        Raises:
+            OSError: The file cannot be read.
+            FileError: It cannot be written.
+        """
+        return await upload(self.files, local, remote)
+
+    async def download(
+        self,
+        remote: InsidePath,
+        local: LocalPath = ".",
+        *,
+        overwrite: bool = False,
+        max_bytes: int = MAX_DOWNLOAD_BYTES,
+    ) -> DownloadedPaths:
+        """Write a file of the sandbox, or a folder with all that is in it, to this machine.
+
+        Names of files are the sandbox's: one that would lead out of the folder is left out, and hidden files of a
+        folder stay where they are, since some of them would be run on this machine (`.bashrc`, `.git`).
+
+        Args:
+            remote: The file or folder.
+            local: Of a file its new path, or a folder that is there; of a folder the one that takes its place.
+            overwrite: Replace what is there. A file whose new path was given in full is always replaced.
+            max_bytes: Bytes of all files together.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            PathNotFoundError: There is no such file.
+            DownloadError: Not all of it could be written; the error names what is missing and why.
+        """
+        return await download(self.files, remote, local, overwrite=overwrite, max_bytes=max_bytes)
+
+    async def install(self, *packages: str, timeout: float = 300.0) -> None:
+        """Install packages of Python into the sandbox with pip; they can be imported at once.
+
+        The sandbox must reach an index, as with `network="pip"`.
+
+        Args:
+            packages: Names, with versions where needed: `polars>=1`.
+            timeout: Seconds after which pip is ended.
+
+        Raises:
+            InvalidArgumentError: There is no package, one is no requirement of pip, or the sandbox has no network.
+            CommandExitError: pip failed; its last lines are in the error.
+            CommandTimeoutError: Its time was over.
+        """
+        command = install_command(packages)
+
+        if (await self.get_info()).network.level == "none":
+            raise InvalidArgumentError(
+                field="network",
+                value="none",
+                allowed="'pip' or 'internet' where packages are to be installed, as in Sandbox(network='pip')",
+            )
+
+        await self.commands.run(command, timeout=timeout)
+
+    async def get_url(self, port: int, *, wait: bool | float = False) -> str:
         """Return an address by which a server inside is reached, in a browser for example.
 
         It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
         in this process it is a port of this machine's loopback, of one at a server an address of that server.
+
+        Args:
+            port: The port inside.
+            wait: Return when something listens there: True waits for up to 30 seconds, a number for so many.
+
+        Raises:
+            PortClosedError: Nothing listens there after that time.
         """
+        if wait:
+            await wait_for_port(self._sandbox_handle.backend, self.id, port, 30.0 if wait is True else wait)
+
         return (await self._sandbox_handle.backend.port_address(self.id, port)).url
 
     async def get_host(self, port: int) -> str:
@@ -736,7 +826,37 @@ class AsyncSandbox(Uncopied):
 
     async def fork(
         self,
-        count: int = 1,
+        *,
+        checkpoint: CheckpointInfo | str | None = None,
+        reseed: bool = True,
+        timeout: ForkSeconds = "inherit",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a sandbox that goes on from the state of this one; this one goes on as well.
+
+        As `forks`, which makes several, describes it.
+
+        Args:
+            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
+            timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
+                "inherit": as many as its parent was given, counted from now on.
+            metadata: Its labels; those of the parent unless given.
+
+        Raises:
+            CheckpointNotFoundError: There is no checkpoint of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
+            ForkDepthError: This one is a fork of a fork of ... already.
+            ForkError: It could not be made; the sandbox is as it was.
+        """
+        children = await self.forks(
+            1, checkpoint=checkpoint, reseed=reseed, timeout=timeout, metadata=metadata
+        )
+        return children[0]
+
+    async def forks(
+        self,
+        count: int,
         *,
         checkpoint: CheckpointInfo | str | None = None,
         reseed: bool = True,
@@ -790,7 +910,7 @@ class AsyncSandbox(Uncopied):
         The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
 
         Args:
-            child: What `fork` has returned.
+            child: What `fork` has returned, or one that `forks` has.
 
         Raises:
             InvalidArgumentError: It is no fork of this sandbox.

@@ -189,7 +189,7 @@ async def aexplore(
     if concurrency is not None:
         check_integer("concurrency", concurrency, low=1, high=MAX_FORKS)
 
-    children = await sandbox.fork(len(wanted), checkpoint=checkpoint, reseed=reseed)
+    children = await sandbox.forks(len(wanted), checkpoint=checkpoint, reseed=reseed)
     room = asyncio.Semaphore(concurrency or len(wanted))
 
     async def run(code: str, child: AsyncSandbox) -> Branch[AsyncSandbox]:

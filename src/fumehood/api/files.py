@@ -12,6 +12,7 @@ import errno
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import PurePath
 from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, overload
 
@@ -48,6 +49,8 @@ class Readable(Protocol):
         """Return at most `size` bytes or characters, none at the end."""
 
 
+# A path inside a sandbox: text, or what a pathlib object holds.
+InsidePath: TypeAlias = str | PurePath
 Content: TypeAlias = str | bytes | bytearray | memoryview | Readable
 ReadFormat: TypeAlias = Literal["text", "bytes", "stream"]
 FileInfos: TypeAlias = list[FileInfo]
@@ -61,6 +64,11 @@ class WriteEntry:
     data: Content
 
 
+def inside_path(path: object) -> str:
+    """Return a path inside a sandbox as text; anything else stays as it is, for the check of the request to refuse."""
+    return path.as_posix() if isinstance(path, PurePath) else path  # type: ignore[return-value]
+
+
 class AsyncFilesystem:
     """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
 
@@ -68,15 +76,17 @@ class AsyncFilesystem:
         self._sandbox_handle = sandbox_handle
 
     @overload
-    async def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
+    async def read(
+        self, path: InsidePath, *, format: Literal["text"] = "text", max_bytes: int = ...
+    ) -> str: ...
     @overload
-    async def read(self, path: str, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
+    async def read(self, path: InsidePath, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
     @overload
     async def read(
-        self, path: str, *, format: Literal["stream"], max_bytes: int = ...
+        self, path: InsidePath, *, format: Literal["stream"], max_bytes: int = ...
     ) -> AsyncGenerator[bytes, None]: ...
     async def read(
-        self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
+        self, path: InsidePath, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
     ) -> str | bytes | AsyncGenerator[bytes, None]:
         """Read a file.
 
@@ -85,40 +95,41 @@ class AsyncFilesystem:
             format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
             max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
         """
-        chunks = self._sandbox_handle.backend.read(self._sandbox_handle.id, ReadFile(path=path))
+        chunks = self._sandbox_handle.backend.read(self._sandbox_handle.id, ReadFile(path=inside_path(path)))
 
         match format:
             case "stream":
                 return chunks
             case "bytes":
-                return await _gather(chunks, path, max_bytes)
+                return await _gather(chunks, inside_path(path), max_bytes)
             case "text":
-                return _decode(await _gather(chunks, path, max_bytes), path)
+                return _decode(await _gather(chunks, inside_path(path), max_bytes), inside_path(path))
             case _:
                 raise InvalidArgumentError(field="format", value=format, allowed="text, bytes or stream")
 
-    async def write(self, path: str, data: Content) -> FileInfo:
+    async def write(self, path: InsidePath, data: Content) -> FileInfo:
         """Write a file, parents made; what was there is replaced when all is written.
 
         Args:
             path: The file.
             data: Text (written as UTF-8), bytes, or an open file, which is read in pieces.
         """
-        check_path("path", path)
+        inside = inside_path(path)
+        check_path("path", inside)
 
         async with aclosing(_pieces(data)) as chunks:
-            return await self._sandbox_handle.backend.write(self._sandbox_handle.id, path, chunks)
+            return await self._sandbox_handle.backend.write(self._sandbox_handle.id, inside, chunks)
 
     async def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
         """Write several files, one after the other; the first that fails ends it."""
         return [await self.write(entry.path, entry.data) for entry in files]
 
-    async def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
+    async def list(self, path: InsidePath = ".", *, depth: int = 1) -> FileInfos:
         """List a directory, `depth` levels deep, sorted by path."""
-        call = ListFiles(path=path, depth=depth)
+        call = ListFiles(path=inside_path(path), depth=depth)
         return [*await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call)]
 
-    async def exists(self, path: str) -> bool:
+    async def exists(self, path: InsidePath) -> bool:
         """Tell whether something is at a path."""
         try:
             await self.get_info(path)
@@ -127,31 +138,39 @@ class AsyncFilesystem:
 
         return True
 
-    async def get_info(self, path: str) -> FileInfo:
+    async def get_info(self, path: InsidePath) -> FileInfo:
         """Describe a file or directory; links are followed."""
-        return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, StatFile(path=path)))[0]
+        return (
+            await self._sandbox_handle.backend.file_call(
+                self._sandbox_handle.id, StatFile(path=inside_path(path))
+            )
+        )[0]
 
-    async def make_dir(self, path: str) -> bool:
+    async def make_dir(self, path: InsidePath) -> bool:
         """Make a directory and its parents; False if something was already there."""
         try:
-            await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, MakeDir(path=path))
+            await self._sandbox_handle.backend.file_call(
+                self._sandbox_handle.id, MakeDir(path=inside_path(path))
+            )
         except PathExistsError:
             return False
 
         return True
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: InsidePath) -> None:
         """Remove a file, or a directory with all that is in it."""
-        await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, RemoveFile(path=path))
+        await self._sandbox_handle.backend.file_call(
+            self._sandbox_handle.id, RemoveFile(path=inside_path(path))
+        )
 
-    async def rename(self, source: str, destination: str) -> FileInfo:
+    async def rename(self, source: InsidePath, destination: InsidePath) -> FileInfo:
         """Move a file or directory within the sandbox, parents made; return it at its new place."""
-        call = RenameFile(source=source, destination=destination)
+        call = RenameFile(source=inside_path(source), destination=inside_path(destination))
         return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call))[0]
 
-    async def watch(self, path: str, *, recursive: bool = False) -> AsyncWatch:
+    async def watch(self, path: InsidePath, *, recursive: bool = False) -> AsyncWatch:
         """Watch a directory; changes are kept from the moment this returns."""
-        request = WatchFiles(path=path, recursive=recursive)
+        request = WatchFiles(path=inside_path(path), recursive=recursive)
         return AsyncWatch(await self._sandbox_handle.backend.watch(self._sandbox_handle.id, request))
 
 

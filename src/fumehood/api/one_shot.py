@@ -6,7 +6,8 @@ the call returns, whatever happened in it; nothing is shared between two calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.api.callbacks import (
@@ -19,13 +20,14 @@ from fumehood.api.callbacks import (
     ResultCallback,
     TextCallback,
 )
+from fumehood.api.packages import install_command
 from fumehood.api.tools import AsyncToolCallback, ToolCallback, Tools, relay_approval, relay_tools
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
 from fumehood.values.execution import Execution
 from fumehood.values.limits import LimitsChoice
-from fumehood.values.network import NetworkChoice
+from fumehood.values.network import Network, NetworkChoice, read_network
 from fumehood.values.sandbox import IsolationLevel, Language
 from fumehood.values.template import Template
 
@@ -43,6 +45,7 @@ async def arun_code(
     strict: bool = False,
     isolation: IsolationLevel | None = None,
     network: NetworkChoice = "none",
+    libraries: Sequence[str] = (),
     on_stdout: AsyncTextCallback | None = None,
     on_stderr: AsyncTextCallback | None = None,
     on_result: AsyncResultCallback | None = None,
@@ -56,9 +59,13 @@ async def arun_code(
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
 
-    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more: `files`, text or bytes by path,
-    are written before the code runs.
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and two more: `files`, text or bytes by path, are
+    written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip; with
+    them the sandbox reaches the package index, besides what `network` says.
     """
+    if libraries:
+        install_command(libraries)
+
     if files is not None and not isinstance(files, Mapping):
         raise InvalidArgumentError(field="files", value=files, allowed="a mapping of paths to text or bytes")
 
@@ -68,13 +75,16 @@ async def arun_code(
         envs=envs,
         strict=strict,
         isolation=isolation,
-        network=network,
+        network=_network_for(libraries, network),
         url=url,
         api_key=api_key,
         backend=backend,
     )
 
     try:
+        if libraries:
+            await sandbox.install(*libraries)
+
         for path, content in (files or {}).items():
             await sandbox.files.write(path, content)
 
@@ -96,6 +106,11 @@ async def arun_code(
         await sandbox.kill(wait=False)
 
 
+def _network_for(libraries: Sequence[str], network: NetworkChoice) -> Network:
+    asked = read_network(network)
+    return asked if not libraries or asked.presets or asked.internet else replace(asked, presets=("pip",))
+
+
 def run_code(
     code: str,
     *,
@@ -109,6 +124,7 @@ def run_code(
     strict: bool = False,
     isolation: IsolationLevel | None = None,
     network: NetworkChoice = "none",
+    libraries: Sequence[str] = (),
     on_stdout: TextCallback | None = None,
     on_stderr: TextCallback | None = None,
     on_result: ResultCallback | None = None,
@@ -122,8 +138,9 @@ def run_code(
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
 
-    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and one more: `files`, text or bytes by path,
-    are written before the code runs.
+    The arguments are those of `Sandbox` and of `Sandbox.run_code`, and two more: `files`, text or bytes by path, are
+    written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip; with
+    them the sandbox reaches the package index, besides what `network` says.
     """
     turn = Turn()
     return turn.call(
@@ -139,6 +156,7 @@ def run_code(
         strict=strict,
         isolation=isolation,
         network=network,
+        libraries=libraries,
         on_stdout=turn.relay(on_stdout, "on_stdout"),
         on_stderr=turn.relay(on_stderr, "on_stderr"),
         on_result=turn.relay(on_result, "on_result"),

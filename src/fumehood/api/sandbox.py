@@ -19,6 +19,7 @@ from fumehood.api.async_sandbox import (
     CheckpointInfos,
     Context,
     ContextInfos,
+    DownloadedPaths,
     EgressRecords,
     SandboxInfos,
 )
@@ -37,6 +38,7 @@ from fumehood.api.files import (
     AsyncWatch,
     Content,
     FileInfos,
+    InsidePath,
     ReadFormat,
     WriteEntry,
 )
@@ -45,6 +47,7 @@ from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import called_apart
 from fumehood.api.tools import ToolCallback, Tools, relay_approval, relay_tools
+from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
 from fumehood.values.audit import AuditLog
@@ -314,13 +317,80 @@ class Sandbox(Uncopied):
         """
         return call(self._async.to_notebook, path, context)
 
-    def get_url(self, port: int) -> str:
+    def upload(self, local: LocalPath, remote: InsidePath | None = None) -> FileInfos:
+        """Write a file of this machine, or a folder with all files in it, into the sandbox.
+
+        Args:
+            local: The file or folder.
+            remote: Its path in the sandbox; None: its own name, in the home directory, where code finds it by that.
+
+        Returns:
+            What was written.
+
+        Raises:
+            OSError: The file cannot be read.
+            FileError: It cannot be written.
+        """
+        return call(self._async.upload, local, remote)
+
+    def download(
+        self,
+        remote: InsidePath,
+        local: LocalPath = ".",
+        *,
+        overwrite: bool = False,
+        max_bytes: int = MAX_DOWNLOAD_BYTES,
+    ) -> DownloadedPaths:
+        """Write a file of the sandbox, or a folder with all that is in it, to this machine.
+
+        Names of files are the sandbox's: one that would lead out of the folder is left out, and hidden files of a
+        folder stay where they are, since some of them would be run on this machine (`.bashrc`, `.git`).
+
+        Args:
+            remote: The file or folder.
+            local: Of a file its new path, or a folder that is there; of a folder the one that takes its place.
+            overwrite: Replace what is there. A file whose new path was given in full is always replaced.
+            max_bytes: Bytes of all files together.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            PathNotFoundError: There is no such file.
+            DownloadError: Not all of it could be written; the error names what is missing and why.
+        """
+        return call(self._async.download, remote, local, overwrite=overwrite, max_bytes=max_bytes)
+
+    def install(self, *packages: str, timeout: float = 300.0) -> None:
+        """Install packages of Python into the sandbox with pip; they can be imported at once.
+
+        The sandbox must reach an index, as with `network="pip"`.
+
+        Args:
+            packages: Names, with versions where needed: `polars>=1`.
+            timeout: Seconds after which pip is ended.
+
+        Raises:
+            InvalidArgumentError: There is no package, one is no requirement of pip, or the sandbox has no network.
+            CommandExitError: pip failed; its last lines are in the error.
+            CommandTimeoutError: Its time was over.
+        """
+        call(self._async.install, *packages, timeout=timeout)
+
+    def get_url(self, port: int, *, wait: bool | float = False) -> str:
         """Return an address by which a server inside is reached, in a browser for example.
 
         It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
         in this process it is a port of this machine's loopback, of one at a server an address of that server.
+
+        Args:
+            port: The port inside.
+            wait: Return when something listens there: True waits for up to 30 seconds, a number for so many.
+
+        Raises:
+            PortClosedError: Nothing listens there after that time.
         """
-        return call(self._async.get_url, port)
+        return call(self._async.get_url, port, wait=wait)
 
     def get_host(self, port: int) -> str:
         """Return the host name, with a port where it needs one, of a server inside.
@@ -600,7 +670,36 @@ class Sandbox(Uncopied):
 
     def fork(
         self,
-        count: int = 1,
+        *,
+        checkpoint: CheckpointInfo | str | None = None,
+        reseed: bool = True,
+        timeout: ForkSeconds = "inherit",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a sandbox that goes on from the state of this one; this one goes on as well.
+
+        As `forks`, which makes several, describes it.
+
+        Args:
+            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
+            timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
+                "inherit": as many as its parent was given, counted from now on.
+            metadata: Its labels; those of the parent unless given.
+
+        Raises:
+            CheckpointNotFoundError: There is no checkpoint of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
+            ForkDepthError: This one is a fork of a fork of ... already.
+            ForkError: It could not be made; the sandbox is as it was.
+        """
+        return self._around(
+            call(self._async.fork, checkpoint=checkpoint, reseed=reseed, timeout=timeout, metadata=metadata)
+        )
+
+    def forks(
+        self,
+        count: int,
         *,
         checkpoint: CheckpointInfo | str | None = None,
         reseed: bool = True,
@@ -632,7 +731,7 @@ class Sandbox(Uncopied):
         return [
             self._around(child)
             for child in call(
-                self._async.fork,
+                self._async.forks,
                 count,
                 checkpoint=checkpoint,
                 reseed=reseed,
@@ -647,7 +746,7 @@ class Sandbox(Uncopied):
         The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
 
         Args:
-            child: What `fork` has returned.
+            child: What `fork` has returned, or one that `forks` has.
 
         Raises:
             InvalidArgumentError: It is no fork of this sandbox.
@@ -755,16 +854,18 @@ class Filesystem:
         self._async = async_impl
 
     @overload
-    def read(self, path: str, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
+    def read(self, path: InsidePath, *, format: Literal["text"] = "text", max_bytes: int = ...) -> str: ...
 
     @overload
-    def read(self, path: str, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
+    def read(self, path: InsidePath, *, format: Literal["bytes"], max_bytes: int = ...) -> bytes: ...
 
     @overload
-    def read(self, path: str, *, format: Literal["stream"], max_bytes: int = ...) -> Iterator[bytes]: ...
+    def read(
+        self, path: InsidePath, *, format: Literal["stream"], max_bytes: int = ...
+    ) -> Iterator[bytes]: ...
 
     def read(
-        self, path: str, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
+        self, path: InsidePath, *, format: ReadFormat = "text", max_bytes: int = DEFAULT_MAX_BYTES
     ) -> str | bytes | Iterator[bytes]:
         """Read a file.
 
@@ -779,7 +880,7 @@ class Filesystem:
         )
         return turn.iterate(answer) if isinstance(answer, AsyncGenerator) else answer
 
-    def write(self, path: str, data: Content) -> FileInfo:
+    def write(self, path: InsidePath, data: Content) -> FileInfo:
         """Write a file, parents made; what was there is replaced when all is written.
 
         Args:
@@ -792,31 +893,31 @@ class Filesystem:
         """Write several files, one after the other; the first that fails ends it."""
         return call(self._async.write_files, files)
 
-    def list(self, path: str = ".", *, depth: int = 1) -> FileInfos:
+    def list(self, path: InsidePath = ".", *, depth: int = 1) -> FileInfos:
         """List a directory, `depth` levels deep, sorted by path."""
         return call(self._async.list, path, depth=depth)
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: InsidePath) -> bool:
         """Tell whether something is at a path."""
         return call(self._async.exists, path)
 
-    def get_info(self, path: str) -> FileInfo:
+    def get_info(self, path: InsidePath) -> FileInfo:
         """Describe a file or directory; links are followed."""
         return call(self._async.get_info, path)
 
-    def make_dir(self, path: str) -> bool:
+    def make_dir(self, path: InsidePath) -> bool:
         """Make a directory and its parents; False if something was already there."""
         return call(self._async.make_dir, path)
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: InsidePath) -> None:
         """Remove a file, or a directory with all that is in it."""
         call(self._async.remove, path)
 
-    def rename(self, source: str, destination: str) -> FileInfo:
+    def rename(self, source: InsidePath, destination: InsidePath) -> FileInfo:
         """Move a file or directory within the sandbox, parents made; return it at its new place."""
         return call(self._async.rename, source, destination)
 
-    def watch(self, path: str, *, recursive: bool = False) -> Watch:
+    def watch(self, path: InsidePath, *, recursive: bool = False) -> Watch:
         """Watch a directory; changes are kept from the moment this returns."""
         return Watch(call(self._async.watch, path, recursive=recursive))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fumehood.cli.terminal import note
 
 if TYPE_CHECKING:
-    from fumehood.api.artifacts import Saved
+    from fumehood.api.transfers import Saved
 
 # Of one folder; the oldest are forgotten.
 _MAX_FILES = 20_000

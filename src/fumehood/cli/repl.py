@@ -175,7 +175,7 @@ class _Prompt:
         note(f"back at {back.name or back.id}: variables and files are what they were")
 
     def _fork(self) -> None:
-        (fork,) = self._sandbox.fork()
+        fork = self._sandbox.fork()
         self._enter(fork)
         note(f"in a fork, sandbox {fork.id}; exit() or Ctrl-D goes back to where it was made")
 

@@ -22,8 +22,8 @@ from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 
 if TYPE_CHECKING:
-    from fumehood.api.artifacts import Saved
     from fumehood.api.sandbox import Sandbox
+    from fumehood.api.transfers import Saved
     from fumehood.values.events import Question
     from fumehood.values.execution import Execution, ExecutionError
     from fumehood.values.results import Result

@@ -152,7 +152,7 @@ class Caller:
 
     async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
         async with self._room(count):
-            return self._kept(await sandbox.fork(count, checkpoint=checkpoint))
+            return self._kept(await sandbox.forks(count, checkpoint=checkpoint))
 
     async def _create(self, wanted: NewSandbox) -> Sandboxes:
         network = network_named(wanted.network, self.max_network)

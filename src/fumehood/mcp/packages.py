@@ -13,6 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult
 from pydantic import Field
 
+from fumehood.api.packages import MAX_PACKAGES, REQUIREMENT, install_command
 from fumehood.mcp.arguments import SandboxId, Seconds
 from fumehood.mcp.caller import CallContext, caller_of
 from fumehood.mcp.commands import outcome_of, tell_outcome
@@ -21,15 +22,12 @@ from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import CommandOutcome
 
 _DEFAULT_SECONDS = 300.0
-_MAX_PACKAGES = 50
-_PIP = "python -m pip install --no-input --disable-pip-version-check --progress-bar off --"
 
-# What begins with a letter or a digit is no option of pip.
-Requirement = Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9][^\x00-\x1f\x7f]*$")]
+Requirement = Annotated[str, Field(max_length=200, pattern=REQUIREMENT)]
 Requirements = Annotated[
     list[Requirement],
     Field(
-        min_length=1, max_length=_MAX_PACKAGES, description="Names, with versions where needed: `polars>=1`"
+        min_length=1, max_length=MAX_PACKAGES, description="Names, with versions where needed: `polars>=1`"
     ),
 ]
 
@@ -51,7 +49,7 @@ async def install_packages(
             "do not go with it"
         )
 
-    command = f"{_PIP} {shlex.join(packages)}"
+    command = shlex.join(install_command(packages))
 
     async with reporting(context, timeout) as note:
         outcome = await outcome_of(sandbox, command, cwd=None, timeout=timeout, note=note)
