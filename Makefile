@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check format bench reference sync-api changelog scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check format bench reference sync-api changelog docs scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,10 @@ sync-api: $(VENV)/.installed-dev ## write the synchronous API anew, from the asy
 changelog: $(VENV)/.installed-dev ## show what changes/ says of the next version (VERSION=0.2.0 writes it to CHANGELOG.md, and removes the files)
 	@$(BIN)/python -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
+docs: $(VENV)/.installed-dev ## build the documentation as a site, into build/site
+	@$(BIN)/python -m sphinx --builder html --conf-dir docs --doctree-dir build/doctrees --fail-on-warning --keep-going --quiet . build/site
+	@echo "built: build/site/index.html"
+
 scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, run the tests of every row, and write docs/scorecard.md
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
@@ -109,7 +113,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # uv is quick, but reads nothing of pip's configuration: where it finds no index, pip installs.
-DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group release --group test --group clients --group bench
+DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group docs --group release --group test --group clients --group bench
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "setting up $(VENV) for the tests (once; a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
