@@ -107,14 +107,14 @@ class Face:
     """One of the two faces of the API.
 
     Args:
-        is_sync: Whether it is `Sandbox`.
-        is_remote: Whether sandboxes live at a server.
+        name: The class, and where sandboxes live: one of `COMBINATIONS`.
         runner: The loop of `AsyncSandbox`.
     """
 
-    def __init__(self, is_sync: bool, is_remote: bool, runner: asyncio.Runner) -> None:
-        self.is_sync = is_sync
-        self.is_remote = is_remote
+    def __init__(self, name: str, runner: asyncio.Runner) -> None:
+        self.name = name
+        self.is_sync = "async" not in name
+        self.is_remote = "http" in name
         self.runner = runner
         self._opened: list[Any] = []
 
@@ -144,7 +144,7 @@ class Face:
 @contextmanager
 def _face(combination: str) -> Iterator[Face]:
     with asyncio.Runner() as runner:
-        face = Face("async" not in combination, "http" in combination, runner)
+        face = Face(combination, runner)
         yield face
         face.close()
 

@@ -65,7 +65,7 @@ def test_files_and_variables_of_a_template_are_in_each_sandbox(face, folder):
     (folder / "link").symlink_to("sub/note.txt")
     (folder / "large").write_bytes(b"x" * (2 << 20))
     template = Template(
-        name=f"giving-{face.kind}", preload=(), files=str(folder), envs={"WHO": "Ada", "TZ": "Asia/Tokyo"}
+        name=f"giving-{face.name}", preload=(), files=str(folder), envs={"WHO": "Ada", "TZ": "Asia/Tokyo"}
     )
     first, second = face.open(template), face.open(template)
 
@@ -83,7 +83,7 @@ def test_files_and_variables_of_a_template_are_in_each_sandbox(face, folder):
 
 def test_variables_of_a_template_hold_while_its_modules_are_imported(face):
     """What a module reads at its import is what its sandboxes have."""
-    template = Template(name=f"read-{face.kind}", preload=("webbrowser",), envs={"BROWSER": "mine"})
+    template = Template(name=f"read-{face.name}", preload=("webbrowser",), envs={"BROWSER": "mine"})
     found = face.open(template).run_code("import webbrowser; webbrowser.get().name").text
     assert found == "'mine'"
 
@@ -93,7 +93,7 @@ def test_files_that_do_not_fit_are_told_at_the_start(face, folder):
     for name in ("data", "more"):
         (folder / name).write_bytes(b"x" * (1 << 20))
 
-    template = Template(name=f"full-{face.kind}", preload=(), files=str(folder))
+    template = Template(name=f"full-{face.name}", preload=(), files=str(folder))
     with pytest.raises(SandboxStartError, match="template's files") as caught:
         face.open(template, limits=Limits(disk_bytes=1 << 20))
 
@@ -107,7 +107,7 @@ def test_files_that_no_guest_may_read_are_told_at_the_start(face, folder, closed
     (folder / "sub").mkdir()
     (folder / "sub" / "a.txt").write_text("a")
     (folder.parent / closed).chmod(0o700)
-    template = Template(name=f"closed-{face.kind}-{closed}", preload=(), files=str(folder))
+    template = Template(name=f"closed-{face.name}-{closed}", preload=(), files=str(folder))
     with pytest.raises(TemplateError, match=f"{closed}' is not readable") as caught:
         face.open(template)
 
@@ -117,7 +117,7 @@ def test_files_that_no_guest_may_read_are_told_at_the_start(face, folder, closed
 def test_files_that_are_not_there_are_told_at_the_start(face, folder):
     """The error names the folder."""
     with pytest.raises(SandboxStartError, match="nowhere"):
-        face.open(Template(name=f"gone-{face.kind}", preload=(), files=str(folder / "nowhere")))
+        face.open(Template(name=f"gone-{face.name}", preload=(), files=str(folder / "nowhere")))
 
 
 def test_an_unknown_name_is_told_with_those_that_are_like_it(face):

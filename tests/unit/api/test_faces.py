@@ -104,7 +104,7 @@ def test_a_question_is_answered(backend):
     backend.events.insert(1, question)
 
     with Sandbox(backend=backend) as sandbox:
-        sandbox.run_code("1", on_input=lambda request: f"answer to {request.prompt}")
+        sandbox.run_code("1", on_input=lambda request: f"answer to {request}")
         sandbox.run_code("1", on_input=lambda request: None)
 
     assert [item for item in backend.asked if isinstance(item, InputAnswer)] == [

@@ -54,11 +54,12 @@ def test_a_folder_that_cannot_be_used_is_refused_by_name(tmp_path):
 
 
 _FULL = """
-import resource, signal, sys
+import logging, resource, signal, sys
 from pathlib import Path
 from fumehood.audit.chain import AuditChain
 from fumehood.audit.files import AuditFile
 
+logging.basicConfig()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 chain = AuditChain(AuditFile(Path(sys.argv[1])))
 chain.add("first", {})
