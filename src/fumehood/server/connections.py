@@ -34,6 +34,7 @@ _LAST_BYTES_SECONDS = 2.0
 _LAST_BYTES_POLL_SECONDS = 0.01
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 _MAX_FRAGMENTS = 16_384
+_READ_BYTES = 16 * 1024
 _MAX_PONG_BYTES = 1 << 20
 _TOO_BIG = 1009
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -198,6 +199,11 @@ class _BoundedHttp(HttpToolsProtocol):
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes over the connection; all messages of one piece are parsed at once, so pieces are small."""
+        super().connection_made(transport)
+        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         """Takes received bytes; closes the connection after a handshake that could not be parsed."""

@@ -1,7 +1,7 @@
 """The WebSocket of a kernel: frames in and out, for as long as the client, its token and the kernel last.
 
-Frames are read one at a time and bounded by the server; what waits to be sent is bounded by the client's queue. A
-frame that cannot be read ends the connection with a reason, and nothing else.
+Frames are read one at a time, at a bounded pace, and bounded by the server; what waits to be sent is bounded by the
+client's queue. A frame that cannot be read ends the connection with a reason, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fumehood.dialects.jupyter.callers import Callers
 from fumehood.dialects.jupyter.frames import V1_PROTOCOL, decode_default, decode_v1
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
+from fumehood.dialects.jupyter.pace import ConnectionPace, SharedPace
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.server.services import Services
 
@@ -41,6 +42,7 @@ class ChannelsEndpoint:
         self._services = services
         self._callers = callers
         self._kernels = kernels
+        self._pace = SharedPace()
 
     async def serve(self, socket: WebSocket) -> None:
         """Serves one connection to its end."""
@@ -59,7 +61,7 @@ class ChannelsEndpoint:
         try:
             await _until_first(
                 _send(socket, client),
-                _receive(socket, client, kernel, speaks_v1=speaks_v1),
+                _receive(socket, client, kernel, ConnectionPace(self._pace), speaks_v1=speaks_v1),
                 self._recheck(socket, token),
             )
         finally:
@@ -86,7 +88,9 @@ async def _send(socket: WebSocket, client: Client) -> None:
     await _close(socket, client.close_code or GONE, "")
 
 
-async def _receive(socket: WebSocket, client: Client, kernel: Kernel, *, speaks_v1: bool) -> None:
+async def _receive(
+    socket: WebSocket, client: Client, kernel: Kernel, pace: ConnectionPace, *, speaks_v1: bool
+) -> None:
     decode = decode_v1 if speaks_v1 else decode_default
 
     while True:
@@ -99,12 +103,16 @@ async def _receive(socket: WebSocket, client: Client, kernel: Kernel, *, speaks_
         text = event.get("text")
         frame = event.get("bytes") or b"" if text is None else text
         try:
-            message = decode(frame)
+            with pace.charged():
+                message = decode(frame)
         except InvalidArgumentError as error:
             await _close(socket, _MALFORMED, error.message)
             return
 
-        kernel.accept(message, len(frame), client)
+        with pace.charged():
+            kernel.accept(message, len(frame), client)
+
+        await pace.wait()
 
 
 async def _until_first(*parts: Coroutine[Any, Any, None]) -> None:

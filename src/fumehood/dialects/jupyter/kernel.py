@@ -132,6 +132,8 @@ class Kernel(KernelBase):
 
             if request is not None:
                 await self._answer_in_turn(request)
+                # Many requests are answered without a wait: others have their turn between two of them.
+                await asyncio.sleep(0)
 
     async def _answer_in_turn(self, request: KernelRequest) -> None:
         self.state = "busy"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import cache
 from typing import Any, NamedTuple
 
 from fumehood.bounds import BOUNDS
@@ -280,13 +281,19 @@ async def _history(kernel: KernelBase, request: KernelRequest) -> dict[str, Any]
     return {"status": "ok", "history": kernel.history.answer(request.content)}
 
 
-async def kernel_info(kernel: KernelBase, _request: KernelRequest) -> dict[str, Any]:
-    """Returns what the kernel is."""
+@cache
+def _version() -> str:
+    # Reading it takes milliseconds, and any client may ask any number of times.
     from importlib.metadata import version
 
+    return version("fumehood")
+
+
+async def kernel_info(kernel: KernelBase, _request: KernelRequest) -> dict[str, Any]:
+    """Returns what the kernel is."""
     from fumehood.dialects.jupyter.messages import PROTOCOL_VERSION
 
-    number = version("fumehood")
+    number = _version()
     return {
         "status": "ok",
         "protocol_version": PROTOCOL_VERSION,
