@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from queue import SimpleQueue
+from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from fumehood.cancellation import wait_shared, when_done
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import FumehoodError, InvalidArgumentError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -255,6 +256,12 @@ class Turn:
 
         try:
             return outcomes[0]()
+        except FumehoodError as error:
+            if not sys.flags.dev_mode:
+                # Frames of the engine say nothing to its users; `python -X dev` shows them.
+                error.__traceback__ = _frames_of_others(error.__traceback__)
+
+            raise
         except RuntimeError as error:
             if not threading.main_thread().is_alive():
                 error.add_note(_MAIN_THREAD_GONE)
@@ -341,6 +348,25 @@ def _outcome_of(callback: Callable[[_A], _T], argument: _A) -> _Outcome[_T]:
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
+
+
+def _frames_of_others(where: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package and of the standard library: the user's callbacks stay."""
+    kept: TracebackType | None = None
+
+    for entry in reversed(list(_entries(where))):
+        top = str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+
+        if top != __package__ and top not in sys.stdlib_module_names:
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+
+    return kept
+
+
+def _entries(where: TracebackType | None) -> Iterator[TracebackType]:
+    while where is not None:
+        yield where
+        where = where.tb_next
 
 
 def _settle(reply: asyncio.Future[_T], value: _T) -> None:

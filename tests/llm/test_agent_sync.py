@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -41,6 +42,20 @@ def test_ask_starts_and_ends_all_that_it_needs(tmp_path):
 
     assert answer.text == str(answer) == "9."
     assert answer.cells[0].result.text.strip() == "9"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_files_of_an_answer_outlive_its_sandbox(asynchronous):
+    """Their content comes with them; one that is too large is named without it."""
+    code = "open('/mnt/data/sum.txt', 'w').write('42'); open('/mnt/data/vast.bin', 'wb').truncate(65 << 20)"
+
+    with ScriptedServer("openai", Reply(calls=[Call(code)]), Reply(text="Written.")) as server:
+        answer = (
+            asyncio.run(aask("Add.", **server.arguments)) if asynchronous else ask("Add.", **server.arguments)
+        )
+
+    assert {file.name: file.data for file in answer.files} == {"sum.txt": b"42", "vast.bin": None}
+    assert len(repr(answer.files)) < 1_000
 
 
 def test_a_stream_of_events_in_a_thread_without_a_loop():

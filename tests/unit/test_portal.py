@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from queue import SimpleQueue
 
 import pytest
 
-from fumehood import portal
+from fumehood import InvalidArgumentError, portal
 from fumehood.portal import Turn, call, shared_portal
 
 
@@ -35,6 +36,44 @@ def test_errors_come_back():
     """What the work raises is raised here."""
     with pytest.raises(LookupError, match="mine"):
         call(_fail)
+
+
+def _lines_of(error):
+    return [os.path.basename(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+
+
+async def _refuse() -> None:
+    raise InvalidArgumentError(field="x", value=1, allowed="2")
+
+
+def test_errors_of_ours_point_at_their_caller():
+    """What lies between the caller and the error is left out, but for the call itself and for the caller's own code."""
+    with pytest.raises(InvalidArgumentError) as refused:
+        call(_refuse)
+
+    # The coroutine stands for code of a user: it is in this file.
+    assert _lines_of(refused.value) == ["test_portal.py", "portal.py", "test_portal.py"]
+
+    with pytest.raises(LookupError) as failed:
+        call(_fail)
+
+    assert _lines_of(failed.value).count("portal.py") > 2
+
+
+def test_a_program_sees_its_own_line(tmp_path):
+    """A few frames end at the call; in the development mode of Python all of them are shown."""
+    program = tmp_path / "program.py"
+    program.write_text("import fumehood\nfumehood.run_code('1', url='http://127.0.0.1:9')\n")
+
+    def shown(*options):
+        done = subprocess.run(
+            [sys.executable, *options, str(program)], capture_output=True, text=True, check=False
+        )
+        return [line for line in done.stderr.splitlines() if line.startswith("  File ")]
+
+    names = [line.split('"')[1].rpartition("/")[2] for line in shown()]
+    assert names == ["program.py", "one_shot.py"]
+    assert len(shown("-X", "dev")) > 8
 
 
 def test_context_variables_go_along():

@@ -5,9 +5,12 @@ Plain values of the host process. Text comes from a model and from a guest: show
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fumehood import FileError
+from fumehood.api.files import AsyncFilesystem
+from fumehood.bounds import MIB
 from fumehood.llm.costs import AgentUsage
 from fumehood.llm.result import ToolFile, ToolResult
 
@@ -15,6 +18,9 @@ from fumehood.llm.result import ToolFile, ToolResult
 # as often as was allowed. cancelled: the caller stopped it. refused: the model would not, or was not let. length: its
 # message grew too long. failed: an error was raised.
 StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refused", "length", "failed"]
+
+# Of all files of an answer together.
+_MAX_KEPT_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +58,25 @@ class Answer:
 
     def __str__(self) -> str:
         return self.text
+
+
+async def with_files(answer: Answer, files: AsyncFilesystem) -> Answer:
+    """Return an answer whose files hold their content, the small ones first, as far as there is room.
+
+    Args:
+        answer: The answer.
+        files: Those of the sandbox that its code ran in.
+    """
+    room = _MAX_KEPT_BYTES
+    contents: dict[str, bytes] = {}
+
+    for file in sorted(answer.files, key=lambda file: file.size_bytes):
+        try:
+            contents[file.path] = await files.read(file.path, format="bytes", max_bytes=room)
+        except FileError:
+            # It has grown too large, or is gone again.
+            continue
+
+        room -= len(contents[file.path])
+
+    return replace(answer, files=tuple(replace(file, data=contents.get(file.path)) for file in answer.files))

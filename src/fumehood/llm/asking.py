@@ -10,9 +10,10 @@ from typing import Any
 
 from fumehood import AsyncSandbox, Sandbox
 from fumehood.llm.agent import Agent, AsyncAgent, HostPath
-from fumehood.llm.answer import Answer
+from fumehood.llm.answer import Answer, with_files
 from fumehood.llm.costs import Price
 from fumehood.llm.providers.base import Provider
+from fumehood.portal import call
 
 
 async def aask(
@@ -47,7 +48,12 @@ async def aask(
     )
 
     async with agent:
-        return await agent.ask(prompt, files=files)
+        answer = await agent.ask(prompt, files=files)
+
+        if sandbox is not None or not answer.files:
+            return answer
+
+        return await with_files(answer, agent.interpreter.sandbox.files)
 
 
 def ask(
@@ -68,7 +74,8 @@ def ask(
 ) -> Answer:
     """Ask a model one question; it may run code in a sandbox of its own, which is killed afterwards.
 
-    The arguments are those of `Agent` and of `Agent.ask`.
+    The arguments are those of `Agent` and of `Agent.ask`. The files that the code made outlive the sandbox:
+    `answer.files[0].data`, up to 64 MiB all together.
 
     Raises:
         ModelError: The model could not be asked; its class says why.
@@ -88,4 +95,9 @@ def ask(
     )
 
     with agent:
-        return agent.ask(prompt, files=files)
+        answer = agent.ask(prompt, files=files)
+
+        if sandbox is not None or not answer.files:
+            return answer
+
+        return call(with_files, answer, agent.interpreter.sandbox.files._async)

@@ -6,7 +6,7 @@ beside it. Texts, names and bytes come from a guest: they are data for the model
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fumehood import Execution
@@ -40,6 +40,8 @@ class ToolFile:
         mime: Its type as its name says; `application/octet-stream` if it says nothing.
         change: new or changed.
         url: Where a user gets it, when it was published.
+        data: Its content, in an answer of `ask`, whose sandbox has ended; None while the sandbox has it, and of what
+            is too large to be kept.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ToolFile:
     mime: str
     change: FileChangeWord = "new"
     url: str | None = None
+    data: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
