@@ -11,16 +11,15 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fumehood.audit.files import AuditFolder
-from fumehood.bounds import TIB
 from fumehood.engine.admission import AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.backend import LocalBackend
-from fumehood.engine.identity import check_host_id, make_part
+from fumehood.engine.identity import make_part
 from fumehood.engine.provisioner import EngineConfig
+from fumehood.engine.settings import AUTOMATIC_RESERVE, EngineSettings
 from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
@@ -28,78 +27,28 @@ from fumehood.portal import Portal, call, shared_portal
 from fumehood.refusals import naming_arguments
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
+from fumehood.setting_fields import load_environment
 from fumehood.templates.store import TemplateStore
-from fumehood.values.sandbox import DEFAULT_ISOLATION, IsolationLevel, check_isolation
+from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.security import SecurityEvent
 
 if TYPE_CHECKING:
     from fumehood.client.connection import ServerAddress
 
-_Default = TypeVar("_Default", int, None)
-
-_DEFAULT_POOL_SIZE = 2
-_DEFAULT_MAX_SANDBOXES = 1000
-_DEFAULT_MAX_CPU_PRESSURE = 95
 # Enough for as many sandboxes as there may be, and few enough for programs that close all that could be open.
 _OPEN_FILES = 65_536
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the engine of this process may be told.
-
-    Attributes:
-        pool_size: Sandboxes of each template that are kept ready (FUMEHOOD_POOL_SIZE).
-        max_sandboxes: How many may live at once (FUMEHOOD_MAX_SANDBOXES).
-        memory_reserve_bytes: Memory that stays free: below it no sandbox is made (FUMEHOOD_MEMORY_RESERVE_BYTES).
-            None: 3 % of the memory, and 256 MiB at least.
-        max_cpu_pressure: The percentage of time in which tasks may wait for a processor before no sandbox is
-            made (FUMEHOOD_MAX_CPU_PRESSURE); above 100: never for that reason.
-        host_id: The name of this host: six lower-case letters and digits, with which the ids of its sandboxes
-            begin (FUMEHOOD_HOST_ID). Empty: a random one, new for each engine.
-        isolation: The level that a sandbox must reach whose caller names none (FUMEHOOD_ISOLATION).
-        audit_folder: Where the audit record of each sandbox is written to a file of its own (FUMEHOOD_AUDIT_FOLDER).
-            Empty: records are in memory alone.
-        own_interpreters: Start an interpreter for each sandbox of every template, also of those that do not ask for it
-            (FUMEHOOD_OWN_INTERPRETERS).
-    """
-
-    pool_size: int = _DEFAULT_POOL_SIZE
-    max_sandboxes: int = _DEFAULT_MAX_SANDBOXES
-    memory_reserve_bytes: int | None = None
-    max_cpu_pressure: float = _DEFAULT_MAX_CPU_PRESSURE
-    host_id: str = ""
-    isolation: str = DEFAULT_ISOLATION
-    audit_folder: str = ""
-    own_interpreters: bool = False
-
-    def __post_init__(self) -> None:
-        check_isolation("isolation", self.isolation)
-
-        if self.host_id:
-            check_host_id("host_id", self.host_id)
-
-
-def read_settings() -> Settings:
-    """Reads the settings from the environment.
+def read_settings() -> EngineSettings:
+    """Reads the settings of the engine of this process from the environment.
 
     Raises:
         InvalidArgumentError: A variable holds no number, or one out of range.
     """
-    with naming_arguments({"host_id": "FUMEHOOD_HOST_ID", "isolation": "FUMEHOOD_ISOLATION"}):
-        return Settings(
-            pool_size=_whole_number("FUMEHOOD_POOL_SIZE", _DEFAULT_POOL_SIZE, 0, 1000),
-            max_sandboxes=_whole_number("FUMEHOOD_MAX_SANDBOXES", _DEFAULT_MAX_SANDBOXES, 1, 60_000),
-            memory_reserve_bytes=_whole_number("FUMEHOOD_MEMORY_RESERVE_BYTES", None, 0, TIB),
-            max_cpu_pressure=_whole_number("FUMEHOOD_MAX_CPU_PRESSURE", _DEFAULT_MAX_CPU_PRESSURE, 1, 101),
-            host_id=os.environ.get("FUMEHOOD_HOST_ID", ""),
-            isolation=os.environ.get("FUMEHOOD_ISOLATION", DEFAULT_ISOLATION),
-            audit_folder=os.environ.get("FUMEHOOD_AUDIT_FOLDER", ""),
-            own_interpreters=_is_true("FUMEHOOD_OWN_INTERPRETERS"),
-        )
+    return load_environment(EngineSettings, os.environ)
 
 
-def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
+def make_backend(settings: EngineSettings, portal: Portal) -> LocalBackend:
     """Makes a backend of its own on the loop of `portal`, which closes it at its end."""
     backend = backend_on_loop(settings, portal.loop)
     portal.on_close(backend.aclose)
@@ -107,7 +56,7 @@ def make_backend(settings: Settings, portal: Portal) -> LocalBackend:
 
 
 def backend_on_loop(
-    settings: Settings,
+    settings: EngineSettings,
     loop: asyncio.AbstractEventLoop,
     on_security_event: Callable[[SecurityEvent], None] = lambda _: None,
 ) -> LocalBackend:
@@ -127,9 +76,10 @@ def backend_on_loop(
         required_level=cast("IsolationLevel", settings.isolation),
         own_interpreters=settings.own_interpreters,
     )
+    reserve = settings.memory_reserve_bytes
     rules = AdmissionRules(
         max_sandboxes=settings.max_sandboxes,
-        memory_reserve_bytes=settings.memory_reserve_bytes,
+        memory_reserve_bytes=None if reserve == AUTOMATIC_RESERVE else reserve,
         max_cpu_pressure=settings.max_cpu_pressure,
     )
     records = AuditRecords(AuditFolder(settings.audit_folder) if settings.audit_folder else None)
@@ -302,25 +252,3 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _is_true(name: str) -> bool:
-    text = os.environ.get(name, "false")
-    values = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-    if text.strip().lower() not in values:
-        raise InvalidArgumentError(field=name, value=text, allowed=" or ".join(map(repr, values)))
-
-    return values[text.strip().lower()]
-
-
-def _whole_number(name: str, default: _Default, low: int, high: int) -> int | _Default:
-    text = os.environ.get(name)
-
-    if text is None:
-        return default
-
-    if not text.isdigit() or not low <= int(text) <= high:
-        raise InvalidArgumentError(field=name, value=text, allowed=f"a whole number from {low} to {high}")
-
-    return int(text)

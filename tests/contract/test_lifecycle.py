@@ -23,7 +23,8 @@ from fumehood import (
     TemplateError,
     WrongProcessError,
 )
-from fumehood.assemble import Settings, backend_on_loop, local_backend
+from fumehood.assemble import backend_on_loop, local_backend
+from fumehood.engine.settings import EngineSettings
 from fumehood.values.requests import SandboxSpec
 
 
@@ -202,14 +203,14 @@ def test_r11_a_full_host_says_so_at_once(face):
         finally:
             await backend.aclose()
 
-    few = Settings(pool_size=0, max_sandboxes=2)
+    few = EngineSettings(pool_size=0, max_sandboxes=2)
     assert sorted(face.runner.run(fill(few))) == ["made", "made", "sandboxes", "sandboxes"]
 
-    greedy = Settings(pool_size=0, memory_reserve_bytes=1 << 60)
+    greedy = EngineSettings(pool_size=0, memory_reserve_bytes=1 << 40)
     assert face.runner.run(fill(greedy)) == ["bytes of memory"] * 4
 
     with pytest.raises(InvalidArgumentError, match="host_id"):
-        Settings(host_id="no")
+        EngineSettings(host_id="no")
 
 
 def test_list_names_the_living_oldest_first(face):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fumehood import InvalidArgumentError, Limits, Sandbox, Template
-from fumehood.assemble import Settings, make_backend, read_settings
+from fumehood.assemble import make_backend, read_settings
+from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal
 
 # Without packages it is there sooner.
@@ -28,7 +29,7 @@ Open = Callable[..., Sandbox]
 def open_one() -> Iterator[Open]:
     """Makes sandboxes by an engine without a pool: interpreters that nobody asked for would only take time."""
     portal = Portal()
-    backend = make_backend(Settings(pool_size=0), portal)
+    backend = make_backend(EngineSettings(pool_size=0), portal)
     yield lambda template=OWN, **options: Sandbox(template, backend=backend, **options)
     portal.close()
 

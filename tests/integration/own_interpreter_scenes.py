@@ -16,8 +16,9 @@ from typing import Any
 import census
 
 from fumehood import FumehoodError, Sandbox, Template, failpoints
-from fumehood.assemble import Settings, make_backend
+from fumehood.assemble import make_backend
 from fumehood.engine.sandbox import SandboxLaunch
+from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, shared_portal
 from fumehood.runtimes import launcher_client
 from fumehood.runtimes.descriptors import until_readable
@@ -98,7 +99,7 @@ def pool() -> dict[str, Any]:
     shared_portal()
     descriptors = len(os.listdir("/proc/self/fd"))
     portal = Portal()
-    backend = make_backend(Settings(pool_size=2), portal)
+    backend = make_backend(EngineSettings(pool_size=2), portal)
     first = Sandbox(OWN, backend=backend)
     asyncio.run_coroutine_threadsafe(backend.wait_warm("own"), portal.loop).result()
     warm = _parts("zygote")
@@ -260,7 +261,7 @@ def closed_while_filling() -> dict[str, int]:
     shared_portal()
     descriptors = len(os.listdir("/proc/self/fd"))
     portal = Portal()
-    backend = make_backend(Settings(pool_size=1), portal)
+    backend = make_backend(EngineSettings(pool_size=1), portal)
 
     with Sandbox(OWN, backend=backend):
         asyncio.run_coroutine_threadsafe(backend.wait_warm("own"), portal.loop).result()

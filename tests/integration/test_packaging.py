@@ -16,8 +16,8 @@ import pytest
 
 from fumehood.cli.setting_flags import flag_of
 from fumehood.daemon.settings import HostSettings
-from fumehood.server.setting_fields import SettingsKind, variable_of
 from fumehood.server.settings import ServerSettings
+from fumehood.setting_fields import SettingsKind, variable_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGING = ROOT / "packaging"

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from fumehood import Sandbox, SandboxStartError, Template, build_template, list_templates
-from fumehood.assemble import Settings, make_backend
+from fumehood.assemble import make_backend
+from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal
 from fumehood_jail.landlock_fence import why_impossible
 
@@ -178,7 +179,7 @@ def test_a_build_tells_what_it_leaves_out(
 
     portal = Portal()
     try:
-        backend = make_backend(Settings(pool_size=0), portal)
+        backend = make_backend(EngineSettings(pool_size=0), portal)
 
         with Sandbox("left_thread", backend=backend) as sandbox:
             assert _imported(sandbox, "left_thread") == "(False, '1.0')"

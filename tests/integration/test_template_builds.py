@@ -27,7 +27,8 @@ from fumehood import (
     list_templates,
 )
 from fumehood.api.templates import _try_out
-from fumehood.assemble import Settings, make_backend
+from fumehood.assemble import make_backend
+from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal
 from fumehood.templates import requirements
 from fumehood.templates.pythons import Interpreter, find_uv, installed_pythons
@@ -156,7 +157,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._portal = Portal()
-        self._backend = make_backend(Settings(pool_size=0), self._portal)
+        self._backend = make_backend(EngineSettings(pool_size=0), self._portal)
         self._opened: list[Sandbox] = []
 
     def open(self, name: str) -> Sandbox:

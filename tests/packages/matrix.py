@@ -15,7 +15,8 @@ from typing import Any
 from cases import CASES, Case
 
 from fumehood import Limits, Sandbox, Template
-from fumehood.assemble import Settings, make_backend
+from fumehood.assemble import make_backend
+from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, call
 from fumehood.templates.preloads import LeftOut
 
@@ -116,7 +117,7 @@ def main(names: list[str]) -> None:
     template = Template(name="with them", preload=tuple(case.module for case in cases))
     portal = Portal()
     try:
-        backend = make_backend(Settings(pool_size=0), portal)
+        backend = make_backend(EngineSettings(pool_size=0), portal)
 
         for case in cases:
             row = {"package": case.package, "version": metadata.version(case.package)}

@@ -61,7 +61,6 @@ FOREIGN = {
         "uvicorn",
         "websockets",
     },
-    "fumehood.server.setting_fields": set(),
     "fumehood.server.settings": set(),
     "fumehood.daemon": {"fastapi", "starlette", "uvicorn"},
     "fumehood.daemon.settings": set(),

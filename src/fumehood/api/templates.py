@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood.api.sandbox import Sandbox
-from fumehood.assemble import Settings, make_backend, template_store
+from fumehood.assemble import make_backend, template_store
+from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
@@ -171,7 +172,7 @@ def try_template(template: Template) -> Trial:
     """
     portal = Portal()
     try:
-        backend = make_backend(Settings(pool_size=0, max_sandboxes=1), portal)
+        backend = make_backend(EngineSettings(pool_size=0, max_sandboxes=1), portal)
         started = time.monotonic()
 
         with Sandbox(template, backend=backend) as sandbox:

@@ -11,7 +11,7 @@ from fumehood.cli.extras import require_extra
 from fumehood.cli.parser import Command, Options
 from fumehood.cli.setting_flags import given_flags, setting_flags
 from fumehood.daemon.settings import HostSettings, load_host_settings
-from fumehood.server.setting_fields import print_settings
+from fumehood.setting_fields import print_settings
 
 
 def run(options: Options) -> int:

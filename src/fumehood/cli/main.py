@@ -156,7 +156,7 @@ def _prepare_log(words: Sequence[str]) -> None:
     # Late: few ask for it.
     from fumehood.log.setup import configure
     from fumehood.refusals import naming_arguments
-    from fumehood.server.setting_fields import check_log_format, check_log_level
+    from fumehood.setting_fields import check_log_format, check_log_level
 
     with naming_arguments({"log_level": "FUMEHOOD_LOG_LEVEL", "log_format": "FUMEHOOD_LOG_FORMAT"}):
         check_log_level(level)

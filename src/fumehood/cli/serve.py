@@ -10,8 +10,8 @@ import os
 from fumehood.cli.extras import require_extra
 from fumehood.cli.parser import Command, Options
 from fumehood.cli.setting_flags import given_flags, setting_flags
-from fumehood.server.setting_fields import print_settings
 from fumehood.server.settings import ServerSettings, load_settings
+from fumehood.setting_fields import print_settings
 
 
 def run(options: Options) -> int:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from fumehood.cli.parser import Option, Options, PathWord
-from fumehood.server.setting_fields import flag_of
+from fumehood.setting_fields import flag_of
 
 # The last words of names that say what the value is.
 _TELLING = (

@@ -21,7 +21,7 @@ from fumehood.server.app import assemble_app
 from fumehood.server.routes import ROUTERS, keys
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.serving import serve_app
-from fumehood.server.setting_fields import shown_settings
+from fumehood.setting_fields import shown_settings
 
 _ROUTERS = [routes.router, *(router for router in ROUTERS if router is not keys.router)]
 

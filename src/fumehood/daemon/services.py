@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fumehood.assemble import Settings, backend_on_loop
+from fumehood.assemble import backend_on_loop
 from fumehood.daemon.peers import PeerAuthenticator
-from fumehood.daemon.settings import AUTOMATIC, HostSettings
+from fumehood.daemon.settings import HostSettings
 from fumehood.engine.identity import kept_host_id
 from fumehood.port.backend import Backend
 from fumehood.server.metrics import ServerMetrics
@@ -40,17 +40,7 @@ class HostServices(AppServices):
 @asynccontextmanager
 async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenerator[HostServices, None]:
     """Starts the engine, and ends it with all its sandboxes at the end of the block."""
-    reserve = settings.memory_reserve_bytes
-    engine = Settings(
-        pool_size=settings.pool_size,
-        max_sandboxes=settings.max_sandboxes,
-        memory_reserve_bytes=None if reserve == AUTOMATIC else reserve,
-        max_cpu_pressure=settings.max_cpu_pressure,
-        host_id=settings.host_id or kept_host_id(state),
-        isolation=settings.isolation,
-        audit_folder=settings.audit_folder,
-        own_interpreters=settings.own_interpreters,
-    )
+    engine = replace(settings, host_id=settings.host_id or kept_host_id(state))
     metrics = ServerMetrics()
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 

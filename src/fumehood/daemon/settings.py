@@ -11,30 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fumehood.bounds import TIB
+from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.setting_fields import (
-    check_bounds,
+from fumehood.setting_fields import (
     check_log_format,
     check_log_level,
     load,
+    other_default,
     setting,
     state_path,
 )
-from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
 # What the kernel takes as the path of a unix socket, with the NUL at its end.
 _MAX_SOCKET_BYTES = 107
-AUTOMATIC = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
+class HostSettings(EngineSettings):
     """What the host daemon may be told; `help` of each field says what for."""
 
     STATE_NAME: ClassVar[str] = "fumehood-host"
     GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
+    pool_size: int = other_default(EngineSettings, "pool_size", 4)
     socket: str = setting(
         "unix socket to listen on; empty: fumehood/engine.sock in XDG_RUNTIME_DIR, or host.sock in the state folder",
         "",
@@ -42,31 +41,6 @@ class HostSettings:
     )
     state_folder: str = setting(
         "folder for the name of this host; made with mode 0700", "", variable="FUMEHOOD_HOST_STATE_FOLDER"
-    )
-    host_id: str = setting(
-        "name of this host, six lower-case letters and digits; empty: made at the first start and kept", ""
-    )
-    pool_size: int = setting("sandboxes of each template that are kept ready", 4, 0, 1000)
-    max_sandboxes: int = setting("sandboxes that may live at once", 1000, 1, 60_000)
-    memory_reserve_bytes: int = setting(
-        "memory that stays free; -1: 3 % of it, and 256 MiB at least", AUTOMATIC, AUTOMATIC, TIB
-    )
-    max_cpu_pressure: int = setting(
-        "percentage of time in which tasks may wait for a processor before no sandbox is made; 101: any",
-        95,
-        1,
-        101,
-    )
-    isolation: str = setting(
-        "isolation that a sandbox must reach whose caller names no level: landlock-only or namespaces",
-        DEFAULT_ISOLATION,
-    )
-    audit_folder: str = setting(
-        "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
-    )
-    own_interpreters: bool = setting(
-        "whether each sandbox of every template has an interpreter of its own, and so its own addresses",
-        False,
     )
     drain_seconds: float = setting("how long calls under way may go on when the daemon ends", 10.0, 0, 3600)
     log_level: str = setting("least level of the log: debug, info, warning or error", "info")
@@ -76,10 +50,10 @@ class HostSettings:
     )
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        # Not by `super()`: a dataclass with slots is another class than the one that it is written in.
+        EngineSettings.__post_init__(self)
         check_log_level(self.log_level)
         check_log_format(self.log_format)
-        check_isolation("isolation", self.isolation)
 
         if len(os.fsencode(self.socket)) > _MAX_SOCKET_BYTES:
             raise InvalidArgumentError(

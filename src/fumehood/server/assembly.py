@@ -10,9 +10,10 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from fumehood.assemble import Settings, allow_open_files, backend_on_loop
+from fumehood.assemble import allow_open_files, backend_on_loop
 from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.log import events
@@ -22,7 +23,7 @@ from fumehood.server.housekeeping import housekeeping
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.services import Services
-from fumehood.server.settings import AUTOMATIC_RESERVE, ServerSettings
+from fumehood.server.settings import ServerSettings
 from fumehood.server.state_lock import locked, own_folder
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
@@ -83,23 +84,8 @@ async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMe
     if settings.host_socket:
         return await _reach_host(settings.host_socket)
 
-    engine = engine_settings(settings, kept_host_id(state))
+    engine = replace(settings, host_id=settings.host_id or kept_host_id(state))
     return backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
-
-
-def engine_settings(settings: ServerSettings, host_id: str) -> Settings:
-    """Returns the settings of the engine for a server without a host daemon; each is also a setting of the server."""
-    reserve = settings.memory_reserve_bytes
-    return Settings(
-        pool_size=settings.pool_size,
-        max_sandboxes=settings.max_sandboxes,
-        memory_reserve_bytes=None if reserve == AUTOMATIC_RESERVE else reserve,
-        max_cpu_pressure=settings.max_cpu_pressure,
-        host_id=host_id,
-        isolation=settings.isolation,
-        audit_folder=settings.audit_folder,
-        own_interpreters=settings.own_interpreters,
-    )
 
 
 async def _reach_host(socket_path: str) -> Backend:

@@ -20,9 +20,9 @@ from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
 from fumehood.server.serving import BACKLOG, serve_app
-from fumehood.server.setting_fields import shown_settings
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
+from fumehood.setting_fields import shown_settings
 
 # A client that vanishes without closing, with its machine or its network, is dropped within a minute and a half.
 _LIFE_SIGNS = (

@@ -12,26 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fumehood.bounds import MIB, TIB
+from fumehood.bounds import MIB
+from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.setting_fields import (
-    check_bounds,
+from fumehood.setting_fields import (
     check_log_format,
     check_log_level,
     load,
+    other_default,
     setting,
     state_path,
 )
 from fumehood.values.network import NETWORK_LEVELS, check_address_rule
-from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
-# For `memory_reserve_bytes`: the host chooses.
-AUTOMATIC_RESERVE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(EngineSettings):
     """The settings of the server; `help` of each field describes it."""
 
     STATE_NAME: ClassVar[str] = "fumehood"
@@ -50,6 +48,7 @@ class ServerSettings:
         "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
         "sandboxes": (
             "host_socket",
+            "host_id",
             "pool_size",
             "max_sandboxes",
             "sandbox_seconds",
@@ -71,6 +70,7 @@ class ServerSettings:
         "operation": ("drain_seconds", "log_level", "log_format", "slow_request_seconds"),
     }
 
+    pool_size: int = other_default(EngineSettings, "pool_size", 4)
     host: str = setting("address to listen on; another than loopback needs a token of your own", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8765, 0, 65_535)
     token: str = setting("token of the owner; empty: made at the first start, kept in STATE/token", "")
@@ -90,8 +90,6 @@ class ServerSettings:
     host_socket: str = setting(
         "socket of a `fumehood host` that keeps the sandboxes; empty: this process", ""
     )
-    pool_size: int = setting("sandboxes of each template that are kept ready", 4, 0, 1000)
-    max_sandboxes: int = setting("sandboxes that may live at once", 1000, 1, 60_000)
     max_concurrent_runs: int = setting("stateless runs at once; 0: four for each core", 0, 0, 10_000)
     max_queued_runs: int = setting("stateless runs that may wait", 1000, 0, 1_000_000)
     queue_seconds: float = setting("how long a stateless run may wait to be begun", 30.0, 0, 3600)
@@ -100,26 +98,6 @@ class ServerSettings:
     )
     max_sandbox_seconds: float = setting(
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
-    )
-    memory_reserve_bytes: int = setting(
-        "memory that stays free: below it no sandbox is made; -1: 3 % of it, and 256 MiB at least",
-        AUTOMATIC_RESERVE,
-        AUTOMATIC_RESERVE,
-        TIB,
-    )
-    max_cpu_pressure: int = setting(
-        "percentage of time in which tasks may wait for a processor before no sandbox is made; 101: any",
-        95,
-        1,
-        101,
-    )
-    isolation: str = setting("weakest isolation of a sandbox: landlock-only or namespaces", DEFAULT_ISOLATION)
-    audit_folder: str = setting(
-        "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
-    )
-    own_interpreters: bool = setting(
-        "whether each sandbox of every template has an interpreter of its own, and so its own addresses",
-        False,
     )
     max_network: str = setting("most network that a sandbox may be given: none, listed or internet", "none")
     private_networks: tuple[str, ...] = setting(
@@ -137,14 +115,13 @@ class ServerSettings:
     )
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        # Not by `super()`: a dataclass with slots is another class than the one that it is written in.
+        EngineSettings.__post_init__(self)
         check_log_level(self.log_level)
         check_log_format(self.log_format)
 
         if unknown := [name for name in self.dialects if name not in DIALECTS]:
             raise InvalidArgumentError(field="dialects", value=unknown[0], allowed=", ".join(DIALECTS))
-
-        check_isolation("isolation", self.isolation)
 
         if self.max_network not in NETWORK_LEVELS:
             raise InvalidArgumentError(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fumehood.assemble import Settings
+from fumehood.daemon.settings import HostSettings, load_host_settings
+from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.assembly import engine_settings
-from fumehood.server.setting_fields import print_settings, shown_settings
 from fumehood.server.settings import ServerSettings, load_settings
+from fumehood.setting_fields import load_environment, print_settings
 
 
 def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("port", "x", "--port='x' is refused\n\nhint: --port takes a whole number"),
+        ("port", "x", "--port='x' is refused\n\nhint: --port takes a whole number from 0 to 65535"),
         ("port", "70000", "from 0 to 65535"),
         ("queue_seconds", "-1", "--queue-seconds takes a number from 0 to 3600"),
         ("queue_seconds", "soon", "--queue-seconds takes a number"),
@@ -141,28 +141,39 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
         "audit_folder": str(tmp_path),
         "own_interpreters": True,
     }
-    assert {item.name for item in fields(Settings)} == {*given, "host_id"}
+    assert {item.name for item in fields(EngineSettings)} == {*given, "host_id"}
     environ = {f"FUMEHOOD_{name.upper()}": str(value).lower() for name, value in given.items()}
     environ["FUMEHOOD_AUDIT_FOLDER"] = str(tmp_path)
     settings, _ = load_settings({}, environ=environ)
-    assert engine_settings(settings, "abcdef") == Settings(host_id="abcdef", **given)
-    # Left out, it is as the engine has it.
-    assert engine_settings(ServerSettings(), "") == Settings(pool_size=ServerSettings().pool_size)
+    assert {name: getattr(settings, name) for name in given} == given
+    assert ServerSettings().max_sandboxes == HostSettings().max_sandboxes == EngineSettings().max_sandboxes
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("variable", "value", "allowed"),
     [
-        ("postgresql://box:secret-value@db.internal/fume", "postgresql://box:***@db.internal/fume"),
-        ("postgresql://box:p@secret-value@db.internal/fume", "postgresql://box:***@db.internal/fume"),
-        ("s3://bucket/place?access_key=secret-value", "s3://bucket/place?***"),
-        ("sqlite:////var/lib/fume.db", "sqlite:////var/lib/fume.db"),
+        ("FUMEHOOD_POOL_SIZE", "few", "a whole number from 0 to 1000"),
+        ("FUMEHOOD_POOL_SIZE", "-1", "a whole number from 0 to 1000"),
+        ("FUMEHOOD_MEMORY_RESERVE_BYTES", "1e9", "a whole number from -1 to 1099511627776"),
+        ("FUMEHOOD_OWN_INTERPRETERS", "perhaps", "true or false"),
+        ("FUMEHOOD_HOST_ID", "mine", "six lower-case letters and digits"),
     ],
 )
-def test_addresses_are_shown_without_their_secrets(given: str, shown: str) -> None:
-    """In the log of the start, and by `--print-config`."""
-    settings = ServerSettings(database_url=given, blobs_url=given, token="secret-value-of-16")
-    assert shown_settings(settings)["database_url"] == shown
-    assert shown_settings(settings)["blobs_url"] == shown
-    text = print_settings(settings, dict.fromkeys(ServerSettings.__dataclass_fields__, "default"))
-    assert "secret-value" not in text + str(shown_settings(settings))
+def test_each_process_says_the_same_of_a_setting_of_the_engine(
+    variable: str, value: str, allowed: str
+) -> None:
+    for load in (
+        lambda environ: load_environment(EngineSettings, environ),
+        lambda environ: load_settings({}, environ=environ),
+        lambda environ: load_host_settings({}, environ=environ),
+    ):
+        with pytest.raises(InvalidArgumentError) as refused:
+            load({variable: value})
+
+        assert refused.value.field == variable
+        assert refused.value.allowed == allowed
+
+
+def test_the_file_of_a_server_is_not_read_by_an_engine_of_a_users_process(tmp_path: Path) -> None:
+    environ = {"FUMEHOOD_CONFIG": str(tmp_path / "missing"), "FUMEHOOD_POOL_SIZE": "7"}
+    assert load_environment(EngineSettings, environ) == EngineSettings(pool_size=7)

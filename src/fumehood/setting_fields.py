@@ -1,6 +1,6 @@
 """Settings of a process: flags over environment over one TOML file over defaults, read once at its start.
 
-Runs in the server process and in the host daemon. A setting is a field of a frozen dataclass; its name is the key of
+Runs in each process that has an engine or serves. A setting is a field of a frozen dataclass; its name is the key of
 the TOML file, `FUMEHOOD_<FIELD>` (or a name of its own) is its variable, and `--<field>` its flag. This module does not
 know the meaning of any setting.
 """
@@ -35,10 +35,15 @@ _KINDS = {
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-class SettingsKind(Protocol):
+class DeclaredSettings(Protocol):
     """A frozen dataclass of settings."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+class SettingsKind(DeclaredSettings, Protocol):
+    """A frozen dataclass of the settings of a process."""
+
     # The name of its state folder.
     STATE_NAME: ClassVar[str]
     # The headings of its help, and the settings under each; a setting without a heading is listed first.
@@ -46,6 +51,7 @@ class SettingsKind(Protocol):
 
 
 _Settings = TypeVar("_Settings", bound=SettingsKind)
+_Declared = TypeVar("_Declared", bound=DeclaredSettings)
 
 
 def setting(
@@ -69,6 +75,11 @@ def setting(
     )
 
 
+def other_default(kind: type[DeclaredSettings], name: str, default: Any) -> Any:
+    """Returns the field of a setting of another kind, for one that begins with a value of its own."""
+    return field(default=default, metadata=kind.__dataclass_fields__[name].metadata)
+
+
 def variable_of(item: Field[Any]) -> str:
     """Returns the environment variable of a setting."""
     return item.metadata["variable"] or f"{_PREFIX}{item.name.upper()}"
@@ -79,15 +90,13 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check_bounds(settings: SettingsKind) -> None:
+def check_bounds(settings: DeclaredSettings) -> None:
     """Raises InvalidArgumentError when a value is out of its bounds; called by each kind when it is made."""
     for item in fields(settings):
         low, high, value = item.metadata["low"], item.metadata["high"], getattr(settings, item.name)
 
         if low is not None and not low <= value <= high:
-            raise InvalidArgumentError(
-                field=item.name, value=value, allowed=f"a number from {low:g} to {high:g}"
-            )
+            raise InvalidArgumentError(field=item.name, value=value, allowed=_allowed(item))
 
 
 def check_log_level(value: str) -> None:
@@ -159,6 +168,18 @@ def load(
         return kind(**{name: _typed(items[name], value) for name, value in chosen.items()}), sources
 
 
+def load_environment(kind: type[_Declared], environ: Mapping[str, str]) -> _Declared:
+    """Reads the settings of a kind from the environment alone.
+
+    Raises:
+        InvalidArgumentError: A value is not allowed; the error names its variable.
+    """
+    items = [item for item in fields(kind) if variable_of(item) in environ]
+
+    with naming_arguments({item.name: variable_of(item) for item in items}):
+        return kind(**{item.name: _typed(item, environ[variable_of(item)]) for item in items})
+
+
 def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
     """Returns the settings as a TOML file that can be read again; secrets are not shown."""
     lines = []
@@ -212,7 +233,12 @@ def _typed(item: Field[Any], value: Any) -> Any:
 
         return type(default)(value)
     except (ValueError, TypeError, AttributeError, KeyError):
-        raise InvalidArgumentError(field=item.name, value=value, allowed=_KINDS[type(default)]) from None
+        raise InvalidArgumentError(field=item.name, value=value, allowed=_allowed(item)) from None
+
+
+def _allowed(item: Field[Any]) -> str:
+    low, high = item.metadata["low"], item.metadata["high"]
+    return _KINDS[type(item.default)] + ("" if low is None else f" from {low} to {high}")
 
 
 def _toml(value: Any) -> str:

@@ -1,0 +1,57 @@
+"""The settings of an engine, wherever it runs: in a user's process, in a server, or in a host daemon.
+
+Pure data. Each setting is declared here alone; settings of a server and of a host daemon have these among their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fumehood.bounds import TIB
+from fumehood.engine.identity import check_host_id
+from fumehood.setting_fields import check_bounds, setting
+from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
+
+# Of `memory_reserve_bytes`: as much as the host thinks right.
+AUTOMATIC_RESERVE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """The settings of an engine; `help` of each field says what it is for."""
+
+    host_id: str = setting(
+        "name of this host, six lower-case letters and digits; empty: made at the first start and kept", ""
+    )
+    pool_size: int = setting("sandboxes of each template that are kept ready", 2, 0, 1000)
+    max_sandboxes: int = setting("sandboxes that may live at once", 1000, 1, 60_000)
+    memory_reserve_bytes: int = setting(
+        "memory that stays free: below it no sandbox is made; -1: 3 % of it, and 256 MiB at least",
+        AUTOMATIC_RESERVE,
+        AUTOMATIC_RESERVE,
+        TIB,
+    )
+    max_cpu_pressure: int = setting(
+        "percentage of time in which tasks may wait for a processor before no sandbox is made; 101: any",
+        95,
+        1,
+        101,
+    )
+    isolation: str = setting(
+        "isolation that a sandbox must reach whose caller names no level: landlock-only or namespaces",
+        DEFAULT_ISOLATION,
+    )
+    audit_folder: str = setting(
+        "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
+    )
+    own_interpreters: bool = setting(
+        "whether each sandbox of every template has an interpreter of its own, and so its own addresses",
+        False,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        check_isolation("isolation", self.isolation)
+
+        if self.host_id:
+            check_host_id("host_id", self.host_id)
