@@ -10,6 +10,7 @@ import logging
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ MODULES = {
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The interpreter of an environment that has all of these packages, and IPython."""
+    """The interpreter of an environment that has all of these packages, and what fumehood itself requires."""
     folder = tmp_path_factory.mktemp("preloads")
 
     for name, text in MODULES.items():
@@ -55,7 +56,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     interpreter = environment / "bin" / "python"
     install = [*uv, "pip", "install", "-q", "--python", str(interpreter)]
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
-    subprocess.run([*install, "ipython>=8.18"], check=True)
+    required = tomllib.loads((SOURCES.parent / "pyproject.toml").read_text())["project"]["dependencies"]
+    subprocess.run([*install, *required], check=True)
     subprocess.run([*install, "-r", "names.txt"], cwd=folder, check=True)
     return str(interpreter)
 
