@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fumehood.daemon.socket import is_trusted
 from fumehood.log import events
+from fumehood.log.request_ids import note_key
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.incoming import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
@@ -53,9 +54,11 @@ class PeerAuthenticator(Authenticator):
     async def authenticate(self, token: str | None) -> Principal:
         """Returns the owner; see `Authenticator`."""
         admit_caller()
+        note_key(OWNER_ID)
         return Principal(key_id=OWNER_ID)
 
     async def signer(self, key_id: str) -> Principal:
         """Returns the owner; see `Authenticator`."""
         admit_caller()
+        note_key(OWNER_ID)
         return Principal(key_id=OWNER_ID)

@@ -31,6 +31,7 @@ class LogEvent:
         text: What has happened, in words.
         fields: The names of its values; None is left out.
         meaning: When it is logged, and what the fields say, for the guide.
+        max_in_window: How many lines are written in a window of `repeats`, although it is no warning; None: all.
     """
 
     name: str
@@ -39,6 +40,7 @@ class LogEvent:
     text: str
     fields: tuple[str, ...]
     meaning: str
+    max_in_window: int | None = None
     logger: logging.Logger = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +55,12 @@ class LogEvent:
             fields: Its values, by the names that are declared.
         """
         if self.logger.isEnabledFor(self.level):
-            extra = {"event": self.name, "text": self.text, "fields": fields}
+            extra = {
+                "event": self.name,
+                "text": self.text,
+                "fields": fields,
+                "max_in_window": self.max_in_window,
+            }
             message = _Message(self.text, fields)
             self.logger.log(self.level, message, exc_info=exc_info, extra=extra, stacklevel=2)
 
@@ -149,8 +156,8 @@ LOG_REPEATS = LogEvent(
     "server",
     "more records of one cause were left out",
     ("left_out", "place", "window_seconds"),
-    "Five warnings or errors of one cause are written in half a minute; this line counts the others, at their "
-    "level and by their logger.",
+    "Five warnings or errors of one cause are written in half a minute, and 60 lines of `request.anonymous`; this line "
+    "counts the others, at their level and by their logger.",
 )
 
 # Requests.
@@ -163,6 +170,16 @@ REQUEST_SERVED = LogEvent(
     _REQUEST,
     "The access log: one line for each request when its answer has ended. `route` is the pattern of the path, never "
     "the path itself; status 101 is a WebSocket, 499 a client that has left.",
+)
+REQUEST_ANONYMOUS = LogEvent(
+    "request.anonymous",
+    INFO,
+    "server",
+    "request of an unknown caller",
+    _REQUEST,
+    "The same where no key was recognised: refused ones, logins, public ports. At most 60 in half a minute are "
+    "written, and `log.repeats` counts the others, so that a caller without a key cannot fill a disk.",
+    max_in_window=60,
 )
 PROBE_SERVED = LogEvent(
     "probe.served",

@@ -31,6 +31,7 @@ class _Window:
     name: str
     level: int
     place: str
+    first_records: int
     until: float
     count: int = 0
 
@@ -39,7 +40,8 @@ class RepeatFilter(logging.Filter):
     """Lets the first records of each cause pass, and counts the others.
 
     A cause is the logger, the level and the line of code that logs, with the type of an exception and the line that
-    raised it. Only warnings and errors are counted. How many were left out is said once, when the window has ended.
+    raised it. Only warnings and errors are counted, and records that have a bound of their own. How many were left
+    out is said once, when the window has ended.
 
     Args:
         handler: The handler that it filters for, to which it gives the summaries.
@@ -63,7 +65,10 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns whether a record is written."""
-        if record.levelno < logging.WARNING or getattr(record, _IS_SUMMARY, False):
+        own = getattr(record, "max_in_window", None)
+        first_records = own or self._first_records
+
+        if (record.levelno < logging.WARNING and own is None) or getattr(record, _IS_SUMMARY, False):
             return True
 
         cause = _cause_of(record)
@@ -74,12 +79,12 @@ class RepeatFilter(logging.Filter):
 
             if window is None or window.until <= time.monotonic():
                 ended = self._windows.pop(cause, None)
-                window = self._open(cause, record)
+                window = self._open(cause, record, first_records)
 
             window.count += 1
-            is_written = window.count <= self._first_records
+            is_written = window.count <= first_records
 
-            if window.count == self._first_records + 1:
+            if window.count == first_records + 1:
                 self._summarise_later(cause, window)
 
         if ended is not None:
@@ -87,9 +92,11 @@ class RepeatFilter(logging.Filter):
 
         return is_written
 
-    def _open(self, cause: _Cause, record: logging.LogRecord) -> _Window:
+    def _open(self, cause: _Cause, record: logging.LogRecord, first_records: int) -> _Window:
         place = f"{record.filename}:{record.lineno}"
-        window = _Window(record.name, record.levelno, place, time.monotonic() + self._window_seconds)
+        window = _Window(
+            record.name, record.levelno, place, first_records, time.monotonic() + self._window_seconds
+        )
         self._windows[cause] = window
 
         while len(self._windows) > _MAX_CAUSES:
@@ -111,7 +118,7 @@ class RepeatFilter(logging.Filter):
         self._summarise(window)
 
     def _summarise(self, window: _Window) -> None:
-        left_out, window.count = window.count - self._first_records, 0
+        left_out, window.count = window.count - window.first_records, 0
 
         if left_out <= 0:
             return

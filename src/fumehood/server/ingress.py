@@ -272,6 +272,8 @@ class _Answer:
 
         if self.route in _PROBES:
             events.PROBE_SERVED.log(**self._fields(status, seconds))
+        elif self._logged.key_id is None:
+            events.REQUEST_ANONYMOUS.log(**self._fields(status, seconds))
         else:
             events.REQUEST_SERVED.log(**self._fields(status, seconds))
 

@@ -83,3 +83,17 @@ def test_each_handler_is_limited_once() -> None:
     limit_repeats(logger)
     limit_repeats(logger)
     assert len(kept.filters) == 1
+
+
+def test_an_event_may_have_a_bound_of_its_own() -> None:
+    """Below the level of a warning, too; others of that level are not bounded."""
+    kept = Kept()
+    logger = logger_with(kept, 0.2)
+
+    for number in range(100):
+        logger.info("%d", number, extra={"max_in_window": 7})
+        logger.info("free")
+
+    assert len([line for line in kept.lines if line != "free"]) == 7
+    assert kept.lines.count("free") == 100
+    until(lambda: kept.lines[-1].startswith("93 more records like the last ones from"))

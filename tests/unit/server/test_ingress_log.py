@@ -72,7 +72,7 @@ def test_a_fault_has_the_line_that_its_answer_points_to(lines: Any) -> None:
         body["request_id"],
     )
     assert "ValueError" in failed["exception"]
-    assert (served["event"], served["status"], served["request_id"]) == ("request.served", 500, "mine")
+    assert (served["event"], served["status"], served["request_id"]) == ("request.anonymous", 500, "mine")
     assert "marker" not in json.dumps([failed["message"], served])
     assert "ValueError: marker" not in failed["exception"]
 
@@ -108,6 +108,7 @@ def test_an_answer_that_goes_on_for_long_is_not_slow(lines: Any) -> None:
     """What counts is when it begins: streams end when they end."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        note_key("key-1")
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await asyncio.sleep(0.05)
         await send({"type": "http.response.body", "body": b""})
