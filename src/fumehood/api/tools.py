@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fumehood.api.tool_schemas import Check, check_of, schema_of
-from fumehood.cancellation import is_cancelled
+from fumehood.cancellation import cancel_and_wait, is_cancelled
 from fumehood.errors import InvalidArgumentError, SandboxError
 from fumehood.log import events
 from fumehood.portal import Turn, awaited_apart, check_callbacks, notify
@@ -223,9 +223,7 @@ class ToolRunner:
 
             return pull.result()
         finally:
-            if not pull.done():
-                pull.cancel()
-                await asyncio.wait([pull])
+            await cancel_and_wait(pull)
 
     def _begin(self, event: ToolCallEvent) -> None:
         task = asyncio.create_task(self._serve(event))
