@@ -1,6 +1,6 @@
 """The routes of E2B's dialect.
 
-What goes to a sandbox is told by headers or by the Host, not by its path, and must be looked at before any route by
+A request to a sandbox names it by headers or by the Host, not by its path, and must be matched before any route by
 path: those routes come first, marked with `is_first`.
 """
 

@@ -1,7 +1,6 @@
-"""One request of E2B's clients, from its first byte to its answer, whatever happens between.
+"""Answers one request of E2B's clients, with any error turned into a body that they understand.
 
-What no handler has foreseen becomes a body that the clients understand, and a line in the log; a refusal is said when
-the client has stopped talking.
+An unexpected error becomes such a body and a line in the log; a refusal is sent when the client has sent its body.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _FIRST_REFUSAL = 400
 async def answered(
     scope: Scope, receive: Receive, send: Send, handler: Callable[[Request], Awaitable[Response]]
 ) -> None:
-    """Has a handler answer a request."""
+    """Calls a handler and returns its response; answers its errors."""
     inbox = Inbox(receive)
     request = Request(scope, inbox, send)
 
     try:
         response = await handler(request)
     except (ClientDisconnect, IngressRefusalError):
-        # The ingress's own affair.
+        # Handled by the ingress.
         raise
     except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
         response = fault_answer(request_id_of(request), error)

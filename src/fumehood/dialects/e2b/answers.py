@@ -1,7 +1,7 @@
-"""How an error becomes an answer that E2B's clients understand: on the control plane, in a sandbox, in a Connect call.
+"""Errors as responses that E2B's clients understand: on the control plane, in a sandbox, in a Connect call.
 
-Bodies are `{code, message}`; the message says what failed and the way out, and never holds a stack, a path of the
-host or a secret.
+Bodies are `{code, message}`; the message says what failed and the way out, and never holds a stack, a path of the host
+or a secret.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fumehood.server.problems import status_of
 NOT_FOUND = "The sandbox was not found"
 PORT_CLOSED = "The sandbox is running but port is not open"
 
-# What ends, or stands still, answers like E2B's proxy when it finds nobody.
+# A sandbox that has ended or is paused answers like E2B's proxy without a sandbox.
 DEAD_CODES = frozenset({"sandbox_not_found", "sandbox_closed", "sandbox_paused", "protocol_violation"})
 
 # E2B's clients know these statuses; all others are those of the native API.
@@ -37,7 +37,7 @@ _SANDBOX: Mapping[str, int] = {
     "file_error": 400,
     "command_start": 400,
 }
-# Nothing was done, and in a moment it may go better: the clients try again by themselves.
+# Nothing was done, and a later attempt may succeed: the clients try again by themselves.
 _RETRIED = frozenset({"overloaded", "host_unavailable"})
 
 # Codes of Connect, and the HTTP status that goes with each in a call without a stream.
@@ -79,7 +79,7 @@ _CONNECT: Mapping[str, str] = {
 
 
 class NotOfferedError(FumehoodError):
-    """E2B has this, and this server does not."""
+    """A feature of E2B that this server does not have."""
 
     code = "not_offered"
 
@@ -89,12 +89,12 @@ class NotOfferedError(FumehoodError):
 
 
 def message_of(error: FumehoodError) -> str:
-    """Returns what an error says, with the way out, in one line."""
+    """Returns the message of an error, with the way out, in one line."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def control_answer(error: FumehoodError) -> Response:
-    """Answers an error on the control plane."""
+    """Returns the response to an error on the control plane."""
     status = 501 if isinstance(error, NotOfferedError) else _CONTROL.get(error.code, status_of(error))
     headers = {"Should-Retry": "true" if error.code in _RETRIED else "false"}
     seconds = getattr(error, "retry_after_seconds", None)
@@ -106,7 +106,7 @@ def control_answer(error: FumehoodError) -> Response:
 
 
 def sandbox_answer(error: FumehoodError, sandbox_id: str) -> Response:
-    """Answers an error of a plain HTTP request to a sandbox."""
+    """Returns the response to an error of a plain HTTP request to a sandbox."""
     if error.code in DEAD_CODES:
         return dead_answer(sandbox_id)
 
@@ -115,7 +115,7 @@ def sandbox_answer(error: FumehoodError, sandbox_id: str) -> Response:
 
 
 def connect_answer(error: FumehoodError, sandbox_id: str) -> Response:
-    """Answers an error of a Connect call before its stream has begun."""
+    """Returns the response to an error of a Connect call before its stream has begun."""
     if error.code in DEAD_CODES:
         return dead_answer(sandbox_id)
 
@@ -129,35 +129,35 @@ def connect_error(error: FumehoodError) -> dict[str, Any]:
 
 
 def dead_answer(sandbox_id: str) -> Response:
-    """Answers for a sandbox that is not there, or stands still."""
+    """Returns the response for a sandbox that does not exist or is paused."""
     return JSONResponse({"sandboxId": sandbox_id, "message": NOT_FOUND, "code": 502}, 502)
 
 
 def closed_port_answer(sandbox_id: str, port: int) -> Response:
-    """Answers for a port on which nothing listens."""
+    """Returns the response for a port on which nothing listens."""
     return JSONResponse({"sandboxId": sandbox_id, "message": PORT_CLOSED, "port": port, "code": 502}, 502)
 
 
 def forbidden_answer(sandbox_id: str, state: str) -> Response:
-    """Answers a request to a private port whose token is missing or wrong."""
+    """Returns the response to a request for a private port whose token is missing or wrong."""
     message = f"the port is private, and the header e2b-traffic-access-token is {state}"
     return JSONResponse({"sandboxId": sandbox_id, "message": message, "code": 403}, 403)
 
 
 def fault_answer(request_id: str, error: Exception) -> Response:
-    """Answers a fault of ours, without a word about the inside."""
+    """Returns the response to a fault of this server, without internal details."""
     events.REQUEST_FAILED.log(exc_info=error)
     return plain_answer(500, "the server failed; its log says more", {"Should-Retry": "false"})
 
 
 class GuestJSON(JSONResponse):
-    """An answer with names of a guest's files: what is no text in them is escaped, which every client can read."""
+    """A response with names of a guest's files: bytes that are no text are escaped, which every client can read."""
 
     def render(self, content: Any) -> bytes:
-        """Writes the body in ASCII."""
+        """Returns the body in ASCII."""
         return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
 def plain_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Answers with a status and a message."""
+    """Returns a response with a status and a message."""
     return JSONResponse({"code": status, "message": message}, status, headers=dict(headers or {}))

@@ -1,6 +1,6 @@
-"""A request's body: read whole within a bound, or as it comes, unpacked if it was packed.
+"""The body of a request: read whole within a bound, or in pieces, decompressed if it was compressed.
 
-What the ingress bounds is what came over the network; what is bounded here is what becomes of it in memory.
+The ingress bounds the bytes on the network; this module bounds the bytes after decompression.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 class Inbox:
-    """The messages of a request, of which it is known whether the body has ended.
+    """The messages of a request, with the knowledge whether the body has ended.
 
-    A client that still sends when its answer comes often never reads it, so what it sends is taken first.
+    A client that still sends when its response comes often never reads it, so its body is read first.
 
     Args:
         receive: Gives the messages.
@@ -46,7 +46,7 @@ class Inbox:
         return message
 
     async def empty(self) -> None:
-        """Takes what is left of the body and throws it away, unless it is too much or takes too long."""
+        """Reads the rest of the body and discards it, unless it is too large or takes too long."""
         left = _MAX_LEFT_BYTES
 
         try:
@@ -80,11 +80,11 @@ async def json_body(request: Request) -> Fields:
 
 
 async def body_pieces(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
-    """Gives a body as it comes, unpacked if its headers say that it is packed with gzip.
+    """Yields a body in pieces, decompressed if its headers say gzip.
 
     Raises:
-        InvalidArgumentError: It is packed in another way, or is not what its headers say.
-        RequestTooLargeError: Unpacked it is larger than `max_bytes`.
+        InvalidArgumentError: It is compressed in another way, or is not what its headers say.
+        RequestTooLargeError: Decompressed it is larger than `max_bytes`.
     """
     packing = request.headers.get("content-encoding", "identity").strip().lower()
 
@@ -108,7 +108,7 @@ async def _unpacked(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
     unpacker = zlib.decompressobj(_GZIP_WINDOW)
 
     async for piece in pieces:
-        # A small piece can hold a very large file: it comes out in pieces too.
+        # A small piece can decompress to a very large file: the output is bounded in pieces too.
         while piece and not unpacker.eof:
             yield _unpack(unpacker, piece)
             piece = unpacker.unconsumed_tail
@@ -130,7 +130,7 @@ def _unpack(unpacker: zlib._Decompress, piece: bytes) -> bytes:
 
 
 async def packed(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Packs pieces with gzip as they come."""
+    """Compresses pieces with gzip as they come."""
     packer = zlib.compressobj(level=1, wbits=_GZIP_WINDOW)
 
     async with aclosing(pieces):

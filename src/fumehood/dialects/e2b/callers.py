@@ -1,8 +1,8 @@
-"""Who is asking, and the backend as that caller may see it.
+"""The authenticated caller, and the backend as that caller may see it.
 
-On the control plane the caller is the holder of the API key. In a sandbox it is whoever holds the sandbox's token,
-and acts for the key that the sandbox belongs to, within that key's limits, on that sandbox alone; a key that was
-revoked or has expired takes its sandboxes' tokens with it.
+On the control plane the caller is the holder of the API key. In a sandbox it is the holder of the sandbox's token, and
+acts for the key that the sandbox belongs to, within that key's limits, on that sandbox alone; when a key is revoked or
+expires, the tokens of its sandboxes end too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PREFIX = "e2b_"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is asking on the control plane, and what it sees."""
+    """The authenticated caller on the control plane, and its backend."""
 
     principal: Principal
     backend: Backend
 
 
 class Callers:
-    """Finds the callers of a server.
+    """Authenticates the callers of a server.
 
     Args:
-        services: What the server has.
+        services: The services of the server.
     """
 
     def __init__(self, services: Services) -> None:
@@ -44,10 +44,10 @@ class Callers:
         self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
 
     async def of_key(self, request: Request) -> Caller:
-        """Returns the holder of the API key that a request brings.
+        """Returns the holder of the API key of a request.
 
         Raises:
-            UnauthenticatedError: Nobody that this server knows.
+            UnauthenticatedError: The key is missing or not known.
             ForbiddenError: The key may not use sandboxes.
         """
         principal = await self._holder(_token_of(request))
@@ -55,7 +55,7 @@ class Callers:
         return Caller(principal, self._services.backend_for(principal))
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
-        """Returns what a sandbox is, without asking who wants to know.
+        """Returns the description of a sandbox, without checking its owner.
 
         Raises:
             SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
@@ -63,7 +63,7 @@ class Callers:
         return await self._services.backend.info(sandbox_id)
 
     async def _holder(self, token: str | None) -> Principal:
-        """Who holds a token, as it is or written as some clients want theirs."""
+        """Returns the holder of a token, in its own form or in that of E2B's clients."""
         authenticator = self._services.authenticator
 
         try:
@@ -79,7 +79,7 @@ class Callers:
 
         Raises:
             SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
-            UnauthenticatedError: The key that it belongs to is not valid any more.
+            UnauthenticatedError: The key of its owner is not valid any more.
         """
         owner = await self._services.owners.owner_of(sandbox_id)
         return self._services.backend_for(await self._principal(owner))

@@ -1,4 +1,4 @@
-"""One call by Connect: the method behind its name, its time, and the beats that keep its stream alive."""
+"""One call by Connect: its method, its deadline, and the keepalives of its stream."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Call:
     """One call.
 
     Args:
-        request: The request that it came by.
-        processes: What answers for commands.
-        files: What answers for files.
-        timeout_seconds: The time that the caller gives it.
+        request: The HTTP request.
+        processes: Answers calls about commands.
+        files: Answers calls about files.
+        timeout_seconds: The deadline of the caller.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Call:
         method, beat = self._streams[name]
         messages = await begun(method(await connect.only_frame(self._request)))
 
-        # The time of a command that is started is its own: the command's end is the stream's.
+        # The timeout of `Start` is that of the command: the command's end is the stream's.
         if self._timeout_seconds is not None and name != "process.Process/Start":
             messages = _until(messages, self._timeout_seconds)
 
@@ -101,7 +101,7 @@ class Call:
 
 
 class _Deadline:
-    """Ends a block when its time is over, with the error that says so."""
+    """Ends a block when its time is over, with a DeadlineError."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -120,7 +120,7 @@ class _Deadline:
 async def _until(
     messages: AsyncGenerator[dict[str, Any], None], seconds: float
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Gives messages until a time is over; each is awaited alone, since any task may ask for it."""
+    """Yields messages until a deadline; each is awaited separately, since any task may request it."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
 

@@ -1,4 +1,4 @@
-"""The Connect protocol with its JSON codec, as far as E2B's clients speak it: calls, and streams in one direction.
+"""The Connect protocol with its JSON codec, as far as E2B's clients use it: calls, and streams in one direction.
 
 Frames are a byte of flags, a length in four bytes and JSON; each is bounded before it is read. Compressed frames and
 the binary codec are refused as the protocol says.
@@ -30,7 +30,7 @@ _MAX_TIMEOUT_DIGITS = 10
 
 
 class DeadlineError(FumehoodError):
-    """The time that the caller gave a call is over."""
+    """The deadline of a call has passed."""
 
     code = "deadline"
 
@@ -45,22 +45,22 @@ def has_type(request: Request, expected: str) -> bool:
 
 
 def wrong_type_answer() -> Response:
-    """Answers a codec that is not spoken here."""
+    """Returns the response to a codec that is not supported."""
     return Response(status_code=415, headers={"Accept-Post": f"{UNARY_TYPE}, {STREAM_TYPE}"})
 
 
 def deadline_answer(error: DeadlineError) -> Response:
-    """Answers a call whose time is over."""
+    """Returns the response to a call whose deadline has passed."""
     return JSONResponse(deadline_data(error), 504)
 
 
 def deadline_data(error: DeadlineError) -> dict[str, Any]:
-    """Returns the end of a call's time as Connect writes it."""
+    """Returns a passed deadline as Connect writes it."""
     return {"code": "deadline_exceeded", "message": error.message}
 
 
 def timeout_of(request: Request) -> float | None:
-    """Returns the seconds that the caller gives a call, or None for no end.
+    """Returns the deadline of a call in seconds, or None for no end.
 
     Raises:
         InvalidArgumentError: The header holds no time.
@@ -75,7 +75,7 @@ def timeout_of(request: Request) -> float | None:
             field="Connect-Timeout-Ms", value=text, allowed=f"1 to {_MAX_TIMEOUT_DIGITS} digits"
         )
 
-    # Zero is E2B's word for no end.
+    # Zero means no end at E2B.
     return int(text) / 1000 or None
 
 
@@ -86,11 +86,11 @@ def frame(data: object, flags: int = 0) -> bytes:
 
 
 async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Fields, None]:
-    """Gives the messages of a stream of frames as they come.
+    """Yields the messages of a stream of frames as they come.
 
     Raises:
-        RequestTooLargeError: A frame is larger than what is read.
-        InvalidArgumentError: What came is no stream of frames.
+        RequestTooLargeError: A frame is larger than the bound.
+        InvalidArgumentError: The bytes are no stream of frames.
     """
     held = bytearray()
 
@@ -127,20 +127,20 @@ async def only_frame(request: Request) -> Fields:
 
 
 def stream_answer(messages: AsyncGenerator[dict[str, Any], None]) -> Response:
-    """Answers with a stream of messages.
+    """Returns a response that streams messages.
 
-    What goes wrong in it is its last frame; what ends with its sandbox breaks the connection.
+    An error in it is its last frame; the end of its sandbox resets the connection.
     """
     return StreamAnswer(_framed(messages), {"content-type": STREAM_TYPE})
 
 
 def reply_answer(message: dict[str, Any]) -> Response:
-    """Answers a client's stream with the one message that it asks for."""
+    """Returns the response to a client's stream: one message."""
     return Response(frame(message) + frame({}, _END), media_type=STREAM_TYPE)
 
 
 def error_stream_answer(error: FumehoodError) -> Response:
-    """Answers a stream that did not begin: an error is its only frame."""
+    """Returns the response for a stream that did not begin: an error is its only frame."""
     data = deadline_data(error) if isinstance(error, DeadlineError) else connect_error(error)
     return Response(frame({"error": data}, _END), media_type=STREAM_TYPE)
 

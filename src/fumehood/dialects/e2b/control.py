@@ -34,7 +34,7 @@ from fumehood.values.sandbox import SandboxInfo
 Answer = Callable[[Request], Awaitable[Response]]
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
-# Paths of E2B that exist here only to say that what they are for does not.
+# Paths of E2B that exist here only to refuse by name what this server does not have.
 _MISSING = {
     "templates": "templates through the API of E2B",
     "v2/templates": "templates through the API of E2B",
@@ -54,8 +54,8 @@ class Control:
     """The control plane of a server.
 
     Args:
-        services: What the server has.
-        callers: Finds who asks.
+        services: The services of the server.
+        callers: Authenticates callers.
         tokens: The sandboxes' tokens.
     """
 
@@ -85,7 +85,7 @@ class Control:
             *self._both(f"{one}/fork", "POST", self._fork),
             *self._both(f"{one}/snapshots", "POST", self._snapshots.create),
             *self._both("/snapshots", "GET", self._snapshots.list),
-            # This is how E2B's clients delete one.
+            # E2B's clients delete snapshots by this path.
             *self._both("/templates/{snapshot_id:path}", "DELETE", self._snapshots.delete),
             Route(f"{one}/logs", self._answering(self._logs), methods=["GET"]),
             Route(f"/v2{one}/logs", self._answering(self._logs_of_v2), methods=["GET"]),
@@ -153,7 +153,7 @@ class Control:
         return Response(status_code=204)
 
     async def _connect(self, request: Request, caller: Caller) -> Response:
-        """Lets a paused sandbox go on, for the time that is given; a running one never ends sooner for it."""
+        """Resumes a paused sandbox for the given time; never shortens the time of a running one."""
         body = await json_body(request)
         seconds = read_timeout(body) or DEFAULT_SECONDS
 
@@ -187,7 +187,7 @@ class Control:
             await caller.backend.kill(info.id)
 
     async def _refresh(self, request: Request, caller: Caller) -> Response:
-        """Keeps a sandbox alive for longer, as clients of the first generation do."""
+        """Extends the life of a sandbox, as clients of the first generation do."""
         seconds = (await json_body(request)).number("duration") or DEFAULT_SECONDS
         info = await self._found(request, caller)
 
@@ -219,7 +219,7 @@ class Control:
         return JSONResponse([{"sandbox": data} for data in made], 201)
 
     async def _metrics(self, request: Request, caller: Caller) -> Response:
-        """What there is is this moment; a window of time that does not hold it is empty."""
+        """Returns the current metrics; a window of time without the present is empty."""
         info = await self._found(request, caller)
         end = request.query_params.get("end", "")
 
@@ -229,7 +229,7 @@ class Control:
         return JSONResponse([await measures_data(caller.backend, info.id)])
 
     async def _logs(self, request: Request, caller: Caller) -> Response:
-        """What the sandbox's audit record says, also for a while after its end."""
+        """Returns the sandbox's audit record, also for a while after its end."""
         log = await caller.backend.audit_log(request.path_params["sandbox_id"])
         return GuestJSON(logs_data(log.entries, request.query_params))
 
@@ -238,7 +238,7 @@ class Control:
         return GuestJSON(logs_data_of_v2(log.entries, request.query_params))
 
     async def _network(self, request: Request, caller: Caller) -> Response:
-        """Another network in place of the whole one."""
+        """Replaces the whole network of a sandbox."""
         body = await json_body(request)
         info = await self._found(request, caller)
         most = most_network(self._settings, caller.principal.policy)

@@ -1,6 +1,6 @@
 """New sandboxes, once for each idempotency key.
 
-What is stored for a key is the sandbox's id alone: its tokens are made again for whoever asks again.
+Only the sandbox's id is stored for a key: its tokens are made again for a repeated request.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Creation:
     """Makes sandboxes.
 
     Args:
-        idempotency: The requests that were made before.
+        idempotency: The store of earlier requests.
         tokens: The sandboxes' tokens.
-        settings: What the server was told.
-        snapshots: What a sandbox can be made of besides a template.
+        settings: The settings of the server.
+        snapshots: The snapshots that a sandbox can be made from.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Creation:
         self._are_ports_public = bool(settings.domain) and settings.public_ports
 
     async def create(self, request: Request, caller: Caller) -> Response:
-        """Makes a sandbox, or tells of the one that was made for the same idempotency key."""
+        """Makes a sandbox, or returns the one that was made for the same idempotency key."""
         body = await whole_body(request)
         key = request.headers.get("idempotency-key", "")
         info = await (self._create_once(key, body, caller) if key else self._create(body, caller))
@@ -108,7 +108,7 @@ class Creation:
         try:
             info = await self._create(body, caller)
         except FumehoodError as error:
-            # Where nothing came to be for certain, the same key may be used again.
+            # If nothing was made for certain, the same key may be used again.
             end = self._idempotency.lose if error.outcome_unknown else self._idempotency.withdraw
             await end(begun)
             raise
@@ -121,7 +121,7 @@ class Creation:
         try:
             await self._idempotency.finish(begun, status=201, headers={}, body=stored)
         except StorageError as error:
-            # It was made, and its id must not be lost with the answer.
+            # The sandbox was made, and its id must not be lost because storing it failed.
             events.ANSWER_NOT_KEPT.log(reason=error.reason)
 
         return info

@@ -1,6 +1,6 @@
-"""envd, E2B's daemon in a sandbox (port 49983), as this server answers for it: files, commands, health.
+"""envd, E2B's daemon in a sandbox (port 49983), answered by this server: files, commands, health.
 
-Everything but a correctly signed URL needs the sandbox's access token.
+Every request except for a correctly signed URL needs the sandbox's access token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENVS_BYTES = 1 << 20
 
 
 class Envd:
-    """Answers for the daemons of all sandboxes.
+    """Answers in place of the daemons of all sandboxes.
 
     Args:
         callers: Finds the backend for a sandbox.
@@ -79,7 +79,7 @@ class Envd:
         return plain_answer(404, f"no such route: {request.method} {request.url.path[:200]}")
 
     def _check(self, request: Request, sandbox_id: str) -> None:
-        """A request to a file may bring a signature in place of the token."""
+        """Checks the token, or for a file the signature of the URL."""
         signed = signed_path(request)
 
         if signed is None:
@@ -119,7 +119,7 @@ class Envd:
 
 
 def signed_path(request: Request) -> SignedPath | None:
-    """Returns what a signed URL says, or None if it is none."""
+    """Returns the fields of a signed URL, or None if the URL is not signed."""
     query = request.query_params
     operation = {"GET": "read", "POST": "write"}.get(request.method)
 
@@ -136,10 +136,10 @@ def signed_path(request: Request) -> SignedPath | None:
 
 
 def check_signature(tokens: SandboxTokens, sandbox_id: str, signed: SignedPath) -> None:
-    """Lets a URL pass that was signed for this sandbox, and whose time is not over.
+    """Checks that a URL was signed for this sandbox and has not expired.
 
     Raises:
-        UnauthenticatedError: It was not, or it is.
+        UnauthenticatedError: It was not, or it has.
     """
     if not tokens.is_signed(sandbox_id, signed):
         raise UnauthenticatedError(reason="the signature does not belong to this sandbox and path")
@@ -148,7 +148,7 @@ def check_signature(tokens: SandboxTokens, sandbox_id: str, signed: SignedPath) 
 
 
 async def wake(backend: Backend, sandbox_id: str) -> None:
-    """Lets a sandbox answer for itself: one that is paused goes on if it was made to, or says that it is.
+    """Makes a sandbox ready to answer: resumes one that was paused with automatic resume.
 
     Raises:
         SandboxPausedError: It stays paused.
@@ -166,7 +166,7 @@ async def wake(backend: Backend, sandbox_id: str) -> None:
 
 
 async def _envs(backend: Backend, sandbox_id: str) -> dict[str, str]:
-    """The environment of commands, as a command sees it."""
+    """Returns the environment that commands see."""
     spec = ProcessSpec(argv=("/usr/bin/env", "-0"), envs=shown_envs(sandbox_id, {}), timeout_seconds=10)
     info = await backend.start_process(sandbox_id, spec)
     output = bytearray()

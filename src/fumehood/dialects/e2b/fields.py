@@ -1,6 +1,6 @@
-"""Reading a client's JSON: field by field, each with its type, nothing believed.
+"""Reading a client's JSON: field by field, each with its type.
 
-Pure functions. Names are taken as protobuf's JSON has them, `camelCase` or `snake_case`. What has the wrong type is
+Pure functions. Names are taken as protobuf's JSON has them, `camelCase` or `snake_case`. A value of the wrong type is
 refused with the field's name.
 """
 
@@ -17,7 +17,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import check_values
 
 _CAPITAL = re.compile(r"[A-Z]")
-# JSON has infinity, by 1e999, and whole numbers of a thousand digits, which are no fractions any more.
+# JSON has infinity, by 1e999, and whole numbers of a thousand digits, too large for a float.
 _MOST = 1 << 64
 
 
@@ -68,7 +68,7 @@ class Fields:
         return value
 
     def flag(self, name: str, default: bool | None = None) -> bool | None:
-        """Returns true or false, or the default where neither stands."""
+        """Returns true or false, or the default if the field is missing."""
         value = self._get(name)
 
         if value is None or isinstance(value, bool):
@@ -77,7 +77,7 @@ class Fields:
         raise self._wrong(name, value, "true or false")
 
     def number(self, name: str) -> float | None:
-        """Returns a number, or None where none stands."""
+        """Returns a number, or None if the field is missing."""
         value = self._get(name)
 
         if value is None:
@@ -143,7 +143,7 @@ class Fields:
         return value
 
     def inner(self, name: str) -> Fields | None:
-        """Returns an object in this one, or None where none stands."""
+        """Returns an object in this one, or None if the field is missing."""
         value = self._get(name)
 
         if value is None:
@@ -167,7 +167,7 @@ class Fields:
         return [Fields(item, f"{self._name}{name}[{place}].") for place, item in enumerate(value)]
 
     def data(self, name: str) -> bytes | None:
-        """Returns bytes, which are written as base64, or None where none stand."""
+        """Returns bytes, which are written as base64, or None if the field is missing."""
         value = self._get(name)
 
         if value is None:
@@ -179,7 +179,7 @@ class Fields:
             raise self._wrong(name, value, "base64") from None
 
     def filled(self) -> list[str]:
-        """Returns the names of the fields that hold something but empty lists, maps and nulls."""
+        """Returns the names of the fields with a value other than empty lists, maps and nulls."""
         return [name for name, value in self._values.items() if value not in (None, "", [], {})]
 
     def _get(self, name: str) -> Any:

@@ -54,13 +54,13 @@ class FileService:
         return await self._entry(RenameFile(source=source, destination=destination))
 
     async def list_dir(self, request: Fields) -> dict[str, Any]:
-        """Describes what is below a directory."""
+        """Describes the entries below a directory."""
         depth = request.integer("depth") or 1
         found = await self._call(ListFiles(path=inside(request.text("path")), depth=depth))
         return {"entries": [file_words.entry_data(info) for info in found]}
 
     async def remove(self, request: Fields) -> dict[str, Any]:
-        """Removes what is at a path, if anything is."""
+        """Removes the entry at a path, if there is one."""
         try:
             await self._call(RemoveFile(path=inside(request.text("path"))))
         except PathNotFoundError:
@@ -74,19 +74,19 @@ class FileService:
         return {"watcherId": watcher_id}
 
     async def get_watcher_events(self, request: Fields) -> dict[str, Any]:
-        """Gives what was collected since the last time."""
-        # A sandbox that has ended says so itself.
+        """Returns the changes collected since the last call."""
+        # Raises if the sandbox has ended.
         await self._backend.info(self._sandbox_id)
         changes = await self._watchers.news(self._backend, self._sandbox_id, request.text("watcherId"))
         return {"events": [file_words.change_data(change) for change in changes]}
 
     async def remove_watcher(self, request: Fields) -> dict[str, Any]:
-        """Ends the collecting."""
+        """Ends a watcher."""
         await self._watchers.remove(self._sandbox_id, request.text("watcherId"))
         return {}
 
     async def watch_dir(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
-        """Follows the changes below a directory."""
+        """Streams the changes below a directory."""
         changes = await self._backend.watch(self._sandbox_id, _watch(request))
 
         async with aclosing(changes):
@@ -104,7 +104,7 @@ class FileService:
 
 
 def _watch(request: Fields) -> WatchFiles:
-    """What a client wants to watch; here no mount is one of a network, so that `allowNetworkMounts` always holds."""
+    """Returns the watch that a client wants; no mount here is a network mount, so `allowNetworkMounts` holds."""
     request.flag("allowNetworkMounts")
     return WatchFiles(
         path=inside(request.text("path")),

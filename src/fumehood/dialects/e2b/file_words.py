@@ -18,7 +18,7 @@ _TYPES = {
 
 
 def entry_data(info: FileInfo) -> dict[str, Any]:
-    """Returns what there is at a path."""
+    """Returns the description of a path."""
     data: dict[str, Any] = {
         "name": info.name,
         "type": _TYPES[info.type],

@@ -1,7 +1,7 @@
-"""E2B's code interpreter in a sandbox (port 49999), as this server answers for it: code and contexts.
+"""E2B's code interpreter in a sandbox (port 49999), answered by this server: code and contexts.
 
-`/execute` brings the access token; the routes of contexts bring the traffic token alone, so either opens both. A
-client that goes interrupts its code.
+`/execute` brings the access token; the routes of contexts bring only the traffic token, so either opens both. When a
+client disconnects, its code is interrupted.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from fumehood.values.requests import (
 from fumehood.values.sandbox import ContextInfo
 
 _KEEPALIVE_SECONDS = 5.0
-# Languages of E2B by each of their names; those without one of ours do not run here.
+# Languages of E2B by each of their names; other languages do not run here.
 _LANGUAGES = {"": "python", "python": "python", "python3": "python", "bash": "bash", "sh": "bash"}
 
 
 class Interpreter:
-    """Answers for the code interpreters of all sandboxes.
+    """Answers in place of the code interpreters of all sandboxes.
 
     Args:
         callers: Finds the backend for a sandbox.
@@ -99,7 +99,7 @@ class _Session:
 
     async def execute(self, request: Request, body: Fields) -> Response:
         events = self._backend.execute(self._sandbox_id, await self._request(body))
-        # Code that waits for other code has not begun, and its client may go meanwhile.
+        # Code that waits for other code has not begun, and its client may disconnect meanwhile.
         started = await unless_gone(request, begun(events))
 
         if started is None:
@@ -138,7 +138,7 @@ class _Session:
         )
 
     async def _language_of(self, context_id: str) -> str:
-        """A context's own language; of one that is not known, running tells so."""
+        """Returns the language of a context; for an unknown context the execution raises the error."""
         found = await self._call(ListContexts())
         return next((info.language for info in found if info.id == context_id), "python")
 

@@ -20,19 +20,19 @@ from fumehood.values.sandbox import SandboxInfo
 
 _MAX_PAGE = 100
 _STATES = ("running", "paused")
-# Where a sandbox stands in the list.
+# The position of a sandbox in the list.
 Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """What a client wants to see.
+    """The parameters of a list request.
 
     Attributes:
         states: running, paused or both.
         metadata: Labels that a sandbox must have.
         template: The template, by any of its names; empty for all.
-        started_after: Only what was started then or later.
+        started_after: Only sandboxes that were started then or later.
         is_ascending: The oldest first.
         limit: How many at most.
         after: The place of the last sandbox of the page before.
@@ -48,7 +48,7 @@ class ListQuery:
 
 
 def read_query(query: QueryParams) -> ListQuery:
-    """Returns what a query asks for.
+    """Returns the parameters in a query.
 
     Raises:
         InvalidArgumentError: A part of it has no sense.
@@ -109,7 +109,7 @@ def _fits(info: SandboxInfo, query: ListQuery) -> bool:
 
 
 def _is_own_name(info: SandboxInfo, name: str) -> bool:
-    """Whether `name` is our own name of its template, rather than one of E2B's for the default one."""
+    """Tells whether `name` is our own name of its template, rather than one of E2B's for the default one."""
     return name == info.template and our_template(name) == name
 
 

@@ -1,7 +1,7 @@
-"""Logs of a sandbox in E2B's words: what its audit record says that happened, without what was said.
+"""Logs of a sandbox in E2B's format: the events of its audit record, without their contents.
 
-Pure functions. At E2B a log holds what the daemon inside wrote. Here it is the host's own record, so code inside
-cannot forge it. Code, output, arguments and environments of commands and contents of files are not in it.
+Pure functions. At E2B a log holds what the daemon inside wrote. Here it is the host's own record, so code inside cannot
+forge it. Code, output, arguments and environments of commands and contents of files are not in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fumehood.values.audit import AuditEntry
 
 _MAX_LINES = 1000
 _LEVELS = ("debug", "info", "warn", "error")
-# What a line tells of an entry; everything else may hold what somebody wrote.
+# The fields of an entry that a line shows; every other field may hold text of a user.
 _TOLD = frozenset(
     {
         "bytes_out",

@@ -1,4 +1,4 @@
-"""Output that was dropped because of a limit, in words: E2B has none for it.
+"""Texts about output that was dropped because of a limit: E2B has no field for it.
 
 Pure functions.
 """
@@ -9,7 +9,7 @@ from fumehood.values.sandbox import Truncation
 
 
 def dropped_text(truncated: Truncation) -> str:
-    """Returns what was dropped, or nothing if nothing was."""
+    """Returns a text about the dropped output; empty if there is none."""
     counts = {
         "bytes of stdout": truncated.stdout_bytes,
         "bytes of stderr": truncated.stderr_bytes,

@@ -1,7 +1,7 @@
-"""What a client of E2B says of the network, as a network of ours; what is not offered is refused by its name.
+"""Network rules of E2B's clients, as a network of ours; a rule that is not supported is refused by its name.
 
-Pure functions. There, what is allowed wins over what is denied; here a denial wins, so what is denied beside what is
-allowed stays denied.
+Pure functions. At E2B an allow rule wins over a deny rule; here a denial wins, so a denied address beside an allowed
+one stays denied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fumehood.server.port_dialects import PortRules
 from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel
 
 _ALL = "0.0.0.0/0"
-# What says how traffic goes, and not whether.
+# Fields about how traffic is routed, not whether it is allowed.
 _NOT_OFFERED = ("dnsServers", "egressProxy", "httpsPorts")
 _PLACEHOLDER = "${e2b."
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]|\$\{PORT\}){1,200}(?::(?:[0-9]{1,5}|\$\{PORT\}))?", re.ASCII)
@@ -25,8 +25,8 @@ _NO_NETWORK = "its owner allows sandboxes no network; leave it out"
 def read_network(rules: Fields | None, asks_internet: bool | None, most: NetworkLevel) -> Network:
     """Returns the network that a client asks for.
 
-    E2B gives the internet to whoever does not ask for less. Here that is what the server and the key allow: a server
-    without networks gives none to those who have asked for nothing in particular.
+    E2B gives the internet to a client that does not ask for less. Here that is what the server and the key allow: a
+    server without networks gives none to clients that have asked for nothing in particular.
 
     Args:
         rules: Its rules, if it has given any.
@@ -34,8 +34,7 @@ def read_network(rules: Fields | None, asks_internet: bool | None, most: Network
         most: The most that it may have.
 
     Raises:
-        NotOfferedError: It names whom it wants to reach, and may reach nobody; or a way
-            that does not exist here.
+        NotOfferedError: It names hosts, and may reach none; or it uses a rule that does not exist here.
     """
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
@@ -87,7 +86,7 @@ def _added_headers(rules: Fields | None) -> dict[str, dict[str, str]]:
 
 
 def read_port_rules(rules: Fields | None, *, are_ports_public: bool) -> PortRules:
-    """Returns what a client chooses for the ports of a new sandbox.
+    """Returns the settings of a client for the ports of a new sandbox.
 
     Args:
         rules: Its rules, if it has given any.
@@ -108,6 +107,6 @@ def read_port_rules(rules: Fields | None, *, are_ports_public: bool) -> PortRule
             allowed="a host name, with `:` and a port behind it if wanted; `${PORT}` stands for the port",
         )
 
-    # Elsewhere all ports are private: there is nothing to remember.
+    # Without public ports all are private: there is nothing to remember.
     is_private = are_ports_public and rules.flag("allowPublicTraffic") is False
     return PortRules(is_private=is_private, host=host)

@@ -1,4 +1,4 @@
-"""What a client asks of a new sandbox, as a spec of the port; what this server does not offer is refused by its name.
+"""A create request of E2B's clients, as a spec of the port; a field that is not supported is refused by its name.
 
 Pure functions.
 """
@@ -21,8 +21,8 @@ from fumehood.values.requests import SandboxSpec
 
 DEFAULT_SECONDS = 300.0
 
-# E2B bounds neither the time of code, whose client keeps it, nor its output. The latter lies in the server's memory for
-# each command of a sandbox, so it has a bound here, and what is dropped is said.
+# E2B bounds neither the time of code, which its client keeps, nor its output. The latter lies in the server's memory
+# for each command of a sandbox, so it has a bound here, and dropped output is reported.
 _LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=4 * MIB, stderr_bytes=4 * MIB)
 _MISSING = {
     "mcp": "the MCP gateway",
@@ -73,7 +73,7 @@ def read_spec(
 
 
 def read_timeout(body: Fields) -> float | None:
-    """Returns the seconds that a sandbox is to live, or None where none are given."""
+    """Returns the lifetime in seconds, or None if none is given."""
     seconds = body.number("timeout")
 
     if seconds is not None and not 0 <= seconds <= 86_400 * 365:

@@ -1,7 +1,7 @@
 """Paths and users as E2B's clients write them.
 
-Pure functions. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one, so a caller who
-asks for `root` gets no more than anybody.
+Pure functions. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one, so a caller that
+asks for `root` gets no further rights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _USERS = ("", "user", "root")
 
 
 def inside(path: str) -> str:
-    """Returns a path with `~` written out; an empty one is the home. Relative ones start there anyway."""
+    """Returns a path with `~` expanded; an empty one is the home directory. Relative ones start there anyway."""
     if path in ("", "~"):
         return HOME
 
@@ -24,7 +24,7 @@ def inside(path: str) -> str:
 
 
 def check_user(name: str) -> None:
-    """Lets the users pass that E2B's sandboxes have.
+    """Checks that a user is one that E2B's sandboxes have.
 
     Raises:
         UnauthenticatedError: There is no such user.
@@ -34,7 +34,7 @@ def check_user(name: str) -> None:
 
 
 def user_of(authorization: str) -> str:
-    """Returns the user that a request names by `Authorization: Basic`, or nothing."""
+    """Returns the user that a request names by `Authorization: Basic`, or an empty text."""
     kind, _, value = authorization.partition(" ")
 
     if kind.lower() != "basic":

@@ -1,7 +1,7 @@
-"""The ports of what runs in a sandbox, but envd's and the interpreter's, as E2B's headers name them.
+"""The ports of guest programs, apart from envd's and the interpreter's, as E2B's headers name them.
 
-A request that names a port by headers brings one of the sandbox's tokens; by a host name a key opens it as well. How
-bytes get there is the business of the server's own proxy.
+A request that names a port by headers needs one of the sandbox's tokens; by a host name a key opens it as well. The
+server's own proxy carries the bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ports:
     def __init__(self, callers: Callers, tokens: SandboxTokens) -> None:
         self._callers = callers
         self._tokens = tokens
-        # They are chosen when a sandbox is made, and never change.
+        # The rules are chosen when a sandbox is made, and never change.
         self._rules: OrderedDict[str, PortRules] = OrderedDict()
 
     async def answer(self, request: Request, sandbox_id: str, port: int) -> Response:
@@ -66,7 +66,7 @@ class Ports:
         return await self._callers.backend_of(sandbox_id)
 
     async def rules(self, sandbox_id: str) -> PortRules:
-        """Returns what was chosen for the ports of a sandbox; the default for one that is not known."""
+        """Returns the rules for the ports of a sandbox; the default for an unknown one."""
         known = self._rules.get(sandbox_id)
 
         if known is None:
@@ -106,7 +106,7 @@ class Ports:
 
     async def _target(self, connection: HTTPConnection, sandbox_id: str, port: int) -> PortTarget:
         scope = connection.scope
-        # As it was sent: what is escaped in it must reach the server inside escaped.
+        # As it was sent: escaped characters must reach the server inside escaped.
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
         query = scope.get("query_string", b"").decode("latin-1")
         return PortTarget(

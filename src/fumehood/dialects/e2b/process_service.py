@@ -1,7 +1,7 @@
 """`process.Process`: commands and terminals of a sandbox.
 
-A command outlives the stream that started it; the time that the caller gives `Start` is the command's own. Tags are
-kept here alone, a few for each sandbox, and say nothing to the sandbox.
+A command outlives the stream that started it; the timeout of `Start` is the command's own. Tags are stored here only, a
+few for each sandbox, and mean nothing to the sandbox.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Tags:
         self._known: OrderedDict[str, OrderedDict[str, int]] = OrderedDict()
 
     def note(self, sandbox_id: str, tag: str, pid: int) -> None:
-        """A command was started with a tag; an older one of that tag has it no longer."""
+        """Notes the tag of a new command; an older command with the same tag loses it."""
         tags = self._known.setdefault(sandbox_id, OrderedDict())
         tags[tag] = pid
         self._known.move_to_end(sandbox_id)
@@ -68,7 +68,7 @@ class ProcessService:
         backend: The backend as the caller may see it.
         sandbox_id: The sandbox.
         tags: The tags of all sandboxes.
-        timeout_seconds: The time that the caller gives the call.
+        timeout_seconds: The deadline of the call.
     """
 
     def __init__(self, backend: Backend, sandbox_id: str, tags: Tags, timeout_seconds: float | None) -> None:
@@ -110,7 +110,7 @@ class ProcessService:
         return {}
 
     async def stream_input(self, messages: AsyncIterator[Fields]) -> dict[str, Any]:
-        """Writes to a command's input what comes, in order."""
+        """Writes the received data to a command's input, in order."""
         pid: int | None = None
 
         async for message in messages:
@@ -146,7 +146,7 @@ class ProcessService:
                 yield message
 
     async def connect(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
-        """Follows a command that runs, or has ended a moment ago."""
+        """Follows a running command, or one that ended a moment ago."""
         pid = self._pid(request)
 
         async with aclosing(self._followed(pid, is_running=await self._is_running(pid))) as messages:
@@ -154,7 +154,7 @@ class ProcessService:
                 yield message
 
     async def _followed(self, pid: int, *, is_running: bool) -> AsyncGenerator[dict[str, Any], None]:
-        """The first word is the pid: of a command that runs at once, of another when it turns out to be known."""
+        """Yields the pid first: at once for a running command, for another when it is found."""
         async with aclosing(self._backend.process_output(self._sandbox_id, pid)) as events:
             if is_running:
                 yield process_words.started_data(pid)

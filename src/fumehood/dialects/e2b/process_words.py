@@ -34,7 +34,7 @@ def read_spec(request: Fields, sandbox_id: str, timeout_seconds: float | None) -
         argv=(command, *config.texts("args")),
         cwd=inside(config.text("cwd")),
         envs=shown_envs(sandbox_id, config.strings("envs")),
-        # Clients from before there was a choice expect that they can write.
+        # Older clients have no such field and expect that they can write.
         stdin=size is None and request.flag("stdin", True) is True,
         pty=size,
         timeout_seconds=timeout_seconds,
@@ -52,14 +52,14 @@ def read_new_size(request: Fields) -> PtySize:
 
 
 def read_input(request: Fields) -> bytes:
-    """Returns what is to be written, to the standard input or to the terminal."""
+    """Returns the data to write, to the standard input or to the terminal."""
     given = request.inner("input") or Fields({}, "input.")
 
     for name in ("stdin", "pty"):
         if (data := given.data(name)) is not None:
             return data
 
-    # Protobuf leaves out what is empty.
+    # Protobuf leaves out empty fields.
     return b""
 
 

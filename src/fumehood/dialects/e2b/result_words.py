@@ -1,7 +1,7 @@
-"""What code shows and says, as E2B's code interpreter writes it: one line of JSON for each event.
+"""Output and results of code, as E2B's code interpreter writes them: one line of JSON for each event.
 
-Pure functions. Parts of results are the guest's: text stays text, bytes become base64, and what is not what it claims
-to be is left out.
+Pure functions. Parts of results come from the guest: text stays text, bytes become base64, and a part that does not
+have its claimed type is left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _items(event: Event) -> list[dict[str, Any]]:
 
 def _last(event: ExecutionFinished) -> list[dict[str, Any]]:
     count = event.execution.execution_count
-    # What is missing of the text is said where it is missing.
+    # Dropped text is reported at its place in the text.
     dropped = dropped_text(Truncation(results=event.execution.truncated.results))
     said = [{"type": "stderr", "text": f"[{dropped}]\n", "timestamp": time.time_ns()}] if dropped else []
     counted = [] if count is None else [{"type": "number_of_executions", "execution_count": count}]
@@ -56,12 +56,12 @@ def _last(event: ExecutionFinished) -> list[dict[str, Any]]:
 
 
 def error_data(error: ExecutionError) -> dict[str, Any]:
-    """Returns why code did not come to its ordinary end."""
+    """Returns the error that ended the code."""
     return {"type": "error", "name": error.name, "value": error.value, "traceback": str(error)}
 
 
 def result_data(result: Result) -> dict[str, Any]:
-    """Returns a result by its formats."""
+    """Returns a result in its formats."""
     data: dict[str, Any] = {"is_main_result": result.is_main_result}
 
     if result.text is not None:
@@ -81,7 +81,7 @@ def result_data(result: Result) -> dict[str, Any]:
 
 
 def chart_data(chart: Chart) -> dict[str, Any]:
-    """Returns a chart; E2B's clients want elements of every kind, also of an unknown one."""
+    """Returns a chart; E2B's clients need elements of every kind, also of an unknown one."""
     if isinstance(chart, SuperChart):
         return {
             "type": chart.type,

@@ -1,6 +1,6 @@
-"""A sandbox in E2B's words, and what E2B knows of it that the port does not.
+"""A sandbox in E2B's format, and the fields that E2B has and the port has not.
 
-Pure functions. The name by which its template was asked for is kept with a sandbox's metadata, under a name that no
+Pure functions. The name by which its template was asked for is kept in a sandbox's metadata, under a name that no
 caller may use.
 """
 
@@ -24,7 +24,7 @@ _PRIVATE_PORTS = f"{_OWN}private-ports"
 _PORT_HOST = f"{_OWN}port-host"
 _DEFAULT_NAMES = ("base", "code-interpreter-v1")
 _DEFAULT = "default"
-# For a sandbox that lives until it is killed; E2B's clients want a time.
+# For a sandbox without an end; E2B's clients need a time.
 _LONG = timedelta(days=365)
 
 
@@ -34,12 +34,12 @@ def our_template(name: str) -> str:
 
 
 def kept_metadata(metadata: Mapping[str, str], template: str, ports: PortRules) -> dict[str, str]:
-    """Returns the metadata of a new sandbox: the caller's, and what E2B knows besides.
+    """Returns the metadata of a new sandbox: the caller's, and the fields of E2B.
 
     Args:
         metadata: The caller's.
         template: The name by which its template was asked for.
-        ports: What was chosen for its ports.
+        ports: The rules for its ports.
 
     Raises:
         InvalidArgumentError: The caller uses one of our names.
@@ -62,7 +62,7 @@ def kept_metadata(metadata: Mapping[str, str], template: str, ports: PortRules) 
 
 
 def port_rules(info: SandboxInfo) -> PortRules:
-    """Returns what was chosen for the ports of a sandbox."""
+    """Returns the rules for the ports of a sandbox."""
     return PortRules(
         is_private=info.metadata.get(_PRIVATE_PORTS) == "yes", host=info.metadata.get(_PORT_HOST, "")
     )
@@ -116,12 +116,12 @@ def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
 def detail_data(
     info: SandboxInfo, tokens: SandboxTokens, domain: str, host_cores: float, *, are_ports_public: bool
 ) -> dict[str, Any]:
-    """Returns all there is to say of a sandbox."""
+    """Returns the full description of a sandbox."""
     return {
         **listed_data(info, host_cores),
         "envdAccessToken": tokens.access_token(info.id),
         "domain": domain or None,
-        # What there is, whatever was asked for.
+        # The network in force, whatever was asked for.
         "allowInternetAccess": info.network.internet,
         "network": _network_data(info, are_ports_public=are_ports_public),
         "lifecycle": {"autoResume": info.auto_resume, "onTimeout": info.on_timeout},
@@ -129,7 +129,7 @@ def detail_data(
 
 
 def _network_data(info: SandboxInfo, *, are_ports_public: bool) -> dict[str, Any]:
-    """The network that is in force, whatever was asked for; headers that are added stay without their values."""
+    """Returns the network in force, whatever was asked for; added headers are shown without their values."""
     ports = port_rules(info)
     network = info.network.without_secrets()
     data: dict[str, Any] = {

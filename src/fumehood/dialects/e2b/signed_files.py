@@ -1,7 +1,7 @@
-"""Signed URLs of files: they name no sandbox, so the one whose token signed them is looked for among those that live.
+"""Signed URLs of files: they name no sandbox, so the living sandbox whose token signed them is searched for.
 
-A caller without a signature learns nothing, except that no sandbox fits; and however many of them ask, one list of
-the sandboxes is made at a time.
+A caller without a valid signature learns only that no sandbox fits; and however many requests arrive, one list of the
+sandboxes is made at a time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fumehood.port.backend import Backend
 
 
 class SignedFiles:
-    """Finds the sandbox that a URL was signed for, and has it answer.
+    """Finds the sandbox that a URL was signed for, and answers for it.
 
     Args:
-        backend: Everybody's sandboxes.
+        backend: The sandboxes of all keys.
         tokens: Their tokens.
         envd: Answers for their daemons.
     """
@@ -55,15 +55,15 @@ class SignedFiles:
 
 
 class _Living:
-    """Lists the sandboxes that live, once for all who ask at the same time.
+    """Lists the living sandboxes, once for all requests of the same time.
 
-    A list is for those who had asked when it was begun: a sandbox that is there when somebody asks is in it.
+    A request gets a list that was begun after it arrived: a sandbox that lives when the request arrives is in it.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._alone = asyncio.Lock()
-        # Numbers of lists: the one begun last, and the one that `_ids` came of.
+        # Numbers of lists: the last one begun, and the one that filled `_ids`.
         self._begun = 0
         self._listed = 0
         self._ids: tuple[str, ...] = ()

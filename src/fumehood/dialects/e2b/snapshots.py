@@ -1,7 +1,7 @@
-"""Snapshots in E2B's words: a sandbox saved to the server's blobs, and sandboxes made of it.
+"""Snapshots in E2B's format: a sandbox saved to the server's blobs, and sandboxes made from it.
 
-A snapshot is a saved state, so it holds no memory image: what it could not keep is told when it is made. It belongs
-to the key that made it, and nobody else can name it.
+A snapshot is a saved state, so it holds no memory image: the response that makes it lists what it could not keep. It
+belongs to the key that made it, and no other key can name it.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ class Snapshots:
     """The snapshots of a server.
 
     Args:
-        services: What the server has.
+        services: The services of the server.
     """
 
     def __init__(self, services: Services) -> None:
         self._files: StoredFiles = services.stored_files
         self._blobs: Blobs = services.blobs
-        # Of each owner for whom one is being made.
+        # One lock for each owner that makes one now.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, request: Request, caller: Caller) -> Response:
-        """Saves a sandbox, which goes on. One of the same name takes the place of the older one."""
+        """Saves a sandbox, which goes on. A snapshot of the same name replaces the older one."""
         body = await json_body(request)
         name = _read_name(body.text("name"))
         info = await caller.backend.info(request.path_params["sandbox_id"])
         details = {"sandbox": info.id, "files_only": "yes" if body.flag("memory") is False else ""}
         owner = caller.principal.key_id
 
-        # Those that come together would all find the same room.
+        # Concurrent ones would all count the same free space.
         async with self._turns.setdefault(owner, asyncio.Lock()):
             replaced = await self._room_for(owner, name)
 
@@ -97,7 +97,7 @@ class Snapshots:
         return JSONResponse([_data(one) for one in page], headers=token_headers(token))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
-        """Forgets a snapshot; sandboxes that were made of it live on."""
+        """Deletes a snapshot; sandboxes that were made from it live on."""
         name = request.path_params["snapshot_id"]
         found = await self.find(name, caller)
 
@@ -114,7 +114,7 @@ class Snapshots:
         return next((one for one in reversed(known) if wanted and wanted in (one.id, one.name)), None)
 
     async def load(self, snapshot: StoredFile, spec: SandboxSpec, caller: Caller) -> SandboxInfo:
-        """Makes a sandbox of a snapshot."""
+        """Makes a sandbox from a snapshot."""
         reading = await self._blobs.get(snapshot.blob)
         wish = LoadRequest(
             spec=replace(spec, template="default"), files_only=bool(snapshot.details.get("files_only"))
@@ -124,7 +124,7 @@ class Snapshots:
             return (await caller.backend.load(wish, path)).sandbox
 
     async def _room_for(self, owner: str, name: str) -> Sequence[StoredFile]:
-        """Returns the snapshots in whose place one of this name comes."""
+        """Returns the snapshots that one of this name replaces."""
         known = await self._all(owner)
         replaced = [one for one in known if name and one.name == name]
 
@@ -151,7 +151,7 @@ def _stored(owner: str, name: str, blob: str, size_bytes: int, details: Mapping[
         id=file_id,
         session_id=_SESSION,
         owner=owner,
-        # Without a name it is named by its id alone.
+        # Without a name it is known by its id only.
         name=name or file_id,
         size_bytes=size_bytes,
         content_type=_TYPE,
@@ -166,7 +166,7 @@ def _data(snapshot: StoredFile) -> dict[str, Any]:
 
 
 def _told(report: SaveReport) -> list[dict[str, str]]:
-    """What a snapshot of E2B would have, and this one has not."""
+    """Returns the parts that a snapshot of E2B would have, and this one has not."""
     always = LeftOut(
         kind="environment", name="processes", reason="running commands, threads and connections are not kept"
     )

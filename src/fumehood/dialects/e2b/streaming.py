@@ -1,7 +1,7 @@
-"""An answer that comes bit by bit: it notices when its reader goes, and breaks the connection when its sandbox goes.
+"""A streamed response: it stops when its client disconnects, and resets the connection when its sandbox ends.
 
-Runs in the server process, as plain ASGI. A stream that ends early because its sandbox did is not ended politely: E2B's
-clients ask for the sandbox's health only when the connection breaks.
+Runs in the server process, as plain ASGI. A stream that ends early because its sandbox did is not ended regularly:
+E2B's clients ask for the sandbox's health only when the connection breaks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _T = TypeVar("_T")
 
 
 class StreamAnswer(Response):
-    """An answer whose body is a stream of pieces.
+    """A response whose body is a stream of pieces.
 
     Args:
-        pieces: The body; closed at the end, and when the reader goes. A FumehoodError from it breaks the connection.
-        headers: Headers of the answer.
+        pieces: The body; closed at the end, and when the client disconnects. A FumehoodError from it resets the
+            connection.
+        headers: Headers of the response.
         status: Its status.
     """
 
@@ -42,8 +43,8 @@ class StreamAnswer(Response):
         MutableHeaders(raw=self.raw_headers).update(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the answer, until it ends or nobody reads it any more."""
-        # The stream is closed before anybody hears that it is.
+        """Sends the response, until it ends or the client disconnects."""
+        # The stream is closed before the response is known to be over.
         await send_unless_gone(self._send(scope, send), receive)
 
     async def _send(self, scope: Scope, send: Send) -> None:
@@ -63,7 +64,7 @@ class StreamAnswer(Response):
 
 
 async def begun(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
-    """Returns a stream whose first item is there already: what is wrong at its beginning is raised here."""
+    """Returns a stream whose first item was received already: an error at its beginning is raised here."""
     try:
         first = await anext(items)
     except StopAsyncIteration:
@@ -88,7 +89,7 @@ async def _nothing() -> AsyncGenerator[_T, None]:
 async def with_beats(
     items: AsyncGenerator[_T, None], interval_seconds: float, beat: _T
 ) -> AsyncGenerator[_T, None]:
-    """Gives items as they come, and a beat whenever none has come for so long."""
+    """Yields items as they come, and a keepalive whenever none has come for so long."""
     pending: asyncio.Task[_T | None] | None = None
 
     try:

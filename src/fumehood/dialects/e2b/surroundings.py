@@ -1,4 +1,4 @@
-"""What E2B tells the programs in a sandbox about it.
+"""The environment variables with which E2B describes a sandbox to its programs.
 
 Pure functions.
 """
@@ -13,10 +13,10 @@ _TOLD = frozenset({"E2B_SANDBOX", "E2B_SANDBOX_ID"})
 
 
 def shown_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment with E2B's own variables, which the caller's overrule."""
+    """Returns an environment with E2B's own variables; the caller's values win."""
     return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox_id, **envs}
 
 
 def given_envs(envs: Mapping[str, str]) -> dict[str, str]:
-    """Returns what of a command's environment its caller gave."""
+    """Returns the part of a command's environment that its caller gave."""
     return {name: value for name, value in envs.items() if name not in _TOLD}

@@ -1,4 +1,4 @@
-"""What opens one sandbox: its access token, its traffic token, and the signatures of URLs made from the former.
+"""The credentials of one sandbox: its access token, its traffic token, and the signatures of URLs made from the former.
 
 Tokens are HMACs of the sandbox's id under a secret of this server, so nothing is stored for a sandbox and all of them
 end with it. Everything that a client sends is compared in constant time.
@@ -20,7 +20,7 @@ _SIGNATURE = re.compile(r"v1_[A-Za-z0-9+/]{43}", re.ASCII)
 
 
 class SignatureExpiredError(UnauthenticatedError):
-    """The time of a signed URL is over; `message` is what E2B says, word for word, since its clients compare it."""
+    """A signed URL has expired; `message` is E2B's text, word for word, since its clients compare it."""
 
     def __init__(self) -> None:
         super().__init__(reason=_EXPIRED)
@@ -32,40 +32,40 @@ class SandboxTokens:
     """The tokens of all sandboxes.
 
     Args:
-        secret: What they are made with.
+        secret: The key of their HMACs.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def access_token(self, sandbox_id: str) -> str:
-        """Returns what opens a sandbox's files, commands and code."""
+        """Returns the token for a sandbox's files, commands and code."""
         return self._token("access", sandbox_id)
 
     def traffic_token(self, sandbox_id: str) -> str:
-        """Returns what opens a sandbox's ports."""
+        """Returns the token for a sandbox's ports."""
         return self._token("traffic", sandbox_id)
 
     def check_access(self, sandbox_id: str, given: str | None) -> None:
-        """Lets the holder of the access token pass.
+        """Checks the access token.
 
         Raises:
-            UnauthenticatedError: It is another one, or none.
+            UnauthenticatedError: It is wrong or missing.
         """
         if not _is_same(self.access_token(sandbox_id), given):
             raise UnauthenticatedError(reason="the sandbox's access token is missing or wrong")
 
     def check_traffic(self, sandbox_id: str, access: str | None, traffic: str | None) -> None:
-        """Lets the holder of either token pass.
+        """Checks that either token is right.
 
         Raises:
-            UnauthenticatedError: Neither is right.
+            UnauthenticatedError: Neither is.
         """
         if not self.opens_traffic(sandbox_id, access, traffic):
             raise UnauthenticatedError(reason="the sandbox's access or traffic token is missing or wrong")
 
     def opens_traffic(self, sandbox_id: str, access: str | None, traffic: str | None) -> bool:
-        """Tells whether either token is right; both are looked at in any case."""
+        """Tells whether either token is right; both are compared in any case."""
         has_traffic = _is_same(self.traffic_token(sandbox_id), traffic)
         return _is_same(self.access_token(sandbox_id), access) or has_traffic
 
@@ -78,7 +78,7 @@ class SandboxTokens:
 
 
 class SignedPath:
-    """What a signed URL says.
+    """The fields of a signed URL.
 
     Args:
         path: The file, as the client wrote it.
@@ -94,7 +94,7 @@ class SignedPath:
         self.user = user
         self.signature = signature
         self.expiration = expiration
-        # Once, whatever the number of sandboxes that it may be of: strangers can ask for paths that are long.
+        # Hashed once for any number of candidate sandboxes: unauthenticated clients can send long paths.
         self._begun = hashlib.sha256(f"{path}:{operation}:{user}:".encode("utf-8", "surrogatepass"))
 
     def signature_by(self, access_token: str) -> str:
@@ -105,7 +105,7 @@ class SignedPath:
         return "v1_" + base64.b64encode(hashed.digest()).rstrip(b"=").decode()
 
     def check_form(self) -> None:
-        """Lets pass what could be a signature.
+        """Checks that the signature has the form of one.
 
         Raises:
             UnauthenticatedError: No token makes such a one.
@@ -114,11 +114,11 @@ class SignedPath:
             raise UnauthenticatedError(reason="signature has not the form of one")
 
     def check_time(self) -> None:
-        """Lets a signature pass whose time is not over.
+        """Checks that a signature has not expired.
 
         Raises:
-            SignatureExpiredError: It is over.
-            UnauthenticatedError: It is no time.
+            SignatureExpiredError: It has.
+            UnauthenticatedError: The expiration is no time.
         """
         if not self.expiration:
             return

@@ -1,7 +1,7 @@
-"""Which requests go to a sandbox, and to what in it: by E2B's headers, by the Host, or by a signed URL.
+"""Routing of requests to a sandbox and a port of it: by E2B's headers, by the Host, or by a signed URL.
 
-Runs in the server process, before every other route: what a sandbox serves may have any path. A request that names a
-sandbox never reaches a route of the server.
+Runs in the server process, before every other route: a sandbox may serve any path. A request that names a sandbox never
+reaches a route of the server.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where in which sandbox a request goes.
+    """The sandbox and port that a request is for.
 
     Attributes:
-        sandbox_id: The sandbox; empty if what was named cannot be one.
-        port: The port; 0 if what was named cannot be one.
+        sandbox_id: The sandbox; empty if the name cannot be one.
+        port: The port; 0 if the name cannot be one.
     """
 
     sandbox_id: str
@@ -42,7 +42,7 @@ class Target:
 
 
 def target_of(headers: Headers, domain: str) -> Target | None:
-    """Returns where a request goes, or None if it names no sandbox."""
+    """Returns the target of a request, or None if it names no sandbox."""
     given = headers.get("e2b-sandbox-id")
 
     if given is not None:
@@ -60,7 +60,7 @@ def _port(text: str) -> int:
 
 
 class TrafficRoute(BaseRoute):
-    """The route of everything that goes to a sandbox.
+    """The route of every request to a sandbox.
 
     Args:
         envd: Answers for the daemons.
@@ -69,7 +69,7 @@ class TrafficRoute(BaseRoute):
         domain: Under which ports are reached; empty for none.
     """
 
-    # Looked at before routes by path, and counted under a name.
+    # Matched before routes by path, and counted under a name.
     is_first = True
     path = "e2b sandbox"
 
@@ -80,7 +80,7 @@ class TrafficRoute(BaseRoute):
         self._domain = domain
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Takes what names a sandbox."""
+        """Matches every request that names a sandbox."""
         if scope["type"] not in ("http", "websocket"):
             return Match.NONE, {}
 
@@ -124,7 +124,7 @@ class SignedRoute(BaseRoute):
         self._files = files
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Takes `/files` with a signature."""
+        """Matches `/files` with a signature."""
         if scope["type"] != "http" or scope["path"] != "/files":
             return Match.NONE, {}
 

@@ -1,7 +1,7 @@
 """`/files`: whole files into a sandbox and out of it, by a token or by a signed URL.
 
-A file goes out as bytes to be saved, whatever it holds: shown by a browser it would be a page of this server, written
-by a guest.
+A file is sent as an attachment, whatever it holds: shown by a browser it would be a page of this server, written by a
+guest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Transfers:
         self._max_bytes = max_bytes
 
     async def download(self, request: Request) -> Response:
-        """Sends a file, or the part of it that is asked for.
+        """Sends a file, or the requested part of it.
 
         Raises:
             FileError: It cannot be read.
@@ -66,7 +66,7 @@ class Transfers:
             "content-disposition": f"attachment; filename*=UTF-8''{quote(info.name)}",
             "vary": "Accept-Encoding",
         }
-        # A file of the kernel says that it is empty, and is not.
+        # Some files of the kernel report a size of 0 without being empty.
         wanted = _range_of(request, info.size_bytes) if info.size_bytes else None
         is_packed = wanted is None and _accepts_gzip(request)
 
@@ -83,7 +83,7 @@ class Transfers:
     async def _part(
         self, path: str, size: int, wanted: tuple[int, int] | None, headers: dict[str, str]
     ) -> Response:
-        """A part, or the whole: exactly as long as the headers say, also of a file that grows."""
+        """Yields a part, or the whole: exactly as long as the headers say, also of a file that grows."""
         first, end = wanted or (0, size)
 
         if first >= end:
@@ -99,7 +99,7 @@ class Transfers:
         return StreamAnswer(_exactly(pieces, end - first), headers, 200 if wanted is None else 206)
 
     async def upload(self, request: Request) -> Response:
-        """Writes the files that come, and describes them.
+        """Writes the uploaded files, and describes them.
 
         Raises:
             FileError: One of them cannot be written; those before it are.
@@ -153,7 +153,7 @@ class Transfers:
 
 
 def file_name(written: str) -> str:
-    """Returns a file's name as it was before the client wrote it into the header of a part."""
+    """Returns a file's name as it was before the client escaped it for the header of a part."""
     for escape, meant in _ESCAPES:
         written = written.replace(escape, meant)
 
@@ -161,7 +161,7 @@ def file_name(written: str) -> str:
 
 
 def check_request_user(request: Request) -> None:
-    """Lets a request pass that names a user of the sandbox, or none.
+    """Checks that a request names a user of the sandbox, or none.
 
     Raises:
         UnauthenticatedError: There is no such user.
@@ -181,7 +181,7 @@ def _path_of(request: Request) -> str:
 
 
 def _range_of(request: Request, size: int) -> tuple[int, int] | None:
-    """The first byte and the one after the last; None when all is to be sent, as for what is not understood."""
+    """Returns the first byte and the one after the last; None for the whole file, also for an unknown range."""
     match = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
 
     if match is None or "if-range" in request.headers or match[1] == match[2] == "":
@@ -211,5 +211,5 @@ async def _exactly(pieces: AsyncGenerator[bytes, Any], size: int) -> AsyncGenera
             yield piece
 
     if size:
-        # It has become shorter meanwhile; the reader must not take it for whole.
+        # The file has become shorter meanwhile; the client must not take the part for whole.
         raise FileError.from_errno(path="", operation="read", errno_value=errno.EIO)

@@ -1,4 +1,4 @@
-"""The version of envd that sandboxes of this server say they speak: E2B's clients use what it promises.
+"""The version of envd that this server reports for sandboxes: E2B's clients use the features of that version.
 
 Metadata on files needs a kernel whose memory filesystem keeps attributes of users (6.6).
 """
@@ -16,8 +16,8 @@ _WITHOUT_METADATA = "0.5.7"
 
 @cache
 def envd_version() -> str:
-    """Returns the version, as far as this kernel can keep what it promises."""
-    # It lies in the kernel's own filesystem of that kind, as the files of a sandbox lie in others.
+    """Returns the newest version whose features this kernel supports."""
+    # A memfd lies in a filesystem of the same kind as the files of a sandbox.
     fd = os.memfd_create("attributes", os.MFD_CLOEXEC)
 
     try:

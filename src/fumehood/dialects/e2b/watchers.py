@@ -1,7 +1,7 @@
-"""Watches that are asked for their news, for clients that cannot hold a stream.
+"""Watches that are polled, for clients that cannot hold a stream.
 
-Each collects what happens until it is asked, within bounds: a sandbox has few of them, each keeps the newest changes,
-and one that nobody asks for a long time ends.
+Each collects changes until it is polled, within bounds: a sandbox has few of them, each keeps the newest changes, and
+one that is not polled for a long time ends.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fumehood.values.sandbox import FileChange
 
 _MAX_WATCHERS = 16
 _MAX_CHANGES = 10_000
-# Code decides how long the names are.
+# Guest code decides how long the names are.
 _MAX_BYTES = 8 * MIB
 _FORGOTTEN_SECONDS = 3600.0
-# What the guest has told is here within moments; a link that stalls must not hold an answer back.
+# The guest's report arrives within moments; a channel that stalls must not delay a response.
 _SETTLING_SECONDS = 10.0
 
 
@@ -51,7 +51,7 @@ class _Watcher:
         self.task = asyncio.create_task(self._collect(changes))
 
     async def received(self, count: int) -> None:
-        """Returns when as many changes have come, or no more can."""
+        """Returns when as many changes have come, or no more can come."""
         while self._received < count and not self.task.done():
             self._wake.clear()
             news = asyncio.ensure_future(self._wake.wait())
@@ -111,7 +111,7 @@ class Watchers:
         return name[1]
 
     async def news(self, backend: Backend, sandbox_id: str, watcher_id: str) -> list[FileChange]:
-        """Returns what has happened since the last time, up to this call.
+        """Returns the changes since the last call, up to this one.
 
         Raises:
             WatcherNotFoundError: There is no such watcher.
@@ -119,7 +119,7 @@ class Watchers:
         name = sandbox_id, watcher_id
         watcher = self._found(name)
         self._wind(name, watcher)
-        # What is under way from the guest is waited for: it happened before the caller asked.
+        # Changes on their way from the guest are awaited: they happened before the call.
         count = await backend.settle_watch(sandbox_id, watcher_id)
 
         with suppress(TimeoutError):
@@ -151,7 +151,7 @@ class Watchers:
         watcher.clock = asyncio.get_running_loop().call_later(_FORGOTTEN_SECONDS, watcher.task.cancel)
 
     def _ended(self, name: tuple[str, str], watcher: _Watcher) -> None:
-        """Its sandbox has ended, or nobody wants it any more."""
+        """Removes a watcher whose sandbox has ended, or that was removed."""
         self._all.pop(name, None)
 
         if watcher.clock is not None:
@@ -163,7 +163,7 @@ class Watchers:
 
 def _size(change: FileChange) -> int:
     entry = change.entry
-    # Of a description the names are what code can make long.
+    # Only the names in a description can be made long by code.
     named = () if entry is None else (entry.name, entry.path, entry.symlink_target, entry.resolved_target)
     metadata = {} if entry is None else entry.metadata
     return sum(map(getsizeof, (change.name, change.path, *named, *metadata, *metadata.values())))

@@ -1,7 +1,7 @@
 """The routes of the dialect: those of a SandboxFusion server that runs code.
 
-It answers 200 to whatever a program does. Overload waits in the fair queue and is then a 504, the one status that
-verl tries again after.
+It answers 200 to any result of a program. A run waits in the fair queue when the server is full, and is then a 504, the
+one status after which verl tries again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
 
-# Nothing was done, and trying again helps.
+# Nothing was done, and a later attempt may succeed.
 _BUSY = ("overloaded", "queue_timeout", "capacity", "host_unavailable")
 _REFUSED = ("unauthenticated", "forbidden", "quota", "invalid_argument", "request_too_large")
 _BUSY_QUOTAS = ("sandboxes", "executions at once")

@@ -1,7 +1,7 @@
-"""What clients of SandboxFusion send: the models of its bodies.
+"""The models of the requests of SandboxFusion's clients.
 
-Used in the server process. What has another form is refused with the field's name; what the protocol has and we do not
-need is passed over.
+Used in the server process. A field of another form is refused with its name; fields of the protocol that are not needed
+here are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fumehood.server.json_bodies import (
 )
 
 _MAX_SECONDS = 86_400.0
-# More is none, such as infinity, or no fraction any more.
+# A larger number is infinity, or too large for a fraction.
 _MOST = 1e15
 _MAX_FILES = 1000
 _MAX_CELLS = 1000
@@ -80,7 +80,7 @@ class RunCodeCall(DialectBody):
     """A call of `/run_code`."""
 
     code: Text = required()
-    # Some clients leave it out and mean this.
+    # Some clients leave it out and mean Python.
     language: Text = "python"
     compile_seconds: _Seconds = Field(default=10.0, alias="compile_timeout")
     run_seconds: _Seconds = Field(default=10.0, alias="run_timeout")

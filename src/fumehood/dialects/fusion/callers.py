@@ -1,7 +1,7 @@
-"""Who is asking: SandboxFusion's clients know of no token, so it is taken from wherever their address can hold one.
+"""Authentication: SandboxFusion's clients have no token, so it is taken from any place in their address.
 
-A token in the query is taken out of it before anything can log it; one in the user part of the address arrives as
-HTTP basic and never stands in a log.
+A token in the query is taken out of it before anything can log it; one in the user part of the address arrives as HTTP
+basic and is never logged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WAYS = (
 
 
 async def principal_of_call(authenticator: Authenticator, connection: HTTPConnection) -> Principal:
-    """Returns who is asking, if they may run code.
+    """Returns the authenticated caller, if it may run code.
 
     Raises:
-        UnauthenticatedError: Nobody that is known; the message says where a token can be put.
+        UnauthenticatedError: The token is missing or not known; the message says where it can be put.
         ForbiddenError: The key may not run code.
     """
     in_query = take_token_from_query(connection)
@@ -42,7 +42,7 @@ async def principal_of_call(authenticator: Authenticator, connection: HTTPConnec
 
 
 def _basic_token(connection: HTTPConnection) -> str | None:
-    """The password of HTTP basic, or the user's name where there is no password."""
+    """Returns the password of HTTP basic, or the user's name where there is no password."""
     kind, _, value = connection.headers.get("authorization", "").partition(" ")
 
     if kind.lower() != "basic":

@@ -1,6 +1,6 @@
 """`/run_jupyter`: cells, one after the other, in one live context of a sandbox of its own.
 
-A cell that raises, or whose time is over, does not keep the later ones from running.
+A cell that raises, or exceeds its time, does not keep the later ones from running.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
 
 
 def jupyter_error_answer(error: FumehoodError) -> dict[str, Any]:
-    """Returns the answer for what went wrong before or beside the cells."""
+    """Returns the answer for an error outside of the cells."""
     return {
         "status": "SandboxError",
         "message": error.message,
@@ -86,7 +86,7 @@ def jupyter_error_answer(error: FumehoodError) -> dict[str, Any]:
 
 
 def _within(principal: Principal, call: RunJupyterCall) -> RunJupyterCall:
-    """The call with a time of its cells that the caller may have; what it has chosen itself is not cut."""
+    """Returns the call with a time for its cells that the caller may have; a time chosen by it is not cut."""
     policy = principal.policy
 
     longest = policy.max_limits.get("wall_seconds")
@@ -103,7 +103,7 @@ def _within(principal: Principal, call: RunJupyterCall) -> RunJupyterCall:
 async def run_cells(
     backend: Backend, sandbox_id: str, call: RunJupyterCall
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Returns the cells that ran, and whether the time of all was over before the last had ended.
+    """Returns the cells that ran, and whether the total time was over before the last had ended.
 
     A cell whose output does not fit beside that of the others has an error in place of it.
     """
@@ -166,7 +166,7 @@ def _size_of(execution: Execution) -> int:
 
 
 def _display(result: Result) -> dict[str, Any]:
-    """A MIME bundle as Jupyter writes it: text as text, JSON as itself, everything else as base64."""
+    """Returns a MIME bundle as Jupyter writes it: text as text, JSON as itself, everything else as base64."""
     return {mime: _part(mime, part) for mime, part in result.parts.items()}
 
 

@@ -1,7 +1,6 @@
-"""`/run_code`: a source file, compiled where its language wants that, run once, in a sandbox of its own.
+"""`/run_code`: a source file, compiled if its language needs that, run once, in a sandbox of its own.
 
-A program that fails is an answer of the protocol like one that does not; what a program writes is text in it and
-nothing more.
+A program that fails gets a regular answer of the protocol; its output is only text in it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _NAMES: Mapping[str, str] = {
 }
 MAX_FETCHED_BYTES = 64 * MIB
 _LEAST_SECONDS = 0.05
-# verl waits for compile_timeout + run_timeout + 10 s, and tries again only after a 504: it must hear one in time.
+# verl waits for compile_timeout + run_timeout + 10 s, and tries again only after a 504: it must arrive in time.
 _SPARE_SECONDS = 8.0
 _LOOKING_SECONDS = 10.0
 
@@ -63,7 +62,7 @@ async def run_code(services: Services, principal: Principal, call: RunCodeCall) 
     """
     language = LANGUAGES.get(_NAMES.get(call.language, ""))
     longest = principal.policy.max_limits.get("wall_seconds", math.inf)
-    # Clients send both times always, so they are cut and not refused.
+    # Clients always send both times, so they are cut and not refused.
     call = call.model_copy(
         update={
             "run_seconds": min(call.run_seconds, longest),
@@ -90,7 +89,7 @@ async def run_code(services: Services, principal: Principal, call: RunCodeCall) 
 
 
 def error_answer(message: str) -> dict[str, Any]:
-    """Returns the answer for what went wrong before or beside the program."""
+    """Returns the answer for an error outside of the program."""
     return _answer("SandboxError", message)
 
 
@@ -137,7 +136,7 @@ async def _write(
     source = language.filename
     program = f"{folder}/program"
 
-    # A file that the call brought is not to be overwritten by its code; Java and tests need their names.
+    # A file of the call must not be overwritten by its code; Java and tests need their names.
     if source in call.files:
         stem, dot, suffix = source.partition(".")
         source = source if language.name == "java" else f"{stem}_{secrets.token_hex(4)}{dot}{suffix}"
@@ -147,7 +146,7 @@ async def _write(
 
 
 async def fetched(bench: Workbench, folder: str, paths: list[str]) -> dict[str, str]:
-    """Returns the files that a call wants back, as base64; what is not there, or does not fit, is left out."""
+    """Returns the requested files as base64; a missing or too large one is left out."""
     files: dict[str, str] = {}
     left = MAX_FETCHED_BYTES
 
@@ -193,7 +192,7 @@ def _step(run: ProgramRun) -> dict[str, Any]:
         "status": "TimeLimitExceeded" if run.is_timed_out else "Finished",
         "execution_time": run.seconds,
         "return_code": run.exit_code,
-        # Text, never null: clients put the two together.
+        # Text, never null: clients concatenate the two.
         "stdout": run.stdout,
         "stderr": run.stderr,
     }

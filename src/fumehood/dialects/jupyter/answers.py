@@ -1,6 +1,6 @@
-"""Answers over HTTP as Jupyter's clients read them: JSON models, and refusals with a `message`.
+"""Responses over HTTP as Jupyter's clients read them: JSON models, and refusals with a `message`.
 
-A refusal says what the error says, and nothing of the inside.
+A refusal holds the message of the error, and no internal detail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who listens to a kernel: its clients, each with a bounded queue of what is still to be sent to it.
+"""The clients of a kernel, each with a bounded queue of messages to send.
 
-A client that does not take what it is sent is dropped, never the kernel. One that comes back under the same session
-gets what it has missed, as far as that is kept.
+A client that does not read its messages is dropped, never the kernel. One that reconnects under the same session gets
+the messages that it has missed, as far as they are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fumehood.port.backend import Backend
 
 _MAX_QUEUED_BYTES = 48 << 20
 _MAX_QUEUED_MESSAGES = 20_000
-# Of one that has gone and may come back.
+# For a client that has disconnected and may reconnect.
 _MAX_KEPT_BYTES = 4 << 20
 
 GONE = 1000
@@ -33,12 +33,12 @@ class Outgoing:
 
     @cached_property
     def default(self) -> str | bytes:
-        """It in the default framing."""
+        """The message in the default framing."""
         return encode_default(self.message)
 
     @cached_property
     def v1(self) -> bytes:
-        """It in the v1 framing."""
+        """The message in the v1 framing."""
         return encode_v1(self.message)
 
 
@@ -46,7 +46,7 @@ class Client:
     """One WebSocket on a kernel.
 
     Args:
-        session: Its name, under which it may come back; empty for one that cannot.
+        session: Its name, under which it may reconnect; empty for one that cannot.
         backend: The backend as its caller may see it.
         speaks_v1: Which framing it has chosen.
     """
@@ -57,7 +57,7 @@ class Client:
         self.may_return = bool(session)
         self.close_code: int | None = None
         self._speaks_v1 = speaks_v1
-        # As they are sent: what messages are made of takes thirty times that.
+        # Encoded: the values of messages take thirty times that.
         self._queue: deque[str | bytes] = deque()
         self._queued_bytes = 0
         self._max_bytes = _MAX_QUEUED_BYTES
@@ -71,7 +71,7 @@ class Client:
     def deliver(self, outgoing: Outgoing) -> None:
         """Queues a message; a client that is too far behind is closed instead."""
         if not self.is_closing:
-            # Not written for somebody who will not get it.
+            # Not encoded for a client that will not get it.
             self._put(outgoing.v1 if self._speaks_v1 else outgoing.default)
 
     def _put(self, frame: str | bytes) -> None:
@@ -88,7 +88,7 @@ class Client:
         self._changed.set()
 
     async def next_frame(self) -> str | bytes | None:
-        """Returns what is to be sent next, or None when it is to be closed."""
+        """Returns the next frame to send, or None when the connection is to be closed."""
         while not self._queue:
             if self.is_closing:
                 return None
@@ -101,14 +101,14 @@ class Client:
         return frame
 
     def close(self, code: int) -> None:
-        """Has it closed when what is queued has been sent."""
+        """Closes the connection when all queued frames have been sent."""
         if self.close_code is None:
             self.close_code = code
 
         self._changed.set()
 
     def leave(self) -> None:
-        """Its connection has gone; what comes for it is kept for a while, as far as it is not much."""
+        """Notes that its connection has ended; a bounded amount of later messages is kept for a while."""
         self._max_bytes = _MAX_KEPT_BYTES
 
         if self._queued_bytes > self._max_bytes:
@@ -116,7 +116,7 @@ class Client:
             self.close(GONE)
 
     def take_over(self, earlier: Client) -> None:
-        """Gets what an earlier connection of the same session, and of the same framing, has not been sent."""
+        """Takes over the frames that an earlier connection of the same session and framing did not send."""
         for frame in earlier._queue if earlier._speaks_v1 == self._speaks_v1 else ():
             self._put(frame)
 
@@ -129,7 +129,7 @@ class Client:
 
 
 class Audience:
-    """The clients of one kernel, and the last one that has gone."""
+    """The clients of one kernel, and the last one that has disconnected."""
 
     def __init__(self) -> None:
         self._clients: list[Client] = []
@@ -140,7 +140,7 @@ class Audience:
         return len(self._clients)
 
     def join(self, client: Client) -> None:
-        """A client has connected; another connection of its session is replaced."""
+        """Adds a client; another connection of its session is replaced."""
         for earlier in [*self._clients, self._left]:
             if earlier is not None and earlier.session == client.session:
                 self._remove(earlier)
@@ -152,7 +152,7 @@ class Audience:
             client.close(GONE)
 
     def leave(self, client: Client) -> None:
-        """A client's connection has ended."""
+        """Removes a client whose connection has ended."""
         if client not in self._clients:
             return
 
@@ -163,7 +163,7 @@ class Audience:
             self._left = client
 
     def broadcast(self, message: JupyterMessage) -> None:
-        """Sends a message to everybody."""
+        """Sends a message to all clients."""
         outgoing = Outgoing(message)
 
         for client in self._everybody():
@@ -176,7 +176,7 @@ class Audience:
                 client.deliver(Outgoing(message))
 
     def close(self) -> None:
-        """The kernel has ended."""
+        """Closes all clients, when the kernel has ended."""
         self._is_closed = True
 
         for client in self._everybody():

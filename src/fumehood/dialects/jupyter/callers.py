@@ -1,8 +1,8 @@
-"""Who is asking: the token where Jupyter's clients put it, or the session that a client has logged in with.
+"""Authentication: the token where Jupyter's clients put it, or the session of a login.
 
-A token in the address is taken out of it before anything can log it. A session is a cookie that stands for a token
-kept here, in memory; it counts only together with the `X-XSRFToken` header of its login, which no page of another
-site can know or send, and not even a page of this one can read.
+A token in the address is taken out of it before anything can log it. A session is a cookie for a token that is kept
+here, in memory; it counts only together with the `X-XSRFToken` header of its login, which no page of another site can
+know or send, and not even a page of this one can read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A session: whose token it stands for, what its requests must repeat, and until when."""
+    """A session: its token, the XSRF secret that its requests must repeat, and its end."""
 
     token: str
     xsrf: str
@@ -39,10 +39,10 @@ class Login:
 
 
 class Callers:
-    """Says who is asking.
+    """Authenticates the callers of this dialect.
 
     Args:
-        authenticator: What knows the tokens.
+        authenticator: Maps tokens to principals.
     """
 
     def __init__(self, authenticator: Authenticator) -> None:
@@ -50,26 +50,26 @@ class Callers:
         self._logins: OrderedDict[str, Login] = OrderedDict()
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
-        """Returns who is asking, if they may hold sandboxes.
+        """Returns the authenticated caller, if it may have sandboxes.
 
         Raises:
-            UnauthenticatedError: Nobody that is known.
+            UnauthenticatedError: The token is missing or not known.
             ForbiddenError: The key may not have sandboxes.
         """
         return await self.principal_of_token(self.token_of(connection))
 
     async def principal_of_token(self, token: str | None) -> Principal:
-        """Returns the same by the token, which may have been revoked since."""
+        """Returns the caller of a token, which may have been revoked since."""
         principal = await self._authenticator.authenticate(token)
         principal.require("sandboxes")
         return principal
 
     def hide_token(self, connection: HTTPConnection) -> None:
-        """Takes a token out of the address of a request that needs none."""
+        """Removes a token from the address of a request that needs none."""
         take_token_from_query(connection)
 
     def token_of(self, connection: HTTPConnection) -> str | None:
-        """Returns the token that a request brings or its session stands for, and takes it out of the address."""
+        """Returns the token of a request or of its session, and removes it from the address."""
         in_query = take_token_from_query(connection)
         kind, _, value = connection.headers.get("authorization", "").partition(" ")
 
@@ -82,7 +82,7 @@ class Callers:
         """Begins a session and returns the value of its cookie.
 
         Raises:
-            UnauthenticatedError: The token is nobody's.
+            UnauthenticatedError: The token is not known.
         """
         await self.principal_of_token(token)
         self._make_room(token)
@@ -119,12 +119,12 @@ class Callers:
 
 
 def new_secret() -> str:
-    """Returns 256 random bits that can stand in a cookie."""
+    """Returns 256 random bits as text for a cookie."""
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def same_secret(given: str, known: str) -> bool:
-    """Compares in constant time; what is empty is never the same."""
+    """Compares in constant time; an empty value is never the same."""
     return bool(known) and hmac.compare_digest(
         given.encode("utf-8", "surrogatepass"), known.encode("utf-8", "surrogatepass")
     )

@@ -33,8 +33,8 @@ class ChannelsEndpoint:
     """Answers `/api/kernels/{kernel_id}/channels`.
 
     Args:
-        services: What handlers may use.
-        callers: Who asks.
+        services: The services of the handlers.
+        callers: Authenticates callers.
         kernels: The kernels.
     """
 
@@ -99,7 +99,7 @@ async def _receive(
         if event["type"] == "websocket.disconnect":
             return
 
-        # One of the two may be there and None.
+        # Either field may be there and None.
         text = event.get("text")
         frame = event.get("bytes") or b"" if text is None else text
         try:
@@ -116,7 +116,7 @@ async def _receive(
 
 
 async def _until_first(*parts: Coroutine[Any, Any, None]) -> None:
-    """Runs them until one has ended, and ends the others."""
+    """Runs coroutines until one has ended, and cancels the others."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +127,7 @@ async def _until_first(*parts: Coroutine[Any, Any, None]) -> None:
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
     for outcome in outcomes:
-        # A client that has gone is the ordinary end.
+        # A client that disconnects is the ordinary end.
         if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
             raise outcome
 

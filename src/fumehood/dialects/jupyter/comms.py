@@ -1,4 +1,4 @@
-"""Which comms of a kernel are open, as far as messages have said so; code may open any number of them.
+"""The open comms of a kernel, as messages report them; code may open any number of them.
 
 Pure, in the server process.
 """
@@ -11,7 +11,7 @@ _MAX_COMMS = 10_000
 
 
 class OpenComms:
-    """The open comms of one kernel and what each is for; those over a bound are not remembered."""
+    """The open comms of one kernel and the target of each; those over a bound are not remembered."""
 
     def __init__(self) -> None:
         self._targets: dict[str, str] = {}
@@ -24,11 +24,11 @@ class OpenComms:
             self._targets[comm_id] = target_name
 
     def clear(self) -> None:
-        """The context has gone."""
+        """Forgets all, when the context is gone."""
         self._targets.clear()
 
     def answer(self, target_name: object) -> dict[str, Any]:
-        """Returns what a `comm_info_request` asks for: all of them, or those for one target."""
+        """Returns the answer to a `comm_info_request`: all comms, or those of one target."""
         return {
             comm_id: {"target_name": name}
             for comm_id, name in self._targets.items()

@@ -1,8 +1,8 @@
 """The two framings of messages on a WebSocket: Jupyter's default one, and `v1.kernel.websocket.jupyter.org`.
 
 Pure. The default framing is a JSON text, or a binary frame when there are buffers: a table of 32-bit big-endian
-offsets, the JSON, the buffers. In v1 every frame is binary: 64-bit little-endian offsets, the channel's name,
-the four parts as JSON, the buffers. What cannot be read raises InvalidArgumentError, whatever the bytes are.
+offsets, the JSON, the buffers. In v1 every frame is binary: 64-bit little-endian offsets, the channel's name, the four
+parts as JSON, the buffers. A frame that cannot be read raises InvalidArgumentError, for any bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _V1_PARTS = ("header", "parent_header", "metadata", "content")
 
 
 def decode_default(frame: str | bytes) -> JupyterMessage:
-    """Reads a frame of the default framing."""
+    """Decodes a frame of the default framing."""
     if isinstance(frame, str):
         return checked(_loads(frame))
 
@@ -36,7 +36,7 @@ def decode_default(frame: str | bytes) -> JupyterMessage:
 
 
 def decode_v1(frame: str | bytes) -> JupyterMessage:
-    """Reads a frame of the v1 framing."""
+    """Decodes a frame of the v1 framing."""
     if isinstance(frame, str):
         raise _malformed("text", f"a binary frame of {V1_PROTOCOL}")
 
@@ -54,7 +54,7 @@ def decode_v1(frame: str | bytes) -> JupyterMessage:
 
 
 def encode_default(message: JupyterMessage) -> str | bytes:
-    """Writes a message in the default framing: text, or bytes when it has buffers."""
+    """Encodes a message in the default framing: text, or bytes when it has buffers."""
     body = _dumps(
         {
             "header": message.header,
@@ -78,7 +78,7 @@ def encode_default(message: JupyterMessage) -> str | bytes:
 
 
 def encode_v1(message: JupyterMessage) -> bytes:
-    """Writes a message in the v1 framing."""
+    """Encodes a message in the v1 framing."""
     values = (message.header, message.parent_header, message.metadata, message.content)
     parts = [message.channel.encode(), *map(_dumps, values), *message.buffers]
     offsets = _offsets(8 * (len(parts) + 2), parts)
@@ -86,7 +86,7 @@ def encode_v1(message: JupyterMessage) -> bytes:
 
 
 def _offsets(start: int, parts: Sequence[bytes]) -> list[int]:
-    """Where each part begins, and at last where the last one ends."""
+    """Returns where each part begins, and at last where the last one ends."""
     return list(accumulate(map(len, parts), initial=start))
 
 
@@ -108,7 +108,7 @@ def _loads(text: str | bytes) -> Mapping[str, Any]:
     check_values(text.encode("utf-8", "replace") if isinstance(text, str) else text)
 
     try:
-        # NaN and infinity are no JSON, and no kernel gets to see them.
+        # NaN and infinity are no JSON, and must not reach a kernel.
         value = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise _malformed(type(error).__name__, "JSON") from None

@@ -1,4 +1,4 @@
-"""What was run in a kernel, for the arrow keys of consoles: kept here, bounded, gone with the kernel.
+"""The history of a kernel, for the arrow keys of consoles: in memory, bounded, gone with the kernel.
 
 Pure, in the server process.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 _MAX_ENTRIES = 1000
 _MAX_CHARACTERS = 1 << 20
-# What a search may cost is the product of these two, for each cell.
+# The cost of a search is the product of these two, for each cell.
 _MAX_PATTERN_CHARACTERS = 100
 _MAX_SEARCHED_CHARACTERS = 10_000
 
@@ -27,7 +27,7 @@ class History:
         self._session = 1
 
     def add(self, number: int, source: str) -> None:
-        """Notes a cell; the oldest ones make room for it."""
+        """Adds a cell; the oldest cells are removed if there is no room."""
         if len(source) > _MAX_CHARACTERS:
             return
 
@@ -38,11 +38,11 @@ class History:
             self._characters -= len(self._entries.popleft()[2])
 
     def begin_session(self) -> None:
-        """The kernel was restarted."""
+        """Begins a new session, when the kernel was restarted."""
         self._session += 1
 
     def answer(self, content: Mapping[str, Any]) -> list[list[Any]]:
-        """Returns what a `history_request` asks for: session, number and source of each cell.
+        """Returns the answer to a `history_request`: session, number and source of each cell.
 
         Outputs are not kept: where they are asked for, there is None.
         """
@@ -84,7 +84,7 @@ class History:
 
 
 def _pattern(value: object) -> str:
-    """What is searched for; a long pattern by how it begins."""
+    """Returns the search pattern; a long one is cut."""
     pattern = str(value or "*")
     return (
         pattern if len(pattern) <= _MAX_PATTERN_CHARACTERS else f"{pattern[: _MAX_PATTERN_CHARACTERS - 1]}*"

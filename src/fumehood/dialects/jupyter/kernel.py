@@ -1,8 +1,8 @@
 """One kernel: a context of a sandbox as Jupyter's clients see it, with its queue, its state and its clients.
 
 Requests of the shell channel are answered one after another, each between `busy` and `idle`; those of the control
-channel at once. What is asked of the sandbox is asked as the client that sent the request. The code itself is run by
-the sandbox; nothing of it is looked at here.
+channel at once. Each request to the sandbox is made as the client that sent it. The sandbox runs the code; nothing of
+it is parsed here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Kernel(KernelBase):
     # -- clients
 
     def accept(self, message: JupyterMessage, size_bytes: int, client: Client) -> None:
-        """Takes a message of a client; one for which there is no room is answered as aborted."""
+        """Takes a message of a client; aborts one for which there is no room."""
         request = KernelRequest(message, size_bytes, client.session, client.backend)
         self.last_activity = datetime.now(UTC)
         is_urgent = message.channel == "control" or message.msg_type in _URGENT
@@ -59,15 +59,15 @@ class Kernel(KernelBase):
         elif not self._queue.put(request):
             self.abort(request)
 
-    # -- what is done with the whole kernel
+    # -- the whole kernel
 
     async def interrupt(self, backend: Backend) -> None:
-        """Interrupts what runs; what waits is aborted as after any error."""
+        """Interrupts the running request; waiting ones are aborted as after any error."""
         await backend.interrupt(self.sandbox_id, self.context_id)
 
     async def restart(self, backend: Backend) -> None:
-        """Begins anew with a fresh context in the same sandbox; what ran is killed, what waited is aborted."""
-        # Nothing that comes meanwhile is begun.
+        """Restarts with a fresh context in the same sandbox; running code is killed, waiting requests are aborted."""
+        # No request is begun meanwhile.
         async with self._restarting:
             self.abort_queued(everything=True)
             await backend.context_call(self.sandbox_id, RestartContext(context_id=self.context_id))
@@ -82,7 +82,7 @@ class Kernel(KernelBase):
         self.die()
 
     def die(self) -> None:
-        """The sandbox has ended: tells everybody, and closes their connections."""
+        """Reports the end of the sandbox to all clients, and closes their connections."""
         if self.state == "dead":
             return
 
@@ -96,7 +96,7 @@ class Kernel(KernelBase):
                 task.cancel()
 
     def state_lost(self) -> None:
-        """The context had to be replaced: front ends are told as of a kernel that died and was started again."""
+        """Reports a replaced context to front ends, as a kernel that died and was restarted."""
         self.forget_state()
 
         if not self._restarting.locked():
@@ -106,7 +106,7 @@ class Kernel(KernelBase):
     # -- the queue
 
     def abort_queued(self, *, everything: bool = False) -> None:
-        """Aborts the executions that wait, or all that waits."""
+        """Aborts the waiting executions, or all waiting requests."""
         for request in self._queue.take_all():
             if everything or request.msg_type == "execute_request":
                 self.abort(request)
@@ -114,7 +114,7 @@ class Kernel(KernelBase):
                 self._queue.put(request)
 
     def abort(self, request: KernelRequest) -> None:
-        """Answers a request that is not carried out."""
+        """Replies to a request that is not carried out."""
         self.publish_state("busy", request)
         self.reply(request, {"status": "aborted", "execution_count": self.execution_count})
         self.publish_state("idle", request)
@@ -123,7 +123,7 @@ class Kernel(KernelBase):
         while self.state != "dead":
             await self._queue.wait()
 
-            # A restart that is under way comes first; what waited may have been aborted since.
+            # A restart under way comes first; the request may have been aborted since.
             async with self._restarting:
                 request = self._queue.take()
 
@@ -195,14 +195,14 @@ class Kernel(KernelBase):
         task.add_done_callback(self._tasks.discard)
 
 
-# -- the control channel, whose answers do not wait for the code that runs
+# -- the control channel, whose replies do not wait for running code
 
 
 async def _control(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     """Returns the content of the reply.
 
     Raises:
-        InvalidArgumentError: Nothing of this name is answered here.
+        InvalidArgumentError: There is no such request on this channel.
     """
     match request.msg_type:
         case "kernel_info_request":
@@ -223,7 +223,7 @@ async def _control(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
 
 
 def _ends_kernel(request: KernelRequest) -> bool:
-    """Whether the kernel is to be ended when that request has been answered."""
+    """Tells whether the kernel ends after the reply to that request."""
     return request.msg_type == "shutdown_request" and request.content.get("restart") is not True
 
 
@@ -234,13 +234,13 @@ async def _shut_down(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
         await kernel.restart(request.backend)
 
     content = {"status": "ok", "restart": restart}
-    # Everybody is told, not only who asked.
+    # All clients get it, not only the one that asked.
     kernel.publish(Output("shutdown_reply", content), request)
     return content
 
 
 def _refuse_to_debug(request: KernelRequest) -> dict[str, Any]:
-    """An answer in the words of the Debug Adapter Protocol, which is what the asker reads."""
+    """Returns a refusal in the Debug Adapter Protocol, which the client expects."""
     return {
         "type": "response",
         "request_seq": request.content.get("seq"),

@@ -1,6 +1,6 @@
-"""What one kernel is to its clients: its names and its state, and what is said to them.
+"""The part of a kernel that its clients see: its names, its state, and the messages to them.
 
-Nothing is asked of the sandbox here: what is, and in which order, is the matter of `kernel` and `shell`.
+No request goes to the sandbox here: `kernel` and `shell` make those, and decide their order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ KernelState = Literal["starting", "idle", "busy", "dead"]
 
 
 class KernelBase:
-    """One kernel, without what it does.
+    """One kernel, without its requests.
 
     Args:
         kernel_id: Its name in every call.
-        sandbox_id: The sandbox that it is.
-        spec: What it was started as.
+        sandbox_id: Its sandbox.
+        spec: Its kernel spec.
         context_id: The context in which its code runs.
     """
 
@@ -47,12 +47,12 @@ class KernelBase:
         self.comms = OpenComms()
         self.history = History()
         self.audience = Audience()
-        # Of the line of input that was asked for last: its execution, and its own id.
+        # The last `input_request`: its execution, and its own id.
         self._question: tuple[str, str] | None = None
         self._session = uuid.uuid4().hex
 
     def model(self) -> dict[str, Any]:
-        """Returns what the REST API says of it."""
+        """Returns its model in the REST API."""
         return {
             "id": self.id,
             "name": self.spec.name,
@@ -62,12 +62,12 @@ class KernelBase:
         }
 
     def publish(self, output: Output, parent: KernelRequest | None = None) -> None:
-        """Tells everybody something, on iopub."""
+        """Broadcasts a message to all clients, on iopub."""
         message = self._compose("iopub", output.msg_type, output.content, parent)
         self.audience.broadcast(replace(message, metadata=output.metadata, buffers=output.buffers))
 
     def reply(self, request: KernelRequest, content: Mapping[str, Any]) -> None:
-        """Answers a request, on the channel on which it came; what is no request has no answer."""
+        """Replies to a request, on its channel; a message that is no request has no reply."""
         if not request.msg_type.endswith("_request"):
             return
 
@@ -76,7 +76,7 @@ class KernelBase:
         self.audience.reply(request.session, message)
 
     def publish_state(self, state: str, parent: KernelRequest | None = None) -> None:
-        """Tells everybody what the kernel does now."""
+        """Broadcasts the state of the kernel to all clients."""
         self.publish(Output("status", {"execution_state": state}), parent)
 
     def ask(self, request: KernelRequest, event: InputRequestEvent) -> None:
@@ -86,7 +86,7 @@ class KernelBase:
         self.audience.reply(request.session, self._compose("stdin", "input_request", content, request))
 
     def forget_state(self) -> None:
-        """What was known of the context is true no longer."""
+        """Forgets the state of the context, which was replaced."""
         self.execution_count = 0
         self.comms.clear()
         self.history.begin_session()

@@ -1,4 +1,4 @@
-"""The REST routes of kernels and kernel specs, and those that say what server this is.
+"""The REST routes of kernels and kernel specs, and those that describe the server.
 
 They answer as a Jupyter server does, within what the caller's key may do.
 """
@@ -32,8 +32,8 @@ class KernelRoutes:
     """Answers `/api`, `/api/kernelspecs` and `/api/kernels`.
 
     Args:
-        services: What handlers may use.
-        callers: Who asks.
+        services: The services of the handlers.
+        callers: Authenticates callers.
         kernels: The kernels.
     """
 
@@ -61,7 +61,8 @@ class KernelRoutes:
         ]
 
     async def _version(self, request: Request) -> Response:
-        # Open to everybody, as with Jupyter: clients ask it before they have a token. One in the address goes.
+        # Open without a token, as with Jupyter: clients call it before they have one. A token in the address is
+        # removed.
         self._callers.hide_token(request)
         return JSONResponse({"version": _API_VERSION})
 

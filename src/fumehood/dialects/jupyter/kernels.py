@@ -1,8 +1,7 @@
-"""The kernels of a server: which sandbox each one is, and what this process remembers of it.
+"""The kernels of a server: the sandbox of each, and its state in this process.
 
-A kernel's id is its sandbox's id, written as Jupyter writes ids; what a kernel was started as stands in the sandbox's
-metadata, so that a kernel that this process has not seen yet is found as well. Whose a sandbox is decides the backend
-alone.
+A kernel's id is its sandbox's id, in the form of Jupyter's ids; its kernel spec is stored in the sandbox's metadata, so
+that a kernel that this process has not seen yet is found as well. The backend decides the owner of a sandbox.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _LOOK_SECONDS = 10.0
 # Notebooks draw in loops; each drawing is a result.
 _RESULTS = 1000
 _KERNEL_ID = re.compile(r"[a-z0-9]{8}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{1,44}")
-# Where a gateway's client has its notebook, and who it is on its machine: nothing that a sandbox could use.
+# The folder of a gateway's client and its user name: nothing that a sandbox could use.
 _NOT_PASSED_ON = frozenset({"KERNEL_WORKING_DIR", "KERNEL_USERNAME"})
 _GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 
@@ -49,7 +48,7 @@ class Kernels:
     """The kernels of one server.
 
     Args:
-        services: What handlers may use.
+        services: The services of the handlers.
     """
 
     def __init__(self, services: Services) -> None:
@@ -73,7 +72,7 @@ class Kernels:
                 limits=_limits(caller),
                 envs={name: value for name, value in envs.items() if name not in _NOT_PASSED_ON},
                 metadata={**DIALECT_LABEL, NAME_LABEL: spec.name},
-                # The server's longest; who forgets a kernel loses it by the idle time-out.
+                # The server's maximum; a forgotten kernel ends by the idle timeout.
                 timeout_seconds=self._services.settings.max_sandbox_seconds,
                 idle_timeout_seconds=IDLE_SECONDS,
             )
@@ -113,19 +112,19 @@ class Kernels:
 
         for info in await backend.list(caller.key_id):
             if _is_kernel(info):
-                # One that ends at this moment is in no list.
+                # A kernel that ends at this moment is left out.
                 with suppress(*_GONE):
                     found.append(self._known.get(info.id) or await self._find_again(backend, info))
 
         return found
 
     async def _find_again(self, backend: Backend, info: SandboxInfo) -> Kernel:
-        """A kernel that an earlier server process has started."""
+        """Returns a kernel that an earlier server process has started."""
         name = info.metadata.get(NAME_LABEL, DEFAULT_SPEC)
         try:
             spec = await asyncio.to_thread(find_spec, name)
         except InvalidArgumentError:
-            # Its template was removed since, which does not disturb it.
+            # Its template was removed since, which does not affect it.
             spec = KernelSpec(name=name, template=info.template)
 
         return await self._adopt(backend, info, spec)
@@ -133,7 +132,7 @@ class Kernels:
     async def _adopt(self, backend: Backend, info: SandboxInfo, spec: KernelSpec) -> Kernel:
         context_id = await _context_for(backend, info.id, spec.language)
 
-        # Somebody else may have asked for it meanwhile.
+        # A concurrent request may have added it meanwhile.
         if (known := self._known.get(info.id)) is not None:
             return known
 
@@ -145,7 +144,7 @@ class Kernels:
         return kernel
 
     async def _watch(self, kernel: Kernel, backend: Backend) -> None:
-        """Sees the end of its sandbox, and keeps it from being idle while somebody listens."""
+        """Waits for the end of its sandbox, and keeps it from being idle while it has clients."""
         while kernel.state != "dead":
             await asyncio.sleep(_LOOK_SECONDS)
             try:
@@ -166,7 +165,7 @@ class Kernels:
 
 
 async def _context_for(backend: Backend, sandbox_id: str, language: str) -> str:
-    """The context in which a kernel's code runs: the default one, or one of the language."""
+    """Returns the context of a kernel's code: the default one, or one of the language."""
     if language == "python":
         return DEFAULT_CONTEXT_ID
 
@@ -179,7 +178,7 @@ async def _context_for(backend: Backend, sandbox_id: str, language: str) -> str:
 
 
 def _limits(caller: Principal) -> Limits:
-    """The ordinary limits but for what notebooks need, each within what the caller may have."""
+    """Returns the default limits with those that notebooks need, each within what the caller may have."""
     wanted = {"wall_seconds": CELL_SECONDS, "result_count": _RESULTS}
     maxima = caller.policy.max_limits
     ordinary = Limits()
@@ -199,7 +198,7 @@ def _is_kernel(info: SandboxInfo) -> bool:
 
 
 def _kernel_id(sandbox_id: str) -> str:
-    """An id of five parts, as the routes of Jupyter's own servers expect it."""
+    """Returns an id of five parts, as the routes of Jupyter's own servers expect it."""
     ends = (8, 12, 16, 20)
     starts = (0, *ends)
     return "-".join(sandbox_id[start:end] for start, end in zip(starts, (*ends, None), strict=True))

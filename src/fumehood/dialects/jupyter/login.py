@@ -1,7 +1,7 @@
-"""Logging in with a password, which is the token, as clients do that were made for a Jupyter server with one.
+"""Login with a password, which is the token, for clients that were made for a Jupyter server with one.
 
-There is no page to log in with: browsers reach notebooks through a Jupyter server of their own. Both cookies are
-closed to scripts and to other sites.
+There is no login page: browsers reach notebooks through a Jupyter server of their own. Both cookies are closed to
+scripts and to other sites.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LoginRoutes:
     """Answers `/login`.
 
     Args:
-        callers: Where sessions are kept.
+        callers: Holds the sessions.
     """
 
     def __init__(self, callers: Callers) -> None:
@@ -61,10 +61,10 @@ class LoginRoutes:
         xsrf = request.cookies.get(XSRF_COOKIE, "")
 
         if not xsrf:
-            # Nothing of the body is read: no form can be right without it.
+            # The body is not read: without the cookie no form is valid.
             raise _without_xsrf()
 
-        # The caller is not known yet, and may not hold a request open.
+        # The caller is not authenticated yet, and may not hold a request open.
         try:
             async with asyncio.timeout(_FORM_SECONDS):
                 form = _read_form(await read_body(request, _MAX_FORM_BYTES))

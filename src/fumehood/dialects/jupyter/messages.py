@@ -1,6 +1,7 @@
 """A message of Jupyter's protocol, as a value: checked when it comes from a client, composed when it goes to one.
 
-Pure. Of a client's header only the known fields are kept, each of bounded length: it is repeated in every answer.
+Pure. Only the known fields of a client's header are kept, each of bounded length: the header is repeated in every
+reply.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class JupyterMessage:
     Attributes:
         channel: shell, control, stdin or iopub.
         header: Its id, type, session, date, and the version of the protocol.
-        parent_header: The header of what it answers or belongs to; empty if nothing.
-        metadata: What is said about it.
-        content: What it says.
+        parent_header: The header of the message that it answers or belongs to; empty if none.
+        metadata: Its metadata.
+        content: Its content.
         buffers: Binary parts.
     """
 
@@ -43,12 +44,12 @@ class JupyterMessage:
 
     @property
     def msg_type(self) -> str:
-        """What kind of message it is."""
+        """Its type."""
         return str(self.header["msg_type"])
 
 
 def compose(channel: str, msg_type: str, content: Mapping[str, Any], *, session: str) -> JupyterMessage:
-    """Makes a message of the server's, which belongs to no request yet."""
+    """Returns a message of the server, which belongs to no request yet."""
     header = {
         "msg_id": uuid.uuid4().hex,
         "msg_type": msg_type,
@@ -61,7 +62,7 @@ def compose(channel: str, msg_type: str, content: Mapping[str, Any], *, session:
 
 
 def checked(parts: Mapping[str, Any], buffers: tuple[bytes, ...] = ()) -> JupyterMessage:
-    """Makes a message of what a client has sent.
+    """Returns a message from the parts that a client has sent.
 
     Raises:
         InvalidArgumentError: It is no message that a kernel takes.

@@ -1,6 +1,6 @@
-"""What an execution does, in the words of Jupyter: events to the messages that front ends show.
+"""Events of an execution as messages of Jupyter, which front ends show.
 
-Pure. The text and the bundles are a guest's: they are passed on as data, never looked at beyond their type.
+Pure. The text and the bundles come from a guest: they are passed on as data, never parsed beyond their type.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fumehood.values.events import ClearOutputEvent, CommEvent, Event, ResultEve
 from fumehood.values.execution import Execution, ExecutionError
 from fumehood.values.results import CHART_MIME, DATA_MIME, Result, read_json
 
-# They are for our own clients: a notebook would keep each figure twice.
+# They are for our own clients: a notebook would store each figure twice.
 _NOT_SHOWN = frozenset({CHART_MIME, DATA_MIME})
 _BINARY_KINDS = ("image/", "audio/", "video/", "application/pdf", "application/octet-stream")
 
@@ -29,10 +29,10 @@ class Output(NamedTuple):
 
 
 def output_of(event: Event, execution_count: int) -> Output | None:
-    """Returns what front ends are told of an event, or None for those that have other places.
+    """Returns the message of an event for front ends, or None for events that have other places.
 
     Args:
-        event: What happened.
+        event: The event.
         execution_count: The number of the execution.
     """
     match event:
@@ -57,7 +57,7 @@ def output_of(event: Event, execution_count: int) -> Output | None:
 
 def error_content(error: ExecutionError) -> dict[str, Any]:
     """Returns the content of an `error` message, which a failed `execute_reply` repeats."""
-    # What front ends know an interrupt by.
+    # Front ends recognise an interrupt by this name.
     name = "KeyboardInterrupt" if error.kind == "interrupted" else error.name
     lines = error.traceback.split("\n") if error.traceback else [f"{name}: {error.value}"]
     return {"ename": name, "evalue": error.value, "traceback": lines}
@@ -70,9 +70,9 @@ def refusal_content(error: FumehoodError) -> dict[str, Any]:
 
 
 def truncation_note(execution: Execution) -> Output | None:
-    """Returns what is said about results over the limits, or None if there were none.
+    """Returns the message about results over the limits, or None if there were none.
 
-    What is missing of the text is said where it is missing.
+    Dropped text is reported at its place in the text.
     """
     if not execution.truncated.results:
         return None

@@ -17,7 +17,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest:
-    """A message of a client, how large it was, and under which name it is answered."""
+    """A message of a client, its size, and the session that gets the reply."""
 
     message: JupyterMessage
     size_bytes: int
@@ -26,17 +26,17 @@ class KernelRequest:
 
     @property
     def msg_type(self) -> str:
-        """What is asked."""
+        """The type of the request."""
         return self.message.msg_type
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """What it says."""
+        """The content of the request."""
         return self.message.content
 
 
 class RequestQueue:
-    """What waits to be answered, in order."""
+    """The requests that wait to be answered, in order."""
 
     def __init__(self) -> None:
         self._requests: deque[KernelRequest] = deque()
@@ -54,13 +54,13 @@ class RequestQueue:
         return True
 
     async def wait(self) -> None:
-        """Returns when something waits."""
+        """Returns when a request waits."""
         while not self._requests:
             self._arrived.clear()
             await self._arrived.wait()
 
     def take(self) -> KernelRequest | None:
-        """Returns the first one, or None if there is none any more."""
+        """Returns the first request, or None if there is none any more."""
         if not self._requests:
             return None
 
@@ -69,7 +69,7 @@ class RequestQueue:
         return request
 
     def take_all(self) -> list[KernelRequest]:
-        """Returns all that waits, the first one first; nothing waits afterwards."""
+        """Removes and returns all waiting requests, the first one first."""
         requests = list(self._requests)
         self._requests.clear()
         self._bytes = 0

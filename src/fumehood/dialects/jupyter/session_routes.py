@@ -27,8 +27,8 @@ class SessionRoutes:
     """Answers `/api/sessions`.
 
     Args:
-        services: What handlers may use.
-        callers: Who asks.
+        services: The services of the handlers.
+        callers: Authenticates callers.
         kernels: The kernels.
     """
 
@@ -104,7 +104,7 @@ class SessionRoutes:
         return caller, self._sessions.find(caller.key_id, request.path_params["session_id"])
 
     async def _kernel(self, caller: Principal, content: Mapping[str, Any]) -> Kernel | None:
-        """The kernel that a body names, by its id or by what it is to be started as."""
+        """Returns the kernel that a body names by its id, or starts one by its spec."""
         wanted = content.get("kernel")
 
         if wanted is None:
@@ -123,7 +123,7 @@ class SessionRoutes:
 
 
 def _modern(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A body in the form of before 2017, which had the path in `notebook`, in that of today."""
+    """Converts a body in the form of before 2017, which had the path in `notebook`, to that of today."""
     notebook = content.get("notebook")
 
     if not isinstance(notebook, dict):

@@ -1,4 +1,4 @@
-"""Sessions of Jupyter's REST API: which notebook or console has which kernel. They are kept here, in memory.
+"""Sessions of Jupyter's REST API: the kernel of each notebook or console. They are kept here, in memory.
 
 A session belongs to the key that made it and lasts as long as its kernel.
 """
@@ -16,7 +16,7 @@ from fumehood.errors import InvalidArgumentError, OverloadedError
 
 _MAX_SESSIONS = 10_000
 _MAX_CHARACTERS = 4096
-# No key takes the places of all the others.
+# So that one key cannot use up the sessions of all others.
 _MAX_SESSIONS_OF_KEY = 1000
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -28,7 +28,7 @@ class NotebookSession:
     Attributes:
         id: Its name in every call.
         owner: The key it belongs to.
-        path: The notebook, or whatever names what has the kernel.
+        path: The notebook, or another name of the client that has the kernel.
         name: How it is shown.
         kind: notebook, console or another word of the client's.
         kernel: Its kernel.
@@ -42,14 +42,14 @@ class NotebookSession:
     kernel: Kernel
 
     def model(self) -> dict[str, Any]:
-        """Returns what the REST API says of it."""
+        """Returns its model in the REST API."""
         return {
             "id": self.id,
             "path": self.path,
             "name": self.name,
             "type": self.kind,
             "kernel": self.kernel.model(),
-            # What clients of before 2017 read.
+            # For clients of before 2017.
             "notebook": {"path": self.path, "name": self.name},
         }
 
@@ -66,7 +66,7 @@ class NotebookSessions:
         return [session for session in self._sessions.values() if session.owner == owner]
 
     def is_used(self, kernel: Kernel) -> bool:
-        """Whether a session has this kernel; all that have it belong to one key."""
+        """Tells whether a session has this kernel; all that have it belong to one key."""
         return any(session.kernel is kernel for session in self._sessions.values())
 
     def find(self, owner: str, session_id: str) -> NotebookSession | None:
@@ -114,7 +114,7 @@ class NotebookSessions:
         return changed
 
     def remove(self, session: NotebookSession) -> None:
-        """Forgets a session."""
+        """Removes a session."""
         self._sessions.pop(session.id, None)
 
     def _sweep(self) -> None:
@@ -134,7 +134,7 @@ def read_text(content: Mapping[str, Any], name: str, default: str | None = None)
     if value is None and default is not None:
         return default
 
-    # Halves of characters could not be written into any answer.
+    # Half a surrogate pair could not be encoded in any response.
     if not isinstance(value, str) or len(value) > _MAX_CHARACTERS or _HALVES.search(value):
         raise InvalidArgumentError(
             field=name, value=value, allowed=f"text of at most {_MAX_CHARACTERS} characters"

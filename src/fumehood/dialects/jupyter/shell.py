@@ -1,7 +1,7 @@
-"""What is asked on the shell channel, and how it is answered: code, questions about code, comms, history.
+"""Requests of the shell channel and their replies: code, questions about code, comms, history.
 
-Every answer is a reply to the client that asked, but for comms, which have none; what happens meanwhile is broadcast.
-A request that is malformed, or that the sandbox refuses, is answered as an error.
+Each reply goes to the client that asked, except for comms, which have none; messages meanwhile are broadcast. A request
+that is malformed, or that the sandbox refuses, is answered as an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DEADLY = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 
 
 class Outcome(NamedTuple):
-    """What becomes of a kernel after a request.
+    """The effect of a request on the kernel.
 
     Attributes:
         abort_queued: The executions that wait are aborted.
@@ -71,7 +71,7 @@ async def answer(kernel: KernelBase, request: KernelRequest) -> Outcome:
     if msg_type in ("comm_open", "comm_msg", "comm_close"):
         return await _deliver_comm(kernel, request)
 
-    # What is not known gets no answer, as from any kernel.
+    # An unknown request gets no reply, as from any kernel.
     if (find := _ANSWERS.get(msg_type)) is not None:
         kernel.reply(request, await find(kernel, request))
 
@@ -79,7 +79,7 @@ async def answer(kernel: KernelBase, request: KernelRequest) -> Outcome:
 
 
 def refuse(kernel: KernelBase, request: KernelRequest, error: Exception) -> Outcome:
-    """Answers a request that could not be carried out, and tells what becomes of the kernel."""
+    """Replies to a request that failed, and returns its effect on the kernel."""
     content = refusal(error)
 
     if request.msg_type == "execute_request":
@@ -93,7 +93,7 @@ def refuse(kernel: KernelBase, request: KernelRequest, error: Exception) -> Outc
 
 
 def refusal(error: Exception) -> dict[str, Any]:
-    """Returns the content of a reply that says what was wrong."""
+    """Returns the content of an error reply."""
     if isinstance(error, FumehoodError):
         return {"status": "error", **refusal_content(error)}
 
@@ -153,7 +153,7 @@ async def _execute(kernel: KernelBase, request: KernelRequest) -> Outcome:
         raise SandboxClosedError(sandbox_id=kernel.sandbox_id, reason="died", outcome_unknown=True)
 
     if not cell.silent:
-        # Its own number, should the two ever differ.
+        # The number of the execution itself, should the two ever differ.
         kernel.execution_count = execution.execution_count or number
 
     return _finish(kernel, request, cell, execution)
@@ -231,7 +231,7 @@ async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> Outcome:
 
 
 def _tell_comm_failure(kernel: KernelBase, request: KernelRequest, error: ExecutionError | None) -> None:
-    """There is no reply that could say it, and front ends log what comes on stderr."""
+    """Reports it on stderr, which front ends log: there is no reply to a comm."""
     if error is not None:
         kernel.publish(Output("stream", {"name": "stderr", "text": f"{error}\n"}), request)
 

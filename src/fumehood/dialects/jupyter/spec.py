@@ -1,7 +1,7 @@
-"""Kernel specs: what kernels can be started as: Python, bash, and each named template.
+"""Kernel specs: Python, bash, and each named template.
 
-A spec says which template and language a kernel has; the names of templates are the host's, and a template that has
-the name of a language is not offered here.
+A spec says which template and language a kernel has; the names of templates are the host's, and a template that has the
+name of a language is not offered here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _DEFAULT_TEMPLATE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSpec:
-    """What a kernel can be started as.
+    """A kernel spec.
 
     Attributes:
-        name: How it is asked for.
+        name: Its name in requests.
         language: python or bash.
-        template: What its sandbox starts from.
+        template: The template of its sandbox.
         version: The version of its Python; empty if it is not known, or for bash.
     """
 
@@ -41,11 +41,11 @@ class KernelSpec:
     version: str = ""
 
     def model(self) -> dict[str, Any]:
-        """Returns what the REST API says of it."""
+        """Returns its model in the REST API."""
         return {
             "name": self.name,
             "spec": {
-                # Nothing that a client could start by itself.
+                # A client cannot start a kernel by itself.
                 "argv": [],
                 "env": {},
                 "display_name": self._display_name(),
@@ -57,7 +57,7 @@ class KernelSpec:
         }
 
     def language_info(self) -> dict[str, Any]:
-        """Returns what editors and exporters want to know of the language."""
+        """Returns the description of the language for editors and exporters."""
         if self.language == "bash":
             return {
                 "name": "bash",
@@ -89,7 +89,7 @@ class KernelSpec:
 
 
 def all_specs() -> dict[str, KernelSpec]:
-    """Returns what kernels can be started as, by name; it reads the folder of the templates."""
+    """Returns all kernel specs by name; it reads the folder of the templates."""
     specs = {
         DEFAULT_SPEC: KernelSpec(name=DEFAULT_SPEC, version=platform.python_version()),
         "bash": KernelSpec(name="bash", language="bash"),
@@ -123,7 +123,7 @@ def _template_specs() -> Iterable[KernelSpec]:
         try:
             record = store.record(name)
         except TemplateStoreError:
-            # A damaged one is not offered; if asked for by another way, the answer says what is wrong.
+            # A damaged one is not offered; a request for it by another way gets the reason.
             continue
 
         if record is not None:

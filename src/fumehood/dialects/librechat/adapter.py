@@ -18,7 +18,7 @@ from fumehood.server.json_bodies import read_body
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
 
-# The hosted service has its version in its address; people write ours either way.
+# The hosted service has its version in its address; users write ours either way.
 _PREFIXES = ("/librechat", "/librechat/v1")
 _PROFILE_HEADER = "x-codeapi-expected-profile"
 
@@ -56,7 +56,7 @@ def routes(services: Services) -> list[BaseRoute]:
 
 
 def _profile_mismatch(request: Request) -> Response | None:
-    """Every run has a sandbox of its own here: a client that relies on a warm machine is told so."""
+    """Refuses a client that relies on a warm machine: every run has a sandbox of its own here."""
     profile = request.headers.get(_PROFILE_HEADER, "default")
 
     if profile == "default":

@@ -1,6 +1,6 @@
-"""Refusals as LibreChat's clients read them, and who is asking.
+"""Refusals as LibreChat's clients read them, and the authentication of callers.
 
-A refusal says what the error says, and nothing of the inside.
+A refusal holds the message of the error, and no internal detail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fumehood.server.problems import headers_of, status_of
 from fumehood.server.services import Services
 
 Handler = Callable[[Request], Awaitable[Response]]
-# Nothing was done, and trying again helps: the one refusal of these that the clients tell their users as such.
+# Nothing was done, and a later attempt may succeed: the one refusal that the clients report to their users as such.
 _BUSY = ("overloaded", "queue_timeout", "capacity", "quota")
 _ERROR_BY_STATUS = {
     400: "invalid_request",
@@ -32,7 +32,7 @@ _ERROR_BY_STATUS = {
 
 
 class NotThereError(InvalidArgumentError):
-    """A file, a session or a token of the request is not there, or is somebody else's."""
+    """A file, a session or a token of the request does not exist, or belongs to another key."""
 
 
 def answering(handler: Handler) -> Handler:
@@ -70,10 +70,10 @@ def refusal(error: FumehoodError) -> JSONResponse:
 
 
 async def caller_of(services: Services, request: Request) -> Principal:
-    """Returns who is asking, by `X-API-Key` as older clients send it, or by `Authorization: Bearer`.
+    """Returns the authenticated caller, by `X-API-Key` as older clients send it, or by `Authorization: Bearer`.
 
     Raises:
-        UnauthenticatedError: Nobody that is known.
+        UnauthenticatedError: The key is missing or not known.
         ForbiddenError: The key may not run code.
     """
     # A newer client may send a token of its own as Bearer, beside the key that its operator has set.

@@ -1,6 +1,6 @@
-"""What clients of the code API send to be run: the models of its bodies, of both generations.
+"""The models of the execution requests of the code API, of both generations.
 
-Used in the server process. What has another form is refused with the field's name.
+Used in the server process. A field of another form is refused with its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fumehood.server.json_bodies import Allowed, AnyText, DialectBody, Text, ref
 MAX_FILES = 500
 _MAX_NAME = 1024
 _MAX_SECONDS = 300.0
-# More is none, such as infinity, or no fraction any more.
+# A larger number is infinity, or too large for a fraction.
 _MOST = 1e15
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _LANGUAGES: Mapping[str, str] = {
@@ -50,7 +50,7 @@ SPOKEN = ("py", "js", "ts", "c", "cpp", "java", "php", "rs", "go", "d", "f90", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRef:
-    """A file that a run should find: its id, its storage session if it was given, and what it is to be called."""
+    """An input file of a run: its id, its storage session if it was given, and its name in the run."""
 
     id: str
     session_id: str | None
@@ -59,7 +59,7 @@ class FileRef:
 
 
 def is_safe_name(name: str) -> bool:
-    """Tells whether a file's name leads to a place below its folder, and can stand in every store."""
+    """Tells whether a file's name stays below its folder, and can be stored in every store."""
     parts = name.split("/")
     return (
         0 < len(name) <= _MAX_NAME
@@ -69,7 +69,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def _is_repeatable(value: object) -> bool:
-    """Whether a value may stand in an answer: half a character has no place in any."""
+    """Tells whether a value can be encoded in a response: half a surrogate pair cannot."""
     return value.isprintable() if isinstance(value, str) else isinstance(value, int)
 
 

@@ -1,7 +1,7 @@
-"""What the broker of a run has said, read: a line of JSON, from whoever has the rights of the user's code.
+"""Output lines of the broker of a run, parsed; the broker has the rights of the user's code.
 
-Pure, used in the server process. Whatever a line holds, what is returned can be written into an answer: numbers that
-are none are null, halves of characters are replaced, and what is too deep or of too many values is no line at all.
+Pure, used in the server process. Whatever a line holds, the returned value can be encoded in a response: infinity and
+NaN are null, halves of surrogate pairs are replaced, and a line that is too deep or has too many values is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_DIGITS = 10**100
 
 
 class BrokerLines:
-    """Cuts what comes by pieces into lines; nothing is searched twice, however small the pieces are."""
+    """Cuts received pieces into lines; nothing is searched twice, however small the pieces are."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -27,15 +27,15 @@ class BrokerLines:
 
     @property
     def held_bytes(self) -> int:
-        """How much of lines that were not taken is held."""
+        """The number of bytes in lines that were not taken."""
         return len(self._held)
 
     def add(self, piece: bytes) -> None:
-        """Holds what has come."""
+        """Adds a received piece."""
         self._held += piece
 
     def take(self) -> bytes | None:
-        """Returns the next line without its end, or None while that has not come."""
+        """Returns the next line without its end, or None while it is incomplete."""
         end = self._held.find(b"\n", self._searched)
 
         if end < 0:
@@ -49,7 +49,7 @@ class BrokerLines:
 
 
 def read_line(line: bytes) -> Mapping[str, Any] | None:
-    """Returns the object of a line, or None if it holds none that an answer could."""
+    """Returns the object of a line, or None if it holds none that can be encoded."""
     try:
         check_values(line)
         said = _repeatable(json.loads(line.decode()), 0)

@@ -1,6 +1,6 @@
 """`/exec`: one source file in a sandbox of its own, whose files outlive it.
 
-A run that fails is an answer with status 200 like any other, and registers no files.
+A run that fails gets a regular answer with status 200, and registers no files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fumehood.values.limits import Limits
 _FOLDER = "/tmp/code"  # noqa: S108 - inside a sandbox of its own
 _COMPILE_SECONDS = 30.0
 _LOOKING_SECONDS = 10.0
-# Helpers that an earlier run has left in /mnt/data can be imported; what Python caches of them is no file of the user.
+# Helpers that an earlier run has left in /mnt/data can be imported; Python's cache of them is no file of the user.
 RUN_ENVS = {
     **TOOL_ENVS,
     "PYTHONPATH": DATA,
@@ -88,7 +88,7 @@ def _answer(session_id: str, call: ExecCall, step: str, run: ProgramRun, outcome
     message = OUT_OF_TIME if run.is_timed_out else ("Out of memory" if run.exit_code == _KILLED else None)
     stderr = run.stderr
 
-    # The clients show the two streams and nothing else.
+    # The clients show only the two streams.
     if message is not None:
         stderr = f"{stderr.rstrip()}\n{message}\n".lstrip()
 

@@ -1,7 +1,7 @@
-"""The routes of files: uploads, downloads, lists, and what is known of one.
+"""The routes of files: uploads, downloads, lists, and the description of one.
 
-What is uploaded goes to the store as it comes. A file of another key answers like one that never was, and so does one
-of another entity of the same key when a client names both.
+An upload is streamed to the store. A file of another key answers like one that does not exist, and so does one of
+another entity of the same key when a client names both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FileRoutes:
     """Answers the routes of files.
 
     Args:
-        services: What the server has.
+        services: The services of the server.
     """
 
     def __init__(self, services: Services) -> None:
@@ -155,7 +155,7 @@ class FileRoutes:
 
 
 def _is_for(file: StoredFile, query: Mapping[str, str]) -> bool:
-    """Whether a file is of the entity that a request names; what neither side knows does not count."""
+    """Tells whether a file is of the entity that a request names; an unknown entity on either side does not count."""
     names = [("kind", "kind"), ("id", "id"), ("version", "version"), ("entity_id", "entity_id")]
     known = file.details
     return known.get("kind") == "output" or all(

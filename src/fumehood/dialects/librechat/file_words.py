@@ -23,7 +23,7 @@ def object_name(file: StoredFile) -> str:
 
 
 def described(file: StoredFile, detail: str) -> Any:
-    """Returns what is known of a file.
+    """Returns the description of a file in one form.
 
     Raises:
         InvalidArgumentError: There is no such form.

@@ -1,9 +1,9 @@
-"""What runs inside the sandbox of code that calls tools: a broker, and the functions by which code reaches it.
+"""The guest programs for code that calls tools: a broker, and the functions by which code reaches it.
 
 Text here, programs there: none of this runs in the server. The broker is the program that the server starts. It runs
-the user's code as its child, and says on its standard output, one JSON object a line, which tools are called, and how
-it ended; the results come as lines on its standard input. The user's code has the same rights as the broker, so what
-the broker says is no more to be trusted than the code is.
+the user's code as its child, and writes on its standard output, one JSON object a line, which tools are called, and how
+the code ended; the results come as lines on its standard input. The user's code has the same rights as the broker, so
+its output is trusted no more than the code is.
 """
 
 from __future__ import annotations

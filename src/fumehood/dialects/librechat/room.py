@@ -1,7 +1,7 @@
-"""How much an owner may keep on the shelf: files that are there, and bytes that are on their way.
+"""The storage quota of an owner: stored files, and bytes of uploads under way.
 
-Bytes that come at the same moment count for each other while they come; whether a file may stay is decided when it is
-whole, for one file of an owner at a time.
+Concurrent uploads count for each other; whether a file may stay is decided when it is complete, for one file of an
+owner at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BYTES = 20 * GIB
 
 
 class _Coming:
-    """What is on its way to the files of one server, by owner."""
+    """The uploads under way to the files of one server, by owner."""
 
     def __init__(self) -> None:
         self.bytes_of: Counter[str] = Counter()
@@ -34,11 +34,11 @@ _COMING: WeakKeyDictionary[StoredFiles, _Coming] = WeakKeyDictionary()
 
 
 class Room:
-    """The room for one more file of an owner; `room_for_one` gives it.
+    """The room for one more file of an owner; made by `room_for_one`.
 
     Args:
-        stored_files: What the owner keeps.
-        owner: Whose file it is.
+        stored_files: The stored files of all owners.
+        owner: The owner of the file.
     """
 
     def __init__(self, stored_files: StoredFiles, owner: str) -> None:
@@ -63,17 +63,17 @@ class Room:
 
     @asynccontextmanager
     async def taken(self) -> AsyncGenerator[None, None]:
-        """Holds the room while the file, which is whole now, is recorded.
+        """Holds the room while the file, which is complete now, is recorded.
 
         Raises:
-            QuotaError: Others have taken it meanwhile.
+            QuotaError: Other uploads have taken it meanwhile.
         """
         async with self._coming.turns.setdefault(self._owner, asyncio.Lock()):
             await self._kept(self._own_bytes)
             yield
 
     def give_back(self) -> None:
-        """Counts its bytes no more: they are recorded, or removed."""
+        """Stops counting its bytes: they are recorded, or removed."""
         coming = self._coming.bytes_of
         coming[self._owner] -= self._own_bytes
 
@@ -92,7 +92,7 @@ class Room:
 
 @asynccontextmanager
 async def room_for_one(stored_files: StoredFiles, owner: str) -> AsyncGenerator[Room, None]:
-    """Counts what comes of one file of an owner until it is recorded or removed, which happens in the block."""
+    """Counts the bytes of one upload of an owner until it is recorded or removed, which happens in the block."""
     room = Room(stored_files, owner)
 
     try:

@@ -1,6 +1,6 @@
-"""The files of storage sessions: bytes in the blob store, what is known of them in the database, by owner.
+"""The files of storage sessions: bytes in the blob store, records in the database, by owner.
 
-A file belongs to the key that brought it or made it; for any other it is not there. A file is kept for a day after
+A file belongs to the key that uploaded or made it; for any other key it does not exist. A file is kept for a day after
 its session was last used.
 """
 
@@ -24,12 +24,12 @@ _SESSION_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file to be kept.
+    """A file to be stored.
 
     Attributes:
         session_id: Its storage session.
-        name: What it is called.
-        details: What the client said of it.
+        name: Its name.
+        details: Fields that the client gave for it.
         content_type: Its media type; guessed from the name when empty.
         source: The file that it is a newer form of, or None.
     """
@@ -42,7 +42,7 @@ class NewFile:
 
 
 def new_session_id() -> str:
-    """Returns an id that nobody can guess."""
+    """Returns an id that cannot be guessed."""
     return secrets.token_hex(_SESSION_BYTES)
 
 
@@ -50,8 +50,8 @@ class Shelf:
     """The files of one owner.
 
     Args:
-        services: What the server has.
-        owner: The key whose files these are.
+        services: The services of the server.
+        owner: The key that owns the files.
     """
 
     def __init__(self, services: Services, owner: str) -> None:
@@ -59,7 +59,7 @@ class Shelf:
         self._owner = owner
 
     async def put(self, file: NewFile, pieces: AsyncIterator[bytes]) -> StoredFile:
-        """Keeps a file.
+        """Stores a file.
 
         Raises:
             RequestTooLargeError: It is larger than the server's settings allow; nothing was kept.

@@ -1,7 +1,6 @@
-"""What clients send of code that calls tools: the models, and the names by which code knows the tools.
+"""The models of requests for code that calls tools, and the identifiers of the tools in code.
 
-Used in the server process. The names are made as the clients make them, or a call would not find its
-tool.
+Used in the server process. The identifiers are made as the clients make them, or a call would not find its tool.
 """
 
 from __future__ import annotations

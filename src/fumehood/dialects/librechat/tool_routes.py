@@ -1,7 +1,7 @@
-"""`/exec/programmatic`: runs that wait for tools, found again by tokens that hold once, for one key.
+"""`/exec/programmatic`: runs that wait for tools, continued by tokens that are valid once, for one key.
 
-Runs in the server process, on its loop; a restart of the server ends what waits. How many runs may wait is bounded,
-for each key and together, and so is how long.
+Runs in the server process, on its loop; a restart of the server ends waiting runs. How many runs may wait is bounded,
+for each key and in total, and so is how long.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ToolRuns:
     """The runs of a server that wait for tools.
 
     Args:
-        services: What the server has.
+        services: The services of the server.
     """
 
     def __init__(self, services: Services) -> None:
@@ -59,7 +59,7 @@ class ToolRuns:
         call = read_programmatic(await request.body())
 
         if isinstance(call, ToolRunCall) and self._services.drain.begun:
-            # A server that ends lets what waits for tools go on, and begins nothing.
+            # A server that drains lets waiting runs continue, and begins none.
             raise ServerEndingError(retry_after_seconds=RETRY_SECONDS, outcome_unknown=False)
 
         task = asyncio.ensure_future(self._advance(principal, call))
@@ -121,7 +121,7 @@ class ToolRuns:
     def _take(self, principal: Principal, token: str) -> ToolRun:
         waiting = self._waiting.get(token)
 
-        # Somebody else's token stays good for its holder, and says no more here than one that never was.
+        # A token of another key stays valid for its holder, and is refused here like an unknown one.
         if waiting is None or waiting.run.owner != principal.key_id:
             raise NotThereError(
                 field="continuation_token",

@@ -1,6 +1,6 @@
-"""One run of code that calls tools: a sandbox that stays while somebody else does what it asked for.
+"""One run of code that calls tools: its sandbox stays while a client runs the tools.
 
-What comes from the sandbox is a guest's: lines of bounded size, checked before anything of them is passed on.
+The broker's output comes from a guest: lines of bounded size, checked before anything of them is passed on.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _BROKEN = "Execution failed or timed out"
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The code waits for these tools."""
+    """The tools that the code waits for."""
 
     calls: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The code has ended: the fields of the answer."""
+    """The fields of the answer, when the code has ended."""
 
     words: Mapping[str, Any]
 
@@ -53,7 +53,7 @@ class ToolRun:
 
     Attributes:
         session_id: The storage session of its files.
-        owner: The key whose run it is.
+        owner: The key that owns the run.
     """
 
     def __init__(self, services: Services, principal: Principal, call: ToolRunCall) -> None:
@@ -110,7 +110,7 @@ class ToolRun:
         """Gives the results of the calls and returns when the code waits again or has ended."""
         backend, sandbox_id = self._bench.backend, self._bench.sandbox_id
         line = json.dumps({call_id: results.get(call_id, _NO_RESULT) for call_id in self._asked})
-        # While people and tools worked, its time went on; from here it has another round's.
+        # While the tools ran, its time went on; from here it has another round's.
         await backend.set_timeout(sandbox_id, self._limits.wall_seconds + 2 * WAIT_SECONDS)
 
         async def feed() -> None:
@@ -120,7 +120,7 @@ class ToolRun:
         return await self._next(feed())
 
     async def close(self) -> None:
-        """Ends the sandbox and all that is in it."""
+        """Kills the sandbox."""
         await self._stack.aclose()
 
     async def _set_up(self) -> None:
@@ -140,7 +140,7 @@ class ToolRun:
             await self._bench.write(f"{folder}/{name}", text.encode("utf-8", "replace"))
 
     async def _next(self, before: Any = None) -> Calls | Ended:
-        """What the broker says next, within the time of one round."""
+        """Returns the broker's next message, within the time of one round."""
         try:
             async with asyncio.timeout(self._limits.wall_seconds):
                 if before is not None:

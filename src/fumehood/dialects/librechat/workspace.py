@@ -1,7 +1,7 @@
-"""`/mnt/data` of one run: files of storage sessions in, what the run has left there out, with its ancestors.
+"""`/mnt/data` of one run: writes files of storage sessions into it, and stores the files that the run has left.
 
-Names and content that come out are a guest's: names are checked before they are recorded, and bytes go to the store
-as they are.
+Names and content of stored files come from a guest: names are checked before they are recorded, and bytes go to the
+store as they are.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class _Input:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run has left.
+    """The files that a run has left.
 
     Attributes:
         files: Its files, as the answer names them.
-        deleted: Names of files that were put in and are not there any more.
-        failed: How many of its files could not be kept.
+        deleted: Names of input files that do not exist any more.
+        failed: How many of its files could not be stored.
     """
 
     files: list[dict[str, Any]] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Workspace:
         return found
 
     async def put_in(self, bench: Workbench, files: list[tuple[str, StoredFile, FileRef | None]]) -> None:
-        """Writes files into the sandbox."""
+        """Writes the input files into the sandbox."""
         for name, stored, ref in files:
             digest = hashlib.sha256()
             content = await self._shelf.content(stored)
@@ -119,7 +119,7 @@ class Workspace:
             self._inputs[name] = _Input(stored, digest.digest(), ref)
 
     async def take_out(self, bench: Workbench) -> Outcome:
-        """Keeps what the run has made or changed, and tells what it has left alone or removed."""
+        """Stores the files that the run has made or changed, and returns which it has left alone or removed."""
         outcome = Outcome()
         listed = await bench.backend.file_call(bench.sandbox_id, ListFiles(path=DATA, depth=_DEEPEST))
         there = {

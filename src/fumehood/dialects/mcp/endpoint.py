@@ -1,6 +1,6 @@
-"""What answers at the route: it makes sure who is asking and how much, and hands the rest to the SDK.
+"""The endpoint of the route: authenticates the caller, bounds the body, and passes the request to the SDK.
 
-A caller is known before a byte of the body is read; what the SDK gets is bounded in bytes and in values, because a
+The caller is authenticated before a byte of the body is read; the body is bounded in bytes and in values, because a
 small body can become a large one in memory.
 """
 
@@ -32,7 +32,7 @@ class Endpoint:
     """An app for one path.
 
     Args:
-        services: What handlers may use.
+        services: The services of the handlers.
     """
 
     def __init__(self, services: Services) -> None:
@@ -44,7 +44,7 @@ class Endpoint:
         """Answers a request.
 
         Raises:
-            FumehoodError: It is refused before the protocol begins; the app makes an answer of it.
+            FumehoodError: It is refused before the protocol begins; the app makes a response of it.
         """
         request = Request(scope, receive)
         principal = await principal_of(request)
@@ -101,14 +101,14 @@ class Endpoint:
 
 
 def _load(max_body_bytes: int) -> HttpTransport:
-    """The SDK takes half a second and 30 MB, so it is loaded when somebody speaks to it, and beside the loop."""
+    """Loads the SDK in a thread at the first request: it takes half a second and 30 MB."""
     from fumehood.mcp.http import HttpTransport
 
     return HttpTransport(max_body_bytes)
 
 
 def _once_more(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, to be read again; after it comes what the client does."""
+    """Returns a `receive` that gives a body once more, and then the client's further messages."""
     is_given = False
 
     async def give() -> Message:

@@ -1,6 +1,6 @@
-"""Refusals as OpenAI's clients read them, who is asking, and the JSON of a body.
+"""Refusals as OpenAI's clients read them, the authentication of callers, and the JSON of a body.
 
-A refusal says what the error says, and nothing of the inside.
+A refusal holds the message of the error, and no internal detail.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES = {
     403: "permission_error",
     429: "rate_limit_error",
 }
-# The clients know nothing of a sandbox that has ended: a container is there or it is not.
+# The clients know no ended sandbox: a container exists or it does not.
 _NOT_THERE = ("sandbox_not_found", "sandbox_closed")
 _STATUS_BY_STATUS = {422: 400, 507: 400}
 
@@ -63,7 +63,7 @@ async def backend_of(services: Services, request: Request) -> Backend:
     """Returns the backend as the caller may see it.
 
     Raises:
-        UnauthenticatedError: Nobody that is known.
+        UnauthenticatedError: The key is missing or not known.
         ForbiddenError: The key may not use sandboxes.
     """
     principal = await principal_of(request)

@@ -1,7 +1,7 @@
 """The routes of containers and of their files.
 
-A container of another key answers like one that never was. Files are read and written inside the sandbox, streamed,
-and only below the folder of a container's files.
+A container of another key answers like one that does not exist. Files are read and written inside the sandbox,
+streamed, and only below the folder of a container's files.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class ContainerRoutes:
     """Answers the routes of containers.
 
     Args:
-        services: What the server has.
+        services: The services of the server.
     """
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        # Which files users have uploaded; what code makes afterwards at the same place is the code's.
+        # The files that users have uploaded; a file that code makes afterwards at the same path is the code's.
         self._uploaded: OrderedDict[tuple[str, str], FileInfo] = OrderedDict()
 
     def routes(self) -> list[Route]:
@@ -136,7 +136,7 @@ class ContainerRoutes:
     async def _content(self, request: Request) -> Response:
         backend, sandbox_id, info = await self._found(request)
         chunks = backend.read(sandbox_id, ReadFile(path=info.path))
-        # The first piece tells whether it can be read at all, while an error can still be told.
+        # An error of the first piece can still become the status of the response.
         first = await anext(chunks, b"")
 
         async def content() -> AsyncGenerator[bytes, None]:

@@ -1,7 +1,7 @@
-"""What OpenAI's clients call a container and its files, in terms of a sandbox and its files, and back.
+"""OpenAI's containers and their files in terms of a sandbox and its files, and back.
 
-Pure functions. A container's own words are labels of its sandbox, so that they live and end with it. The id of a file
-is its path, written so that it can stand in an address.
+Pure functions. The fields of a container are labels of its sandbox, so that they live and end with it. The id of a file
+is its path, encoded for an address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MEMORY_LIMITS = {"1g": 1 * GIB, "4g": 4 * GIB, "16g": 16 * GIB, "64g": 64 * GIB
 _DEFAULT_MEMORY = "1g"
 _DEFAULT_MINUTES = 20
 _MAX_MINUTES = 24 * 60
-# A container lives as long as it is used; the server's own longest lifetime bounds it all the same.
+# A container lives as long as it is used; the server's maximum lifetime bounds it all the same.
 _LIFETIME_SECONDS = 365 * 86_400.0
 _MAX_NAME_CHARACTERS = 200
 _MAX_PAGE = 100
@@ -48,7 +48,7 @@ def _no_secrets(policy: _NetworkPolicy | None) -> _NetworkPolicy | None:
 
 
 def _nothing(instead: str) -> AfterValidator:
-    """What is not here may be empty, as clients send it."""
+    """Returns a validator that refuses a value for a feature that does not exist here; an empty value passes."""
 
     def check(value: object, info: ValidationInfo) -> object:
         if value:
@@ -105,7 +105,7 @@ class NewContainer(DialectBody):
         """Returns the sandbox that it asks for.
 
         Raises:
-            InvalidArgumentError: Something in it cannot be had here.
+            InvalidArgumentError: It asks for something that does not exist here.
         """
         memory = self.memory_limit or _DEFAULT_MEMORY
         minutes = _DEFAULT_MINUTES if self.expires_after is None else self.expires_after.minutes
@@ -210,7 +210,7 @@ def is_file_path(path: str) -> bool:
 
 
 def path_of_upload(filename: str) -> str:
-    """Returns where an uploaded file goes: its name counts, directories that a client sends along do not.
+    """Returns the path of an uploaded file: its name counts, directories that a client sends along do not.
 
     Raises:
         InvalidArgumentError: It has no name.
@@ -224,10 +224,10 @@ def path_of_upload(filename: str) -> str:
 
 
 def page(data: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the part of a list that a request asks for; `data` is in the order in which things were made.
+    """Returns the part of a list that a request asks for; `data` is in the order of creation.
 
     Raises:
-        InvalidArgumentError: The query is none.
+        InvalidArgumentError: The query is not valid.
     """
     limit, order = query.get("limit", str(_DEFAULT_PAGE)), query.get("order", "desc")
 

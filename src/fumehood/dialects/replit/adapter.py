@@ -1,6 +1,6 @@
 """The route of the dialect: `POST /replit`, with the code as JSON and the answer as plain text.
 
-The client looks at no status: whatever goes wrong is said in the text as well.
+The client reads no status: every error is in the text as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients of code-exec send: the model of its body.
+"""The model of the request of code-exec's clients.
 
 Used in the server process.
 """

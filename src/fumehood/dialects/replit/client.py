@@ -1,7 +1,7 @@
 """A client of code-exec, for programs that were written with `replit-code-exec`: same calls, no dependencies.
 
-Runs in the process of whoever asks a model and a server. It sends code to one address and returns the text that
-comes back; it never runs code itself.
+Runs in the caller's process. It sends code to one address and returns the text of the response; it never runs code
+itself.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def code_exec(
     strace: bool = False,
     interpreter_mode: bool = False,
 ) -> str:
-    """Runs code on a server and returns what it wrote to standard output and standard error.
+    """Runs code on a server and returns its standard output and standard error.
 
     Args:
         url: The server's route, such as `http://127.0.0.1:8765/replit`.
         bearer_token: The token of a key of it.
         code: Python, as the contents of `main.py`.
         files: Texts by path, put into the working directory before.
-        strace: Not to be had in a sandbox; the server's answer says so.
+        strace: Not available in a sandbox; True is refused.
         interpreter_mode: Show the values of expressions, as Python's prompt does.
 
     Raises:
-        RuntimeError: The server refused; its words are the message.
+        RuntimeError: The server refused; its text is the message.
     """
     body: dict[str, Any] = {"code": code}
 
@@ -121,7 +121,7 @@ class CodeExec:
         self.tool: dict[str, Any] = {"type": "function", "function": self.openai_schema}
 
     def __call__(self, code: str) -> str:
-        """Runs code and returns what it wrote; one code fence around it is taken off."""
+        """Runs code and returns its output; removes one code fence around it."""
         return code_exec(
             self._url, self._token, strip_fence(code), self._files, self._strace, self._is_interpreted
         )
@@ -177,7 +177,7 @@ def strip_fence(code: str) -> str:
 
 
 def _arguments(completion: Any) -> Any:
-    """The arguments of the first call of ours, as the model wrote them."""
+    """Returns the arguments of the first call of this function, as the model wrote them."""
     choices = _get(completion, "choices") or []
     message = _get(choices[0], "message") if choices else completion
     calls = [_get(call, "function") for call in _get(message, "tool_calls") or []]

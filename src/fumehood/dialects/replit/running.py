@@ -1,6 +1,6 @@
 """One call of code-exec: `main.py` beside its files, run by `python3`, in a sandbox of its own.
 
-Standard output and standard error come back as one text, in the order in which they were written.
+Standard output and standard error are one text, in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ for node in tree.body:
 
 
 async def run_code_exec(services: Services, principal: Principal, call: CodeExecCall) -> str:
-    """Runs code and returns what it wrote.
+    """Runs code and returns its output.
 
     Raises:
         FumehoodError: It could not be run at all.
@@ -73,7 +73,7 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
     if run.is_timed_out:
         return f"{run.stdout}\nTimeLimitExceeded: the code ran longer than {seconds:g} s\n"
 
-    # A program that was killed cannot say so itself, and the answer has no field for it.
+    # A killed program cannot report that itself, and the answer has no field for it.
     if run.exit_code == _KILLED:
         return f"{run.stdout}\nKilled: the code was ended, as a rule because it used too much memory\n"
 
