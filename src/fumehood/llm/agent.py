@@ -1,8 +1,8 @@
 """`AsyncAgent` and `Agent`: a model with a code interpreter, and a conversation with both.
 
-Runs in the host process, over the interpreter and a provider. Each turn runs in a task of its own; what happens in it
-comes out as events, and leaving the stream ends the request to the model and interrupts the code. The synchronous
-class is one line a verb over the asynchronous one.
+Runs in the user's process, over the interpreter and a provider. Each turn runs in a task of its own and yields events;
+closing the stream ends the request to the model and interrupts the code. Each method of the synchronous class is one
+line over the asynchronous one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class AsyncAgent:
 
     @property
     def interpreter(self) -> AsyncCodeInterpreter:
-        """Where the code runs."""
+        """The interpreter that runs the code."""
         return self._setting.interpreter
 
     @property
@@ -94,12 +94,12 @@ class AsyncAgent:
 
     @property
     def files(self) -> tuple[ToolFile, ...]:
-        """Files that the code of this conversation made or changed, as they were last."""
+        """Files that the code of this conversation made or changed, in their last version."""
         return tuple(self._files[path] for path in sorted(self._files))
 
     @property
     def usage(self) -> AgentUsage:
-        """What the whole conversation has used."""
+        """The usage of the whole conversation."""
         return self._total.usage
 
     async def __aenter__(self) -> AsyncAgent:
@@ -111,8 +111,8 @@ class AsyncAgent:
         await self.close()
 
     async def close(self) -> None:
-        """End what is under way, and what was made here: the interpreter with its sandbox, connections."""
-        # Not by waiting for the turn's stream: it may be in the hands of somebody who no longer reads it.
+        """End the turn under way, and close what was made here: the interpreter with its sandbox, connections."""
+        # Not by waiting for the turn's stream: its reader may have stopped reading it.
         if self._task is not None:
             await _end(self._task)
 
@@ -141,7 +141,7 @@ class AsyncAgent:
         return text
 
     def cancel(self) -> bool:
-        """Stop the turn that is under way; its stream ends with an answer that says so."""
+        """Stop the turn under way; its stream ends with a cancelled answer."""
         return self._task is not None and cancel_once(self._task)
 
     async def ask(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Answer:
@@ -159,7 +159,7 @@ class AsyncAgent:
     async def stream(
         self, prompt: str, *, files: Iterable[HostPath] = ()
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Ask, and give what happens as it happens."""
+        """Ask, and yield events as they happen."""
         async with aclosing(self._stream(prompt, files, {})) as events:
             async for event in events:
                 yield event
@@ -203,7 +203,7 @@ class AsyncAgent:
                 try:
                     await _end(task)
                 finally:
-                    # The caller has left before the end, or the turn has failed.
+                    # The caller closed the stream early, or the turn has failed.
                     if self._task is task:
                         self._finish(turn, meter, "cancelled" if task.cancelled() else "failed")
 
@@ -217,26 +217,26 @@ class AsyncAgent:
 
 
 class Agent:
-    """A model with a code interpreter: it writes code, the code runs, it reads what came out and goes on.
+    """A model with a code interpreter: it writes code, the code runs, it reads the output and continues.
 
     Attributes:
-        last_answer: What the last turn gave, also when it was cancelled; None before the first.
+        last_answer: The answer of the last turn, also when it was cancelled; None before the first.
 
     Args:
         model: `"openai:NAME"` (Responses), `"openai-chat:NAME"` (Chat Completions), `"anthropic:NAME"` (Messages), or
             an object with the `Provider` protocol.
-        sandbox: One of yours, which stays yours; without it one is made at first use and killed by `close()`.
-        interpreter: One of yours, with options of its own, in place of `sandbox` and `tools`.
+        sandbox: A sandbox of yours, which is not killed; without it one is made at first use and killed by `close()`.
+        interpreter: An interpreter of yours, with options of its own, in place of `sandbox` and `tools`.
         tools: Functions of yours that the code may call, by name.
-        instructions: What you add to the system prompt.
-        system_prompt: What takes the place of the system prompt that is computed from the sandbox.
+        instructions: Text that is added to the system prompt.
+        system_prompt: Text that replaces the system prompt computed from the sandbox.
         max_repairs: How many pieces of code may fail in a row before the turn stops.
         max_steps: How often the model is asked in one turn.
-        prices: What models cost, by name; without it a cost is None.
+        prices: Prices of models, by name; without it a cost is None.
         fenced: For a model without tool calls: it writes its code between ```python and ```.
         images: Whether the model can see; False sends it none.
         base_url: Address of the server; None: the provider's own.
-        api_key: What opens it; None: OPENAI_API_KEY or ANTHROPIC_API_KEY.
+        api_key: The key of the provider; None: OPENAI_API_KEY or ANTHROPIC_API_KEY.
 
     Raises:
         InvalidArgumentError: An argument is refused, or the SDK that it needs is not installed.
@@ -277,7 +277,7 @@ class Agent:
 
     @property
     def interpreter(self) -> CodeInterpreter:
-        """Where the code runs."""
+        """The interpreter that runs the code."""
         face = CodeInterpreter.__new__(CodeInterpreter)
         face._async = self._async.interpreter
         return face
@@ -299,17 +299,17 @@ class Agent:
 
     @property
     def files(self) -> tuple[ToolFile, ...]:
-        """Files that the code of this conversation made or changed, as they were last."""
+        """Files that the code of this conversation made or changed, in their last version."""
         return self._async.files
 
     @property
     def usage(self) -> AgentUsage:
-        """What the whole conversation has used."""
+        """The usage of the whole conversation."""
         return self._async.usage
 
     @property
     def last_answer(self) -> Answer | None:
-        """What the last turn gave, also when it was cancelled."""
+        """The answer of the last turn, also when it was cancelled."""
         return self._async.last_answer
 
     def __enter__(self) -> Agent:
@@ -321,7 +321,7 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """End what is under way, and what was made here: the interpreter with its sandbox, connections."""
+        """End the turn under way, and close what was made here: the interpreter with its sandbox, connections."""
         call(self._async.close)
 
     def reset(self) -> None:
@@ -332,12 +332,12 @@ class Agent:
         """Write the conversation as a notebook (nbformat 4.5), with prompts, prose, code and outputs; return its text.
 
         Args:
-            path: Where; what is there is replaced. None: nothing is written.
+            path: Where to write it; a file there is replaced. None: nothing is written.
         """
         return self._async.to_notebook(path)
 
     def cancel(self) -> None:
-        """Stop the turn that is under way, from another thread or a signal handler.
+        """Stop the turn under way, from another thread or a signal handler.
 
         The request to the model ends, running code is interrupted, and the stream ends with an answer whose `stopped`
         is cancelled.
@@ -348,28 +348,28 @@ class Agent:
         """Ask, and wait for the answer.
 
         Args:
-            prompt: What the user says.
-            files: Paths of this machine, uploaded to `/mnt/data` first; the model is told.
+            prompt: The user's message.
+            files: Paths of this machine, uploaded to `/mnt/data` first; the prompt lists them.
 
         Raises:
-            ModelError: The model could not be asked; its class says why. The conversation stays usable.
+            ModelError: The request to the model failed; its class says why. The conversation stays usable.
             SandboxStartError: No sandbox can be made.
         """
         turn = Turn()
         return turn.call(self._async._ask, prompt, files, self.interpreter._relayed(turn))
 
     def stream(self, prompt: str, *, files: Iterable[HostPath] = ()) -> Iterator[AgentEvent]:
-        """Ask, and give what happens as it happens; the last event is `TurnFinished`.
+        """Ask, and yield events as they happen; the last event is `TurnFinished`.
 
-        Leaving the loop early ends the request to the model and interrupts the code; what was said and run until then
-        stays in the conversation. The arguments are those of `ask`.
+        Leaving the loop early ends the request to the model and interrupts the code; text and results until then stay
+        in the conversation. The arguments are those of `ask`.
         """
         turn = Turn()
         return turn.iterate(self._async._stream(prompt, files, self.interpreter._relayed(turn)))
 
 
 async def _end(task: asyncio.Task[StopReason]) -> None:
-    """Let a turn come to its end, also when the caller is in a hurry: it interrupts its cell, which is soon done."""
+    """Wait for the end of a turn, also when the caller is cancelled: the turn interrupts its cell, which ends soon."""
     cancel_once(task)
     consume_result(task)
     await finish(asyncio.wait({task}))

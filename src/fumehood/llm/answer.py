@@ -1,6 +1,6 @@
-"""What a turn with an agent gave: the answer, the code that was run for it, and why it stopped.
+"""The result of a turn of an agent: the answer, the code that was run for it, and why it stopped.
 
-Plain values of the host process. Text comes from a model and from a guest: show it through `fumehood.text.visible`.
+Plain values of the user's process. Text comes from a model and from a guest: show it through `fumehood.text.visible`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fumehood.bounds import MIB
 from fumehood.llm.costs import AgentUsage
 from fumehood.llm.result import ToolFile, ToolResult
 
-# answered: the model has said what it wanted. max_repairs: so many cells have failed in a row. max_steps: it was asked
-# as often as was allowed. cancelled: the caller stopped it. refused: the model would not, or was not let. length: its
-# message grew too long. failed: an error was raised.
+# answered: the model has answered. max_repairs: so many cells have failed in a row. max_steps: it was asked as often as
+# was allowed. cancelled: the caller stopped it. refused: the model or the provider refused. length: its message grew
+# too long. failed: an error was raised.
 StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refused", "length", "failed"]
 
 # Of all files of an answer together.
@@ -25,12 +25,12 @@ _MAX_KEPT_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A piece of the model's code, and what came of it.
+    """A piece of the model's code, and its result.
 
     Attributes:
-        call_id: The model's name for it.
-        code: What was run; empty when the call could not be read.
-        result: What the model was told, and the whole execution.
+        call_id: The id of the call.
+        code: The code that was run; empty when the call could not be read.
+        result: The text for the model, and the whole execution.
     """
 
     call_id: str
@@ -40,13 +40,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one turn gave.
+    """The result of one turn.
 
     Attributes:
-        text: The last words of the model; the whole answer when `stopped` is answered.
+        text: The last text of the model; the whole answer when `stopped` is answered.
         stopped: answered, max_repairs, max_steps, cancelled, refused, length or failed.
         cells: The code that was run, in order.
-        files: Files that the code made or changed, as they were last.
+        files: Files that the code made or changed, in their last version.
         usage: Requests and tokens of this turn, and their cost.
     """
 

@@ -1,7 +1,7 @@
-"""A model's call of a tool, carried out: the right tool with checked arguments, or an answer that says what to do.
+"""Carries out a model's tool call: checks its arguments and calls the tool, or returns a correction for the model.
 
-Whatever a model sends is answered: an unknown tool, arguments that are none, a sandbox that cannot be had. Only a
-mistake of the program around it is raised.
+Every call gets an answer: also an unknown tool, broken arguments, a sandbox that cannot be made. Only a mistake of the
+calling program is raised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MISTAKES = (SandboxNotStartedError, WrongProcessError)
 async def answer_call(
     bench: Workbench, call: ModelCall, tool_name: str, options: Options = NO_OPTIONS
 ) -> ToolResult:
-    """Carry out a call, Python with these options; never raises for what a model has done."""
+    """Carry out a call, Python with these options; never raises for a mistake of the model."""
     if call.name not in (tool_name, BASH, TEXT_EDITOR):
         return _refused(
             f"there is no tool {quoted(call.name)}", f"call {quoted(tool_name)} with the argument `{CODE}`"

@@ -1,6 +1,6 @@
 """`ask`: one question, one answer, with code run in between in a sandbox that is killed afterwards.
 
-Runs in the host process, over the agent. Nothing is shared between two calls.
+Runs in the user's process, over the agent. Nothing is shared between two calls.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def ask(
     `answer.files[0].data`, up to 64 MiB all together.
 
     Raises:
-        ModelError: The model could not be asked; its class says why.
+        ModelError: The request to the model failed; its class says why.
     """
     agent = Agent(
         model,

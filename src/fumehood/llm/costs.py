@@ -1,7 +1,7 @@
-"""Tokens as the provider counts them, and what they cost by the prices that the caller names.
+"""Tokens as the provider counts them, and their cost by the caller's prices.
 
-Plain values of the host process. Nothing is estimated: what a provider did not count is unknown, and what has no
-price has no cost.
+Plain values of the user's process. Nothing is estimated: tokens that a provider did not count are unknown, and a model
+without a price has no cost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class TokenUsage:
     """The tokens of one request, as the provider counted them.
 
     Attributes:
-        input_tokens: All that the model read, cached or not.
-        output_tokens: All that it wrote, thinking included.
+        input_tokens: Tokens that the model read, cached or not.
+        output_tokens: Tokens that it wrote, thinking included.
         cached_tokens: How many of the read ones came from the provider's cache.
         cache_write_tokens: How many of the read ones were put into it.
     """
@@ -39,7 +39,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a model costs, in your currency for each million tokens.
+    """The price of a model, in your currency for each million tokens.
 
     Attributes:
         input: Tokens read.
@@ -54,7 +54,7 @@ class Price:
     cache_write: float | None = None
 
     def cost(self, tokens: TokenUsage) -> float | None:
-        """Return what these tokens cost, or None when some of them have no price."""
+        """Return the cost of these tokens, or None when some of them have no price."""
         kinds = (
             (tokens.input_tokens - tokens.cached_tokens - tokens.cache_write_tokens, self.input),
             (tokens.output_tokens, self.output),
@@ -74,10 +74,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentUsage:
-    """What a turn, or a conversation, has used.
+    """The usage of a turn or a conversation.
 
     Attributes:
-        requests: Questions to the model.
+        requests: Requests to the model.
         uncounted_requests: Those for which the provider counted no tokens, such as interrupted ones.
         tokens: The sum of the others.
         cost: By the price table; None when the model has no price in it or a request was not counted.
@@ -94,7 +94,7 @@ class Meter:
 
     Args:
         model: Name of the model in the price table.
-        prices: What models cost, by name.
+        prices: Prices of models, by name.
     """
 
     def __init__(self, model: str, prices: Mapping[str, Price]) -> None:
@@ -109,7 +109,7 @@ class Meter:
         self._uncounted += 1
 
     def count(self, tokens: TokenUsage | None) -> None:
-        """Add what the provider counted for the request that was begun last."""
+        """Add the tokens that the provider counted for the latest request."""
         if tokens is not None:
             self._uncounted -= 1
             self._tokens += tokens

@@ -1,8 +1,8 @@
-"""The text editor that models know: view, create, str_replace and insert, on the files of a sandbox.
+"""The text editor tool of Anthropic's models: view, create, str_replace and insert, on the files of a sandbox.
 
-Runs in the host process; the files are read and written inside the sandbox. What is asked comes from a model: each
-argument is checked, and what is wrong is an answer and no exception. A file is held whole while it is edited, so its
-size is bounded.
+Runs in the user's process; the files are read and written inside the sandbox. The arguments come from a model: each is
+checked, and a wrong one gives an answer and no exception. A file is held whole while it is edited, so its size is
+bounded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ EditError = Literal["", "invalid_tool_input", "file_not_found", "unavailable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """What a command of the editor gave.
+    """The result of a command of the editor.
 
     Attributes:
         command: view, create, str_replace or insert; empty if it was none of them.
-        text: What the model reads.
+        text: The text for the model.
         error: Which kind of failure it is; empty if it succeeded.
         content: The lines that are viewed, as they are in the file.
         start_line: The first of them, or of those that were replaced, from 1.
@@ -64,15 +64,15 @@ class Edited:
 
 
 class _RefusedError(Exception):
-    """The arguments are not what the command takes."""
+    """The arguments are not those of the command."""
 
 
 async def edit(sandbox: AsyncSandbox, arguments: Mapping[str, object], *, max_chars: int) -> Edited:
     """Carry out a command of the editor.
 
     Args:
-        sandbox: Whose files.
-        arguments: `command`, `path`, and what the command takes, as Anthropic's text editor tool has them.
+        sandbox: The sandbox with the files.
+        arguments: `command`, `path`, and the arguments of the command, as in Anthropic's text editor tool.
         max_chars: Characters of the answer.
     """
     command = arguments.get("command")

@@ -1,7 +1,7 @@
-"""From the task that works to the one that listens: events in order, and the end.
+"""A bounded queue of events from the task of a turn to the reader of its stream.
 
-Runs in the host process, on one loop. The worker waits when the listener is slow, so nothing piles up; the mark of
-the end always finds room, so a worker that was cancelled never waits for a listener that has left.
+Runs in the user's process, on one loop. The producer waits when the reader is slow; the end mark always finds room, so
+a cancelled producer never waits for a reader that has left.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _AHEAD = 64
 
 
 class EventLine:
-    """The line between the two."""
+    """The queue between the two."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_AHEAD)
         self._queue: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
 
     async def tell(self, event: AgentEvent) -> None:
-        """Pass an event on, once there is room."""
+        """Add an event, once there is room."""
         await self._room.acquire()
         self._queue.put_nowait(event)
 
     def end(self, _: object = None) -> None:
-        """Mark the end of the line; fit to be called when a task is done, also one that never began."""
+        """Add the end mark; usable as a done callback of a task, also of one that never began."""
         self._queue.put_nowait(None)
 
     async def events(self) -> AsyncGenerator[AgentEvent, None]:
-        """Give the events until the mark."""
+        """Yield the events until the end mark."""
         while (event := await self._queue.get()) is not None:
             self._room.release()
             yield event

@@ -1,7 +1,7 @@
-"""What happens while an agent works, in order: the items of `stream`.
+"""The events of an agent's turn, in order: the items of `stream`.
 
-Plain values of the host process. The last event of a turn is `TurnFinished`, which carries everything once more as
-one `Answer`. Text in them comes from a model or from a guest: show it through `fumehood.text.visible`.
+Plain values of the user's process. The last event of a turn is `TurnFinished`, which holds the whole turn as one
+`Answer`. Text in them comes from a model or from a guest: show it through `fumehood.text.visible`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fumehood.llm.answer import Answer, Cell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUploaded:
-    """A file of the caller lies in the sandbox now."""
+    """A file of the caller was uploaded to the sandbox."""
 
     path: str
     size_bytes: int
@@ -23,7 +23,7 @@ class FileUploaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextWritten:
-    """A piece of the model's prose."""
+    """A piece of the model's text."""
 
     text: str
 
@@ -33,8 +33,8 @@ class CodeWritten:
     """A piece of code, while the model writes it.
 
     Attributes:
-        call_id: Which piece of code it belongs to.
-        text: What is new of it.
+        call_id: The call that it belongs to.
+        text: The new part of it.
     """
 
     call_id: str
@@ -51,7 +51,7 @@ class CellStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputWritten:
-    """A piece of what the code prints."""
+    """A piece of the code's output."""
 
     call_id: str
     stream: Literal["stdout", "stderr"]
@@ -60,7 +60,7 @@ class OutputWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultShown:
-    """The code has shown or returned something."""
+    """The code has displayed or returned a result."""
 
     call_id: str
     result: Result
@@ -75,7 +75,7 @@ class CellFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
-    """The end, with everything once more."""
+    """The end of the turn, with its whole result."""
 
     answer: Answer
 

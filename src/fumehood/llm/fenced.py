@@ -1,6 +1,6 @@
 """Models without tool calls: they write their code into their text, between ```python and ```.
 
-Runs in the host process, around any provider. Blocks of Python become calls, their output goes back as a message of
+Runs in the user's process, around any provider. Blocks of Python become calls, their output goes back as a message of
 the user, and a message without a block is the answer. Blocks in other languages are text and are never run.
 """
 
@@ -27,7 +27,7 @@ from fumehood.llm.providers.base import (
 
 _PYTHON = ("python", "py", "python3", "ipython")
 _OPENING = re.compile(r"\s*+(`{3,}+)\s*+([A-Za-z0-9_+.-]{0,40}+)[^`]*+", re.ASCII)
-# The first line of a block is short; what is longer is text.
+# The first line of a block is short; a longer line is text.
 _MAX_FENCE_CHARS = 200
 _HOW = """\
 You have no tool calls. To run Python, write one block of code that begins with ```python and ends with ```, and \
@@ -39,8 +39,8 @@ class FencedProvider:
     """A provider for a model that writes its code into its text.
 
     Args:
-        inner: How the model is asked.
-        instructions: What it is told about blocks of code.
+        inner: The provider of the model.
+        instructions: The instructions about blocks of code.
     """
 
     def __init__(self, inner: Provider, *, instructions: str = _HOW) -> None:
@@ -72,7 +72,7 @@ class FencedProvider:
                         yield self._split(piece, splitter)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._inner.close()
 
     def _split(self, message: ModelMessage, splitter: FenceSplitter) -> ModelMessage:
@@ -82,7 +82,7 @@ class FencedProvider:
         if end == "length" and splitter.is_open:
             calls = calls[:-1]
 
-        # Blocks that are complete can be run, though the model was cut off behind them.
+        # Complete blocks can be run, though the model was cut off behind them.
         if end == "length" and calls:
             end = "end"
 
@@ -98,7 +98,7 @@ class FencedProvider:
 
 
 class FenceSplitter:
-    """Tells prose from Python in a text that comes in pieces.
+    """Separates text from Python in a stream of pieces.
 
     Args:
         first_number: Number of its first block in the conversation, for the names of calls.
@@ -106,10 +106,10 @@ class FenceSplitter:
 
     def __init__(self, first_number: int = 1) -> None:
         self._number = first_number
-        # The line that has begun, while it may still be the first or last of a block.
+        # An incomplete line that may still be the first or last of a block.
         self._held = ""
         self._is_line_start = True
-        # The backticks of the block that is open, and whether it is Python.
+        # The backticks of the open block, and whether it is Python.
         self._fence = ""
         self._is_python = False
         self._prose: list[str] = []
@@ -117,7 +117,7 @@ class FenceSplitter:
 
     @property
     def prose(self) -> str:
-        """All that is no Python."""
+        """The text outside of blocks of Python."""
         return "".join(self._prose)
 
     @property
@@ -134,7 +134,7 @@ class FenceSplitter:
         ]
 
     def feed(self, text: str) -> list[Written]:
-        """Take a piece; return what can be told of it yet."""
+        """Take a piece; return the complete parts."""
         pieces: list[Written] = []
 
         for line in text.splitlines(keepends=True):
@@ -220,7 +220,7 @@ def _calls_before(request: ModelRequest) -> int:
 
 
 def _as_prose(messages: tuple[Message, ...], dialect: str) -> tuple[Message, ...]:
-    """The conversation of user and model alone, in turns: some templates of chats take nothing else."""
+    """Return the conversation of user and model alone, in turns: some chat templates accept nothing else."""
     told: list[Message] = []
 
     for message in messages:

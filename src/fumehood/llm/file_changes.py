@@ -1,7 +1,7 @@
-"""Which files are new or changed since the last call: two listings compared, bounded and cheap.
+"""Finds files that are new or changed since the last call: compares two bounded listings.
 
-Looks where users find files, /home/user and /mnt/data, in both at once; hidden ones are left out. A tree with very
-many files is looked at less deeply the next time, so that a call stays a call.
+Lists /home/user and /mnt/data at once, without hidden files. A tree with very many files is listed less deeply the next
+time, so that a call stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fumehood.llm.result import FileChangeWord, ToolFile
 
 DATA, HOME = "/mnt/data", "/home/user"
 _DEPTH = 4
-# Folders of the home that are looked into; packages and caches lie in hidden ones.
+# Folders of the home that are listed; packages and caches lie in hidden ones.
 _MAX_FOLDERS = 8
 # More entries than this cost more time than the call itself.
 _MAX_ENTRIES = 2_000
@@ -27,7 +27,7 @@ _Stamp = tuple[int, datetime | None]
 
 
 class FileChanges:
-    """What lies in the sandbox, as it was seen last."""
+    """The files of the sandbox, as they were listed last."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Stamp] | None = None
@@ -35,26 +35,26 @@ class FileChanges:
 
     @property
     def is_begun(self) -> bool:
-        """True when there is something to compare with."""
+        """True when there is an earlier listing."""
         return self._seen is not None
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that were there when it was looked last, below /mnt/data first."""
+        """The files of the last listing, below /mnt/data first."""
         return tuple(sorted(self._seen or (), key=lambda path: (not path.startswith(DATA), path)))
 
     @property
     def overfull(self) -> tuple[str, ...]:
-        """Folders with so many files that they are not looked into any more."""
+        """Folders with so many files that they are not listed any more."""
         return tuple(folder for folder, depth in self._depths.items() if depth == 0)
 
     def know(self, file: FileInfo) -> None:
-        """Take a file that the host has written as seen."""
+        """Add a file that the host has written, so that it is not reported as new."""
         if self._seen is not None:
             self._seen[file.path] = (file.size_bytes, file.modified_at)
 
     async def look(self, sandbox: AsyncSandbox) -> list[ToolFile]:
-        """Return the files that are new or changed since the last look; none at the first."""
+        """Return the files that are new or changed since the last call; none at the first."""
         listings = await asyncio.gather(self._list(sandbox, DATA), self._list_home(sandbox))
         files = _visible_files(entry for listing in listings for entry in listing)
         found = {file.path: (file.size_bytes, file.modified_at) for file in files}
@@ -100,8 +100,8 @@ class FileChanges:
 
 
 def mime_of(name: str) -> str:
-    """Return the type that a file's name tells."""
-    # The ending alone: of a whole name a part could be taken for an address.
+    """Return the media type of a file by its name."""
+    # Only the suffix: a part of a whole name could be taken for an address.
     return (
         mimetypes.guess_type(f"x{posixpath.splitext(name)[1]}", strict=False)[0] or "application/octet-stream"
     )

@@ -1,8 +1,8 @@
-"""One line for the model about what to do next, for each common way in which code fails.
+"""One line for the model about its next step, for each common failure of code.
 
-Runs in the host process; pure functions over an `ExecutionError` and what is known of the sandbox. A hint states
-only what holds for this sandbox; guest text enters it nowhere, but for the plain path in what the engine says itself
-of a wall that code ran into.
+Runs in the user's process; pure functions over an `ExecutionError` and the state of the sandbox. A hint states only
+facts about this sandbox; guest text never enters it, except for the path in the engine's own message about a denied
+access.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOST = (
 )
 _CELL = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})")
 _FRAMES_CHARS = 4_000
-# A program is started by these, and missed or refused there.
+# These start a program, and fail when it is missing or refused.
 _PROGRAM = re.compile(r"\b(?:_execute_child|posix_spawnp?|execv[pe]{0,2}|execl[pe]{0,2})\b")
 _NO_PROGRAM = (
     "There is no such program here (shutil.which(NAME) tells), and no root to install one with sudo or apt: use a "
@@ -55,17 +55,17 @@ _WAITS = re.compile(r"\b(?:sleep|wait|recv|accept|acquire|urlopen|input)\(|\bjoi
 _SIGNAL = re.compile(r"\(signal (SIG[A-Z0-9]+)\)")
 _CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP"))
 _MARKED = re.compile(r"^-+> \d+ (.{1,300})", re.MULTILINE)
-# What IPython draws above a traceback.
+# The rule that IPython draws above a traceback.
 _RULE = re.compile(r"\A-{20,}\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What hints may say of the sandbox.
+    """The facts about the sandbox that hints may state.
 
     Attributes:
         network: What can be reached.
-        files: Paths of files that are there, for code that missed one; each fit to be shown.
+        files: Paths of existing files, for code that missed one; each fit to be shown.
         memory: Its memory, as people write it.
         to_install: How a missing package is installed, where the model has tools for it; empty: as `network` allows.
         to_reach: How more of the network is reached, where the model has tools for it.
@@ -79,7 +79,7 @@ class Surroundings:
 
 
 def describe_error(execution: Execution, code: str, around: Surroundings) -> str:
-    """Return what the model reads of a failure: frames of its own code, the line, the message, a hint."""
+    """Return the model's description of a failure: frames of its own code, the line, the message, a hint."""
     error = execution.error
 
     if error is None:
@@ -125,12 +125,12 @@ def condense_frames(traceback: str) -> str:
 
 
 def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str:
-    """Return one line about what to do next; empty when the message alone says it.
+    """Return one line about the next step; empty when the message alone says it.
 
     Args:
-        error: What happened.
-        around: What may be said of the sandbox.
-        code: What was run.
+        error: The error.
+        around: The facts about the sandbox.
+        code: The code that was run.
     """
     if error.kind != "exception":
         return _stopped(error, around, code)
@@ -142,7 +142,7 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
         return around.to_reach or _unreachable(around.network)
 
     if error.hint:
-        # What stood in the way is known where the sandbox lives.
+        # The engine knows the reason and has given a hint.
         return f"{error.hint[0].upper()}{error.hint[1:]}."
 
     if error.name in ("FileNotFoundError", "PermissionError") and _PROGRAM.search(error.traceback):
@@ -192,7 +192,7 @@ def _stopped(error: ExecutionError, around: Surroundings, code: str) -> str:
 
 
 def _ended_process(value: str) -> str:
-    """What to do when the process of the code has ended; `value` is the engine's sentence about how."""
+    """Return the next step when the process of the code has ended; `value` is the engine's sentence about how."""
     signal = _SIGNAL.search(value)
 
     if signal is not None and signal[1] in _CRASHES:
@@ -248,7 +248,7 @@ def _is_about_network(error: ExecutionError) -> bool:
 
 
 def _failing_line(error: ExecutionError, count: int | None, code: str) -> str:
-    """The last line of this call's code among the frames, quoted from the code that we have sent."""
+    """Return the last line of this call's code among the frames, quoted from the code that was sent."""
     lines = code.splitlines()
     numbers = [
         int(line) for cell, line in _CELL.findall(error.traceback[-20_000:]) if int(cell) == (count or -1)

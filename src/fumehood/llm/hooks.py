@@ -1,7 +1,7 @@
-"""What a caller may put before and after each call: a scan of the code, a wrapper around the text.
+"""The caller's hooks before and after each call: a scan of the code, a wrapper around the text.
 
-Runs in the host process, in a thread of its own for plain functions, so that a slow one stops nobody. A scan decides
-about safety, so it fails closed: an exception, or an answer that is no verdict, refuses the code.
+Runs in the user's process, in a thread of its own for plain functions, so that a slow one blocks no other task. A scan
+decides about safety, so it fails closed: an exception, or a result that is no verdict, refuses the code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_REASON_CHARS = 500
 
 
 class ScanVerdict(Protocol):
-    """What a scan says of a piece of code."""
+    """The verdict of a scan about a piece of code."""
 
     @property
     def blocks(self) -> bool:
@@ -27,27 +27,27 @@ class ScanVerdict(Protocol):
 
 
 class WrappedText(Protocol):
-    """What a wrapper has made of a text, if it says more of it than the text."""
+    """A wrapped text with further fields."""
 
     @property
     def text(self) -> str:
-        """What the model reads."""
+        """The text for the model."""
 
 
-# A scan with a parameter `language` is told it; one without sees the code alone.
+# A scan with a parameter `language` receives it; one without receives the code alone.
 Scan: TypeAlias = Callable[..., ScanVerdict | Awaitable[ScanVerdict]]
 WrapOutput: TypeAlias = Callable[[str], str | WrappedText | Awaitable[str | WrappedText]]
 
 
 async def reason_to_refuse(scan: Scan | None, code: str, *, language: str = "python") -> str:
-    """Return why the scan refuses `code`, or an empty text if there is no scan or it lets the code pass."""
+    """Return why the scan refuses `code`, or an empty text if there is no scan or it accepts the code."""
     if scan is None:
         return ""
 
     try:
         asked = functools.partial(scan, language=language) if _takes_language(scan) else scan
         verdict = await ask_hook(asked, code)
-    except Exception as error:  # noqa: BLE001 - whatever it was, nobody has said that the code is harmless
+    except Exception as error:  # noqa: BLE001 - the scan gave no verdict, so the code is refused
         return f"the scan failed ({type(error).__name__}), and unscanned code is not run"
 
     blocks: object = getattr(verdict, "blocks", None)
@@ -63,7 +63,7 @@ async def reason_to_refuse(scan: Scan | None, code: str, *, language: str = "pyt
 
 
 async def wrapped(wrap_output: WrapOutput | None, text: str) -> str:
-    """Return what the wrapper makes of `text`; a wrapper that fails lets nothing through."""
+    """Return the wrapped `text`; a wrapper that fails lets nothing through."""
     if wrap_output is None:
         return text
 
@@ -77,7 +77,7 @@ async def wrapped(wrap_output: WrapOutput | None, text: str) -> str:
 
 
 async def ask_hook(hook: Callable[[str], _T | Awaitable[_T]], text: str) -> _T:
-    """Ask a caller's function, asynchronous or not."""
+    """Call a caller's function, asynchronous or not."""
     if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
         return await cast("Callable[[str], Awaitable[_T]]", hook)(text)
 
@@ -89,5 +89,5 @@ def _takes_language(scan: Scan) -> bool:
     try:
         return "language" in inspect.signature(scan).parameters
     except (TypeError, ValueError):
-        # A function of C that does not say what it takes.
+        # A function of C without a signature.
         return False

@@ -1,7 +1,7 @@
-"""Which pictures of an execution a model gets: checked by their first bytes, counted, bounded.
+"""Selects the pictures of an execution for a model: checked by their first bytes, counted, bounded.
 
-A picture is a guest's bytes: its header alone is read, with `struct`; nothing is decoded, scaled or converted here,
-because a decoder is a large target. What is too large is named, with the way out.
+A picture is a guest's bytes: only its header is read, with `struct`; nothing is decoded, scaled or converted here,
+because a decoder is a large attack surface. A picture that is too large is named, with the way out.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fumehood.llm.wording import in_bytes
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
-# What the providers accept: 8000 pixels a side (Anthropic; OpenAI scales down what is larger).
+# The maximum of the providers: 8000 pixels a side (Anthropic; OpenAI scales down larger pictures).
 _MAX_SIDE = 8_000
 _SMALLER = "draw it smaller, for example plt.figure(figsize=(8, 5), dpi=100)"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageBounds:
-    """How many pictures a model gets of one call, and how large each may be."""
+    """The number of pictures of one call, and the size of each."""
 
     max_images: int
     max_image_bytes: int
 
 
 class ImageShelf:
-    """Takes the pictures of one call, in order, and says in a line what became of each."""
+    """Collects the pictures of one call, in order, and returns a line about each."""
 
     def __init__(self, bounds: ImageBounds) -> None:
         self._bounds = bounds
@@ -38,7 +38,7 @@ class ImageShelf:
         self.images: list[ToolImage] = []
 
     def take(self, result: Result) -> str:
-        """Take the picture of a result; return the line that stands for it, empty if it has none."""
+        """Take the picture of a result; return the line about it, empty if it has none."""
         found = _picture(result)
 
         if found is None:
@@ -78,7 +78,7 @@ class ImageShelf:
 
 
 def oversized(results: Iterable[Result]) -> list[str]:
-    """Say which pictures the sandbox itself left out because of `limits.result_bytes`."""
+    """Return lines about pictures that the sandbox left out because of `limits.result_bytes`."""
     return [
         f"[an image of {in_bytes(size)} is not shown: it is too large for one result; {_SMALLER}]"
         for result in results
@@ -96,7 +96,7 @@ def _picture(result: Result) -> tuple[str, bytes] | None:
 
 
 def _png_sides(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG, from the header chunk that every PNG begins with (RFC 2083, 4.1.1)."""
+    """Return width and height of a PNG, from the header chunk that every PNG begins with (RFC 2083, 4.1.1)."""
     if len(data) < 24 or data[12:16] != b"IHDR":
         return None
 
@@ -105,13 +105,13 @@ def _png_sides(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_sides(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a JPEG, from its frame header (ITU-T T.81, B.2.2)."""
+    """Return width and height of a JPEG, from its frame header (ITU-T T.81, B.2.2)."""
     place = 2
 
     while place + 9 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]
 
-        # SOF0 to SOF15, but for DHT, JPG and DAC, which have numbers among them.
+        # SOF0 to SOF15, except DHT, JPG and DAC, which have numbers among them.
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack_from(">HH", data, place + 5)
             return (width, height) if width and height else None

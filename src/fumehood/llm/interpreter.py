@@ -1,8 +1,8 @@
 """`AsyncCodeInterpreter` and `CodeInterpreter`: one live sandbox as a tool that a model can call.
 
-Runs in the host process, over the public sandbox. It puts the parts together: the workbench carries out, the formats
-translate. Code that fails, a sandbox that has died and arguments that are none are results and no exceptions. The
-synchronous class is one line a verb over the asynchronous one.
+Runs in the user's process, over the public sandbox. The workbench carries out calls, the formats translate them. Code
+that fails, a sandbox that has died and broken arguments give results and no exceptions. Each method of the synchronous
+class is one line over the asynchronous one.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class AsyncCodeInterpreter:
 
     @property
     def sandbox(self) -> AsyncSandbox:
-        """The sandbox as it is now; another one after it has died and was replaced."""
+        """The current sandbox; another one after it has died and was replaced."""
         return self._holder.current
 
     async def __aenter__(self) -> AsyncCodeInterpreter:
@@ -131,7 +131,7 @@ class AsyncCodeInterpreter:
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
     ) -> ToolResult:
-        """Run code as one call of the tool; the callbacks hear what happens as it happens."""
+        """Run code as one call of the tool; the callbacks are called with each event as it happens."""
         callbacks = {"on_stdout": on_stdout, "on_stderr": on_stderr, "on_result": on_result}
         return await self._bench.run_python(code, callbacks)
 
@@ -140,7 +140,7 @@ class AsyncCodeInterpreter:
         return await self._bench.upload(_in_data(path), content)
 
     async def system_prompt(self) -> str:
-        """Tell what the tool can do."""
+        """Return the description of the tool's abilities."""
         sandbox = await self._holder.begin()
 
         if self._inside is None or self._inside[0] != sandbox.id:
@@ -157,7 +157,7 @@ class AsyncCodeInterpreter:
         )
 
     def openai_tools(self, *, api: OpenAIApi = "chat", custom: bool = False) -> Items:
-        """Return the tool in OpenAI's words."""
+        """Return the tool in OpenAI's format."""
         match api:
             case "chat":
                 return chat_tools(self._words, custom=custom)
@@ -169,7 +169,7 @@ class AsyncCodeInterpreter:
                 raise InvalidArgumentError(field="api", value=api, allowed="chat, responses or functions")
 
     def anthropic_tools(self, *, bash: bool = False, text_editor: bool = False) -> Items:
-        """Return the tool in Anthropic's words."""
+        """Return the tool in Anthropic's format."""
         return anthropic_tools(self._words, bash=bash, text_editor=text_editor)
 
     async def handle(
@@ -183,11 +183,11 @@ class AsyncCodeInterpreter:
         return await self._answer(model_call)
 
     async def as_code_interpreter_call(self, code: str) -> Item:
-        """Run code, told as OpenAI's own code interpreter tells it."""
+        """Run code, and return the result in the format of OpenAI's own code interpreter."""
         return await self._as_code_interpreter_call(code)
 
     async def as_code_execution(self, block: object) -> Item:
-        """Carry out a `server_tool_use` block, told as Anthropic's own code execution tells it."""
+        """Carry out a `server_tool_use` block; return the result in the format of Anthropic's hosted tool."""
         return await run_code_execution(self._bench, block)
 
     async def _handle(
@@ -218,27 +218,27 @@ class CodeInterpreter:
     """A code interpreter for a model: one live sandbox, and answers that a model can act on.
 
     Args:
-        sandbox: One of yours, which stays yours; without it one is made at first use and killed by `close()`.
-        template: What a sandbox that is made here starts from; the next seven are for such a one too.
-        limits: What it may use.
+        sandbox: A sandbox of yours, which is not killed; without it one is made at first use and killed by `close()`.
+        template: The template of a sandbox that is made here; the next seven are for such a one too.
+        limits: Its limits.
         envs: Environment of everything that runs in it.
         network: What of the network it may reach.
-        url: Address of a server that keeps it.
+        url: Address of a server that hosts it.
         api_key: A key of that server.
         lifetime: Seconds until it is killed; None: it lives until `close()`, or as long as the server gives.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
         tools: Functions of yours that the code may call, by name.
-        approve: Asked before each call of one of them; False or a text denies it.
-        tool_name: By which models call the interpreter.
+        approve: Called before each call of one of them; False or a text denies it.
+        tool_name: The name of the tool in models' calls.
         max_text_chars: Characters of the text of one call.
         max_images: Pictures of one call.
         max_image_bytes: Bytes of one picture.
-        transactional: Undo what a call did when it fails.
-        scan: Looks at code before it runs and returns a verdict with `blocks` and `reason`. What it blocks is not
-            run, nor what it fails at.
+        transactional: Undo the effects of a call when it fails.
+        scan: Checks code before it runs and returns a verdict with `blocks` and `reason`. Code that it blocks, or
+            fails at, is not run.
         wrap_output: Makes the last change to the text of a call.
-        publish: Gives new files out to the user.
+        publish: Publishes new files for the user.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class CodeInterpreter:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The sandbox as it is now, made if there is none yet; another one after it has died and was replaced."""
+        """The current sandbox, made if there is none yet; another one after it has died and was replaced."""
         return sync_face(call(self._async._holder.begin))
 
     def __enter__(self) -> CodeInterpreter:
@@ -314,10 +314,10 @@ class CodeInterpreter:
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
     ) -> ToolResult:
-        """Run code as one call of the tool; what it defines is there in the next one.
+        """Run code as one call of the tool; its variables are there in the next call.
 
         Code that fails, or that the scan refuses, and a sandbox that has died give a result with `is_error`. The
-        callbacks hear what happens as it happens, as those of `Sandbox.run_code` do.
+        callbacks are called as those of `Sandbox.run_code`.
 
         Raises:
             SandboxStartError: No sandbox can be made.
@@ -331,21 +331,21 @@ class CodeInterpreter:
         return turn.call(self._async._bench.run_python, code, {**callbacks, **self._relayed(turn)})
 
     def upload(self, path: str, content: FileContent) -> str:
-        """Write a file that the user has brought, and return its path; a relative one is below /mnt/data.
+        """Write a file of the user, and return its path; a relative one is below /mnt/data.
 
-        It is not told as a new file in the next call.
+        It is not reported as a new file in the next call.
         """
         return call(self._async.upload, path, content)
 
     def system_prompt(self) -> str:
-        """Tell what the tool can do: asked of the sandbox itself, true at this moment."""
+        """Return the description of the tool's abilities, read from the sandbox at this moment."""
         return call(self._async.system_prompt)
 
     def openai_tools(self, *, api: OpenAIApi = "chat", custom: bool = False) -> Items:
         """Return the tool as OpenAI's APIs take it.
 
         Args:
-            api: chat (Chat Completions, `tools`), responses (`tools`), or functions (`functions` of before).
+            api: chat (Chat Completions, `tools`), responses (`tools`), or functions (the deprecated `functions`).
             custom: A tool that takes the code as plain text and not as JSON.
         """
         return self._async.openai_tools(api=api, custom=custom)
@@ -355,7 +355,7 @@ class CodeInterpreter:
         return self._async.anthropic_tools(bash=bash, text_editor=text_editor)
 
     def handle(self, message: object, *, chat_images: bool = False, skip_unknown: bool = False) -> Items:
-        """Carry out the calls in a model's message, in order; return what to append to the conversation.
+        """Carry out the calls in a model's message, in order; return the messages to append to the conversation.
 
         Each call is answered, also one with broken arguments. A message without calls gives an empty list.
 
@@ -365,18 +365,18 @@ class CodeInterpreter:
             skip_unknown: Leave calls of other tools to you; otherwise they are answered as mistakes.
 
         Raises:
-            InvalidArgumentError: It is nothing that a provider sends.
+            InvalidArgumentError: It is no message of a provider.
         """
         turn = Turn()
         return turn.call(self._async._handle, message, chat_images, skip_unknown, self._relayed(turn))
 
     def answer(self, model_call: ModelCall) -> ToolResult:
-        """Carry out one call of a tool, such as `read_calls` gives them."""
+        """Carry out one call of a tool, such as one from `read_calls`."""
         turn = Turn()
         return turn.call(self._async._answer, model_call, self._relayed(turn))
 
     def as_code_interpreter_call(self, code: str) -> Item:
-        """Run code and return the `code_interpreter_call` item that OpenAI's own tool would have given."""
+        """Run code and return the `code_interpreter_call` item that OpenAI's own tool would return."""
         turn = Turn()
         return turn.call(self._async._as_code_interpreter_call, code, self._relayed(turn))
 
@@ -390,7 +390,7 @@ class CodeInterpreter:
         return turn.call(run_code_execution, self._async._bench, block, self._relayed(turn))
 
     def _relayed(self, turn: Turn) -> Options:
-        """Tools of the caller, to be called in the caller's thread."""
+        """Return options with the caller's tools, to be called in the caller's thread."""
         options = self._async._rules.options
         relayed = {
             "tools": relay_tools(turn, options.get("tools")),
@@ -400,7 +400,7 @@ class CodeInterpreter:
 
 
 def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """The arguments of each call; what is wrong with them is the program's mistake, and told before any call."""
+    """Return the arguments of each call, checked; a wrong one is the program's mistake, and raised before any call."""
     given = {name: value for name, value in options.items() if value is not None}
     timeout, tools = given.get("timeout"), given.get("tools", {})
 
@@ -422,7 +422,7 @@ def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _tool_name(name: str) -> str:
-    # What both OpenAI and Anthropic allow.
+    # The characters that both OpenAI and Anthropic allow.
     if not (0 < len(name) <= 64 and name.isascii() and name.replace("_", "").replace("-", "").isalnum()):
         raise InvalidArgumentError(
             field="tool_name", value=name, allowed="1 to 64 letters, digits, hyphens and underscores"

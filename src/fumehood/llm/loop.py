@@ -1,7 +1,7 @@
 """One turn of an agent: the model writes code, the code runs, its output goes back, until there is an answer.
 
-Runs in the host process, in a task of its own that may be cancelled at any point. Whatever happens, the history it
-leaves can be sent again: each call has its output, and what was cut off says so.
+Runs in the user's process, in a task of its own that may be cancelled at any point. In every case the history can be
+sent again: each call has its output, and that of an interrupted one reports the interruption.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _REFUSED = "[refused]"
 _STOPPED = "The user has interrupted this code while it ran; what it had done until then holds."
 _BROKEN = "The tool has failed while this code ran; what it has done is not known."
 _NOT_RUN = "Nothing was run: the turn ended before."
-# Of the output of code that was broken off.
+# Of the output of interrupted code.
 _PARTIAL_CHARS = 4_000
 _ENOUGH = "Nothing was run: too many calls before this one have failed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long one turn may go on.
+    """The bounds of one turn.
 
     Attributes:
-        max_steps: Questions to the model.
+        max_steps: Requests to the model.
         max_repairs: Failures in a row.
     """
 
@@ -77,14 +77,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all turns of a conversation share.
+    """The settings of all turns of a conversation.
 
     Attributes:
         provider: The model.
-        interpreter: Where its code runs.
-        bounds: How long a turn may go on.
-        system_prompt: What the model is told first; None: what the interpreter says of itself.
-        instructions: What the caller adds to that.
+        interpreter: Runs its code.
+        bounds: The bounds of a turn.
+        system_prompt: The system prompt; None: that of the interpreter.
+        instructions: The caller's addition to it.
     """
 
     provider: Provider
@@ -98,12 +98,12 @@ class TurnLoop:
     """One turn.
 
     Args:
-        setting: What it shares with the others.
+        setting: The settings of the conversation.
         history: The conversation so far; it grows by this turn.
-        meter: Counts what the model uses.
-        tell: Hears of everything as it happens.
+        meter: Counts the usage of the model.
+        tell: Called with each event.
         files: Files of earlier turns, which the answer may link to.
-        options: What takes the place of the interpreter's own options in this turn.
+        options: Options that replace the interpreter's own in this turn.
     """
 
     def __init__(
@@ -123,20 +123,20 @@ class TurnLoop:
         self._options = dict(options or {})
         self._cells: list[Cell] = []
         self._failures = 0
-        # What the model said last; what it has written of the message that it is at.
+        # The model's last text, or its part of the current message.
         self._text = ""
         self._unfinished: list[str] = []
-        # What the code that runs has printed so far.
+        # The output of the running code so far.
         self._heard: list[str] = []
 
     @property
     def files(self) -> tuple[ToolFile, ...]:
-        """What the code of this turn made or changed, as it was last."""
+        """The files that the code of this turn made or changed, in their last version."""
         latest = {file.path: file for cell in self._cells for file in cell.result.files}
         return tuple(latest[path] for path in sorted(latest))
 
     def answer(self, stopped: StopReason) -> Answer:
-        """Return what there is, with the reason why there is no more."""
+        """Return the answer so far, with the reason why the turn stopped."""
         text = "".join(self._unfinished) or self._text
         return Answer(
             text=rewrite_links(text, (*self._earlier_files, *self.files)),
@@ -164,7 +164,7 @@ class TurnLoop:
             try:
                 message = await self._ask(instructions, tool)
             except ModelError:
-                # A turn in which nothing has happened leaves nothing behind: it can be asked again as it was.
+                # A turn without any event leaves nothing in the history, so that it can be asked again.
                 if len(self._history) == begun_at + 1:
                     self._history.pop()
 
@@ -198,7 +198,7 @@ class TurnLoop:
 
         self._meter.count(message.tokens)
 
-        # Code that was cut off, or that the model took back by refusing, is not run.
+        # Code that was cut off, or that the model withdrew by refusing, is not run.
         if message.end in ("length", "refused") and (message.calls or not message.text.strip()):
             note = _CUT_OFF if message.end == "length" else _REFUSED
             self._history.append(message.without_calls(note))
@@ -240,7 +240,7 @@ class TurnLoop:
             await self._tell(TextWritten(text=text))
 
     async def _run_calls(self, calls: tuple[CodeCall, ...]) -> None:
-        """Run the calls of a message one after the other; each gets an output, whatever happens."""
+        """Run the calls of a message one after the other; each gets an output in every case."""
         waiting = list(calls)
 
         try:
@@ -299,7 +299,7 @@ class TurnLoop:
         return await interpreter.run(call.code, **callbacks)
 
     def _broken_off(self, why: str) -> ToolResult:
-        """What the model reads of code that did not come to its end: what it had printed, and that."""
+        """Return the result of interrupted code for the model: its output so far, and the interruption."""
         printed = shorten(readable("".join(self._heard)), _PARTIAL_CHARS).rstrip("\n")
         return ToolResult(text=f"{printed}\n{why}" if printed else why, is_error=True)
 
@@ -317,7 +317,7 @@ class TurnLoop:
 
 
 def _tool_of(interpreter: AsyncCodeInterpreter) -> CodeTool:
-    # In these words the tool is a name, a description and a schema, and nothing around them.
+    # In this format the tool is only a name, a description and a schema.
     told = interpreter.openai_tools(api="functions")[0]
     return CodeTool(
         name=str(told["name"]),

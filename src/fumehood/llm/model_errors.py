@@ -1,8 +1,8 @@
-"""What goes wrong between us and a model: a branch of the error tree of its own.
+"""Errors between the caller and a model: a branch of the error tree of its own.
 
-Raised in the host process by the providers, through the agent, to the caller. What a server said is bounded and
-its control characters are spelled out; keys never enter a message. What the model's code did wrong is none of
-these: that goes back to the model.
+Raised in the user's process by the providers, through the agent, to the caller. Messages of a server are bounded and
+their control characters are escaped; keys never enter a message. A failure of the model's code is none of these: it
+goes back to the model.
 
     ModelError
     ├── ModelAuthenticationError (PermissionError)   401, 403, or no key at all
@@ -10,7 +10,7 @@ these: that goes back to the model.
     ├── ModelOverloadedError                         5xx, or overloaded
     ├── ModelContextLengthError                      the conversation no longer fits
     ├── ModelRequestError                            another refusal of the request, such as an unknown model
-    ├── ModelConnectionError (ConnectionError)       nobody there, or no answer in time
+    ├── ModelConnectionError (ConnectionError)       no connection, or no answer in time
     └── ModelAnswerError                             the answer broke off, or is not what the API promises
 """
 
@@ -23,12 +23,12 @@ _MAX_REASON_CHARACTERS = 600
 
 
 class ModelError(FumehoodError):
-    """The model could not be asked, or its answer could not be had.
+    """The request to the model failed, or its answer was lost.
 
     Attributes:
-        provider: The dialect that was spoken, such as `openai-chat`.
-        model: Which model was asked.
-        reason: What the server, or the SDK, said.
+        provider: The API, such as `openai-chat`.
+        model: The model.
+        reason: The message of the server or the SDK.
     """
 
     code = "model_error"
@@ -112,7 +112,7 @@ class ModelRequestError(ModelError):
 
 
 class ModelConnectionError(ModelError, ConnectionError):
-    """Nobody answered at the address, or not in time."""
+    """The connection failed, or there was no answer in time."""
 
     code = "model_connection"
     what = "cannot be reached"

@@ -1,7 +1,7 @@
 """A conversation as a notebook of nbformat 4.5: prompts and prose as Markdown, code with all its outputs.
 
-Pure functions. Prose is a model's and outputs are a guest's: a front end shows them as those of a notebook that
-nobody has trusted yet.
+Pure functions. Prose comes from a model and outputs from a guest: a front end shows them as those of an untrusted
+notebook.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _cells(history: tuple[Message, ...], ran: deque[Cell]) -> Iterator[dict[str,
                     yield _markdown(message.text)
 
                 for call in message.calls:
-                    # Calls and cells are in the same order; what was not run has no cell.
+                    # Calls and cells are in the same order; a call that was not run has no cell.
                     cell = ran.popleft() if ran and ran[0].call_id == call.id else None
                     yield _code(call, cell, outputs.get(call.id))
 
@@ -78,5 +78,5 @@ def _markdown(text: str) -> dict[str, Any]:
 
 
 def _valid(text: str) -> str:
-    """Text that UTF-8 can hold."""
+    """Return text that can be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()

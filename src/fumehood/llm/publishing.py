@@ -1,8 +1,8 @@
-"""Files out, for models: who publishes them, and links in answers that people can follow.
+"""Publishes files of a sandbox for users, and rewrites links in answers to published addresses.
 
-Models write `sandbox:/mnt/data/x`, an address that nobody can open: here it becomes the address under which the file
-was published, or its plain name. The answer is text of a model that has read a guest's output: it is never parsed
-beyond its links, and what is held back of a stream is bounded.
+Models write `sandbox:/mnt/data/x`, an address that cannot be opened: here it becomes the address under which the file
+was published, or its plain name. The answer is text of a model that has read a guest's output: only its links are
+parsed, and the part of a stream that is held back is bounded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote
 from fumehood import ArtifactStore, AsyncSandbox, PublishedFile, SignedFiles
 
 _SCHEME = "sandbox:"
-# Where a link may begin: a picture, a link, the end of a link's text, an address by itself.
+# The start of a possible link: a picture, a link, the end of a link's text, a bare address.
 _START = re.compile(r"!?\[|\]\(|(?<![A-Za-z0-9_])sandbox:/", re.IGNORECASE | re.ASCII)
 _INTO = re.compile(r"\(\s{0,8}<?\s{0,8}", re.ASCII)
 _TITLE = re.compile(r"(?<!\s)\s++(?:\"[^\"\n]*+\"|'[^'\n]*+')\s*+$")
-# What ends an address that stands by itself, and what a sentence may have put behind it.
+# The end of a bare address, and punctuation of a sentence behind it.
 _END = re.compile(r"[\s<>\"'`|()\[\]{}\\]")
 _GOES_ON = re.compile(r"[A-Za-z0-9_]|[./-][A-Za-z0-9_]", re.ASCII)
 _TRAILING = ".,;:!?*_~"
@@ -31,7 +31,7 @@ _MAX_NAME_CHARACTERS = 200
 
 
 class Publisher(Protocol):
-    """Whatever publishes files of a sandbox, such as an `AsyncArtifactStore`."""
+    """Publishes files of a sandbox, such as an `AsyncArtifactStore`."""
 
     async def publish(
         self, sandbox: AsyncSandbox, paths: Iterable[str] | None = None
@@ -44,11 +44,11 @@ class LinkedFile(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it lies in the sandbox."""
+        """Its path in the sandbox."""
 
     @property
     def url(self) -> str | None:
-        """Where it is read, or None."""
+        """Its public address, or None."""
 
 
 def publisher_of(publisher: Publisher | ArtifactStore | SignedFiles | None) -> Publisher | None:
@@ -57,32 +57,32 @@ def publisher_of(publisher: Publisher | ArtifactStore | SignedFiles | None) -> P
 
 
 def rewrite_links(text: str, files: Iterable[LinkedFile]) -> str:
-    """Return an answer with each `sandbox:` link made one that can be followed, or a plain name.
+    """Return an answer with each `sandbox:` link replaced by a public address or a plain name.
 
     Args:
         text: The answer, in Markdown or plain.
-        files: What was published.
+        files: The published files.
     """
     rewriter = LinkRewriter(files)
     return rewriter.feed(text) + rewriter.finish()
 
 
 class LinkRewriter:
-    """Rewrites the links of an answer that comes in pieces; a link may be cut anywhere.
+    """Rewrites the links of a streamed answer; a link may be cut anywhere.
 
     Args:
-        files: What was published so far.
+        files: The files published so far.
     """
 
     def __init__(self, files: Iterable[LinkedFile] = ()) -> None:
         self._addresses: dict[str, str | None] = {}
         self._held = ""
-        # The character before what is held: it tells whether a word begins.
+        # The character before the held text: it shows whether a word begins.
         self._before = ""
         self.add(files)
 
     def add(self, files: Iterable[LinkedFile]) -> None:
-        """Take files that have been published meanwhile."""
+        """Add files that have been published meanwhile."""
         for file in files:
             if file.path:
                 self._addresses[file.path] = (
@@ -90,7 +90,7 @@ class LinkRewriter:
                 )
 
     def feed(self, text: str) -> str:
-        """Return what can be shown after this piece."""
+        """Return the text that can be shown after this piece."""
         self._held += text
         return self._settle(is_end=False)
 
@@ -99,7 +99,7 @@ class LinkRewriter:
         return self._settle(is_end=True)
 
     def _settle(self, *, is_end: bool) -> str:
-        # The character before takes part in the search and in nothing else.
+        # The character before is only for the search.
         text, start = self._before + self._held, len(self._before)
         done: list[str] = []
         place = start
@@ -126,7 +126,7 @@ class LinkRewriter:
 
 
 class _Link:
-    """What may be a link, from where it may begin."""
+    """A possible link, from its possible start."""
 
     def __init__(
         self, text: str, found: re.Match[str], addresses: Mapping[str, str | None], *, is_end: bool
@@ -138,7 +138,7 @@ class _Link:
         self._is_end = is_end
 
     def rewritten(self) -> tuple[str, int] | None:
-        """Return what takes its place, and where the text goes on; None when more must be read to tell."""
+        """Return its replacement, and the position behind it; None when more text is needed to decide."""
         match self._mark:
             case "![" | "[":
                 return self._whole()
@@ -149,7 +149,8 @@ class _Link:
 
     def _whole(self) -> tuple[str, int] | None:
         opened = self._start + len(self._mark)
-        # No further than a link's text may go: a row of brackets would else be searched to its end from each of them.
+        # No further than a link's text may reach: otherwise a row of brackets would be searched to its end from each of
+        # them.
         limit = min(len(self._text), opened + _MAX_TEXT_CHARACTERS + 1)
         ends = [self._text.find(mark, opened, limit) for mark in "[]\n"]
         end = min((place for place in ends if place >= 0), default=limit)
@@ -166,7 +167,7 @@ class _Link:
         return self._into(end + 1, words=self._text[opened:end], is_whole=True)
 
     def _into(self, opening: int, *, words: str, is_whole: bool) -> tuple[str, int] | None:
-        """Read the part in parentheses, from `opening`."""
+        """Parse the part in parentheses, from `opening`."""
         into = _INTO.match(self._text, opening)
         assert into is not None, "it begins with a parenthesis"
         scheme = self._text[into.end() : into.end() + len(_SCHEME)].lower()
@@ -208,7 +209,7 @@ class _Link:
         return name if words.strip("`* ") in ("", name) else f"{words} ({name})"
 
     def _closing(self, start: int) -> int | None:
-        """Where the parenthesis ends; None when that is not to be seen yet, below 0 when it does not."""
+        """Return where the parenthesis ends; None when that is not known yet, below 0 when it does not."""
         depth = 0
         end = min(len(self._text), start + _MAX_ADDRESS_CHARACTERS)
 
@@ -249,7 +250,7 @@ class _Link:
         return self._addresses.get(path) or _name(path), begin + len(kept)
 
     def _longest_known(self, begin: int) -> tuple[str, int] | tuple[()] | None:
-        """The longest published path that stands here, with spaces and all; None when one may still come."""
+        """Return the longest published path here, spaces included; None when a longer one may still follow."""
         rest = self._text[begin : begin + _MAX_ADDRESS_CHARACTERS]
         best: tuple[str, int] | tuple[()] = ()
 
@@ -288,7 +289,7 @@ def _name(path: str) -> str:
 
 
 def _settled_length(text: str) -> int:
-    """How much of a text without a link cannot become part of one: its end may be the beginning of `sandbox:/`."""
+    """Return how much of a text cannot become part of a link: its end may be the beginning of `sandbox:/`."""
     for length in range(min(len(_SCHEME), len(text)), 0, -1):
         if f"{_SCHEME}/".startswith(text[-length:].lower()):
             return len(text) - length

@@ -1,7 +1,7 @@
-"""What one call of the tool gave: the text that a model reads, its pictures and its files.
+"""The result of one call of the tool: the text for a model, its pictures and its files.
 
-Plain values of the host process. The text is made for a model and bounded; the complete `Execution` is there
-beside it. Texts, names and bytes come from a guest: they are data for the model, never a path of the host.
+Plain values of the user's process. The text is made for a model and bounded; the complete `Execution` is there beside
+it. Texts, names and bytes come from a guest: they are data for the model, never a path of the host.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class ToolFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What one call of the tool gave.
+    """The result of one call of the tool.
 
     Attributes:
-        text: What the model reads: output, values, the error with a hint, files; within `max_text_chars`.
-        images: The pictures, in order, as many and as large as was allowed.
+        text: The text for the model: output, values, the error with a hint, files; within `max_text_chars`.
+        images: The pictures, in order, within the bounds.
         files: Files that are new or changed, at most as many as are listed in the text.
         is_error: Whether the code failed, or was not run.
-        execution: What happened in full; None when nothing was run.
+        execution: The complete execution; None when nothing was run.
         blocked_by: Why the scan refused the code; empty if it did not.
         state_lost: Whether the variables of earlier calls are gone.
-        undone: Whether all that the call did was undone, because it failed and was a transaction.
+        undone: Whether all effects of the call were undone, because it failed and was a transaction.
     """
 
     text: str

@@ -1,7 +1,7 @@
 """The sandbox of an interpreter: borrowed from the caller, or made at first use, replaced when it dies, and killed.
 
-A borrowed sandbox is never started, replaced or killed here. It holds no state of the interpreter: what is to be
-forgotten with a sandbox, its holder forgets.
+A borrowed sandbox is never started, replaced or killed here. It holds no state of the interpreter: the interpreter
+resets its own state when the sandbox is replaced.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class SandboxHolder:
     """Holds the sandbox of one interpreter.
 
     Args:
-        sandbox: The one that was lent, or None.
-        options: Arguments for the ones that are made here; those that are None are left out. `lifetime` is the
+        sandbox: The borrowed one, or None.
+        options: Arguments for sandboxes that are made here; those that are None are left out. `lifetime` is the
             sandbox's own `timeout`, a word that means one call here.
     """
 
@@ -36,7 +36,7 @@ class SandboxHolder:
 
     @property
     def current(self) -> AsyncSandbox:
-        """The sandbox as it is now.
+        """The current sandbox.
 
         Raises:
             SandboxNotStartedError: None was made yet.
@@ -59,7 +59,7 @@ class SandboxHolder:
         return self._sandbox
 
     async def replace(self) -> bool:
-        """Let go of a sandbox that has ended; True when the next use makes a fresh one."""
+        """Drop a sandbox that has ended; return True when the next use makes a fresh one."""
         if not self.is_owner:
             return False
 
@@ -74,7 +74,7 @@ class SandboxHolder:
 
 
 def async_face(sandbox: AsyncSandbox | Sandbox) -> AsyncSandbox:
-    """Return the asynchronous face of a sandbox."""
+    """Return the asynchronous object of a sandbox."""
     if isinstance(sandbox, AsyncSandbox):
         return sandbox
 
@@ -87,7 +87,7 @@ def async_face(sandbox: AsyncSandbox | Sandbox) -> AsyncSandbox:
 
 
 def sync_face(sandbox: AsyncSandbox) -> Sandbox:
-    """Return the synchronous face of a sandbox."""
+    """Return the synchronous object of a sandbox."""
     face = Sandbox.__new__(Sandbox)
     face._hold(sandbox)
     return face

@@ -1,6 +1,6 @@
-"""An `Execution` as a model reads it: output, values, the error with a hint, and a line for each picture and file.
+"""The text of an `Execution` for a model: output, values, the error with a hint, a line for each picture and file.
 
-Pure functions. The text is bounded as a whole: short parts stay whole, long ones share the room, each with its head,
+Pure functions. The text is bounded as a whole: short parts stay whole, long ones share the space, each with its head,
 its tail and the number of characters between. Nothing of a guest is rendered: HTML, SVG and scripts are named, not
 shown.
 """
@@ -21,10 +21,10 @@ from fumehood.text import visible_line
 _NOTHING = "(no output; print a value, or end with an expression, to see it)"
 _UNDONE = "[undone: variables and files are as they were before this call]"
 _MAX_LEFT_BEHIND = 10
-# What is told besides output may take this part of the room, however many files there are.
+# The share of the text for notes beside output, however many files there are.
 _NOTES_SHARE = 0.25
 _MIN_CHARS = 500
-# Where a result says the same in several formats, the first of these is what a model reads.
+# Of a result in several formats a model reads the first of these.
 _TEXT_FORMATS = ("markdown", "text", "latex")
 
 
@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a model is told about one execution."""
+    """The text and pictures of one execution for a model."""
 
     text: str
     images: tuple[ToolImage, ...]
@@ -55,10 +55,10 @@ def tell(
     """Make the text and the pictures of an execution.
 
     Args:
-        execution: What happened.
-        code: What was run, for the line that failed.
+        execution: The execution.
+        code: The code that was run, for the line that failed.
         shape: The bounds.
-        around: What hints may say of the sandbox.
+        around: The facts about the sandbox for hints.
         notes: Lines of the tool itself, about files for example; they come last.
     """
     shelf = ImageShelf(shape.images)
@@ -82,12 +82,12 @@ def tell(
 
 
 def is_undone(execution: Execution) -> bool:
-    """Tell whether all that an execution did to variables and files was undone."""
+    """Tell whether all effects of an execution on variables and files were undone."""
     return execution.transaction is not None and execution.transaction.outcome == "rolled_back"
 
 
 def _left_behind(execution: Execution) -> list[str]:
-    """What a transaction could not bring back; names of a guest's making."""
+    """Return the names that a transaction could not restore; they come from the guest."""
     left = execution.transaction.left_behind if execution.transaction is not None else ()
     shown = ", ".join(visible_line(name, max_characters=100) for name in left[:_MAX_LEFT_BEHIND])
     return [f"[lost all the same: {shown}]"] if shown else []
@@ -111,7 +111,7 @@ def _output(execution: Execution, room: int) -> list[Excerpt]:
 
 
 def _value(result: Result, shelf: ImageShelf, room: int) -> Excerpt:
-    """What a model reads of one result; the text beside a picture says only what kind of object it is."""
+    """Return the text of one result for a model; beside a picture it is only the type of the object."""
     line = shelf.take(result) or preview_table(result)
     return Excerpt(line) if line else _text_of(result, room)
 
@@ -141,7 +141,7 @@ def _cut(truncated: Truncation) -> str:
 
 
 def _fit(parts: Sequence[Excerpt], notes: Sequence[str], max_chars: int) -> str:
-    """Put the parts together within the room; notes come last and are the last to be shortened."""
+    """Join the parts within the bound; notes come last and are shortened last."""
     room = max(max_chars, _MIN_CHARS)
     told = "\n".join(notes)
     output_chars = sum(len(part) + 1 for part in parts)

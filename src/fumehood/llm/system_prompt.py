@@ -1,7 +1,7 @@
-"""What a model is told about its tool before the first call: only what is true, as the sandbox itself reports it.
+"""The system prompt: the facts about the tool, read from the sandbox itself.
 
-Version and packages come from a piece of Python in a context of its own, so they are a guest's words: checked name by
-name, bounded, and shown as plain words. Limits and network come from the host.
+Version and packages come from Python code in a context of its own, so they come from the guest: checked name by name,
+bounded, and shown as plain words. Limits and network come from the host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 _ASK_SECONDS = 20.0
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
-# What people ask for by name; the rest follows in the order of the alphabet.
+# Packages that people ask for by name; the rest follows alphabetically.
 _WELL_KNOWN = (
     "numpy",
     "pandas",
@@ -76,7 +76,7 @@ _MAX_RULES = 30
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What a sandbox says of itself.
+    """The facts that a sandbox reports.
 
     Attributes:
         python: The version of Python.
@@ -88,7 +88,7 @@ class Inside:
 
 
 async def look_inside(sandbox: AsyncSandbox) -> Inside:
-    """Ask a sandbox for its Python and its packages; what it does not say is left out."""
+    """Read the Python version and the packages of a sandbox; a missing value is left out."""
     try:
         context = await sandbox.create_code_context()
 
@@ -230,7 +230,7 @@ def _host_tools(tools: Mapping[str, HostTool | Callable[..., object]]) -> str:
 
 
 def describe_tool_function(name: str, tool: HostTool | Callable[..., object]) -> str:
-    """Return a host tool as code calls it, with the first line of what is said of it."""
+    """Return the signature of a host tool in code, with the first line of its description."""
     given = tool if isinstance(tool, HostTool) else HostTool(tool)
     is_awaited = inspect.iscoroutinefunction(given.function) if given.awaited is None else given.awaited
 

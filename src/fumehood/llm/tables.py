@@ -1,7 +1,7 @@
 """A data frame in few words: its size, its columns with their kinds, and its first and last rows as pandas prints them.
 
-What is said about a table comes from the guest, so numbers are checked to be numbers and names are shown as bounded
-lines; large tables are never read whole only to be described.
+The description comes from the guest, so numbers are checked to be numbers and names are shown as bounded lines; large
+tables are never read whole only to be described.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fumehood.llm.wording import counted, readable_ends, shorten
 from fumehood.text import visible_line
 
 _DATA_MIME = "application/vnd.fumehood.data+json"
-# Reading JSON costs time on the host; pandas' own text says the size as well.
+# Parsing JSON costs time on the host; pandas' own text has the size as well.
 _MAX_DATA_BYTES = 256 * 1024
 _MAX_COLUMNS = 40
 _MAX_NAME_CHARS = 60
@@ -22,7 +22,7 @@ _LOOKED_AT = 50
 
 
 def preview_table(result: Result) -> str:
-    """Return what a model reads of a table, or an empty text if the result is none."""
+    """Return the text of a table for a model, or an empty text if the result is none."""
     if _DATA_MIME not in result.parts and _DATA_MIME not in result.truncated:
         return ""
 
@@ -39,7 +39,7 @@ def preview_table(result: Result) -> str:
 
 
 def _size(metadata: Mapping[str, object], columns: Mapping[str, Sequence[object]]) -> tuple[int, int]:
-    """Rows and columns as the guest counted them; what it cannot have counted is replaced by what it has sent."""
+    """Return rows and columns as the guest counted them; an impossible count is replaced by that of the data sent."""
     sent_rows, sent_columns = max(map(len, columns.values())), len(columns)
     own = metadata.get(_DATA_MIME)
     said = own if isinstance(own, dict) else metadata
@@ -60,7 +60,7 @@ def _columns(columns: Mapping[str, Sequence[object]], width: int) -> str:
 
 
 def _kind(values: Sequence[object]) -> str:
-    """What a column holds, by its first values."""
+    """Return the kind of a column's values, by the first ones."""
     kinds = {type(value) for value in values[:_LOOKED_AT] if value is not None}
 
     if not kinds:

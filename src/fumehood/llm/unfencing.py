@@ -1,6 +1,6 @@
-"""Code as a model sends it, without the fence that it would have in a message.
+"""Removes the Markdown fence around code that a model sends as an argument.
 
-Pure functions. It applies where code is a model's argument. `Sandbox.run_code` takes code as it is.
+Pure functions. Only for code that is a model's argument. `Sandbox.run_code` takes code unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ _FENCE = "```"
 
 
 def unfenced(code: str) -> str:
-    """Return what is inside of code that is one whole fenced block, and other code as it is."""
+    """Return the content of code that is one whole fenced block, and other code unchanged."""
     whole = code.strip()
     first, _, rest = whole.partition("\n")
 

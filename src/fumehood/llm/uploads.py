@@ -1,4 +1,4 @@
-"""Files of the caller, brought into the sandbox before a turn, and told to the model.
+"""Files of the caller, uploaded to the sandbox before a turn, and listed in the prompt.
 
 The paths are the caller's own; nothing of a guest is used as one.
 """
@@ -43,7 +43,7 @@ def check_uploads(files: Iterable[str | PathLike[str]]) -> dict[str, str]:
 
 
 async def upload(interpreter: AsyncCodeInterpreter, uploads: dict[str, str]) -> list[FileUploaded]:
-    """Write the files into the sandbox and tell where they lie."""
+    """Write the files into the sandbox and return their paths."""
     uploaded: list[FileUploaded] = []
 
     for name, path in uploads.items():

@@ -1,7 +1,7 @@
-"""Text of a guest made fit for a model: readable, bounded, with what was left out counted.
+"""Text of a guest made readable for a model: bounded, with the omitted part counted.
 
-Pure functions. Control characters are spelled out, because a model reads hidden text as well as any other; nothing is
-cut without a word about how much.
+Pure functions. Control characters are escaped, because a model reads hidden text as well as any other; a cut always
+says how much.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fumehood.text import visible
 
 # Colours and the like (ECMA-48, Select Graphic Rendition) carry no text.
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
-# Of a shortened text, this part is its head; errors and totals stand at the end.
+# The share of a shortened text that is its head; errors and totals stand at the end.
 _HEAD_SHARE = 0.6
 _MARK_CHARS = 60
 # Shorter texts are always made readable as a whole.
@@ -22,7 +22,7 @@ _MIN_SIDE_CHARS = 64 * 1024
 
 
 def readable(text: str) -> str:
-    """Return a guest's text as a person would see it in a terminal, with everything hidden spelled out."""
+    """Return a guest's text as a terminal would show it, with every hidden character escaped."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
 
@@ -34,7 +34,7 @@ def readable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A readable text of which the middle may be missing already.
+    """A readable text whose middle may be missing.
 
     Attributes:
         head: Its beginning, or all of it.
@@ -94,7 +94,7 @@ def counted(number: int, word: str) -> str:
 
 
 def in_bytes(size: int) -> str:
-    """Return a number of bytes as people write it."""
+    """Return a number of bytes in a readable unit."""
     for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= step:
             return f"{size / step:.1f}".removesuffix(".0") + f" {unit}"
@@ -103,7 +103,7 @@ def in_bytes(size: int) -> str:
 
 
 def _last_state(line: str) -> str:
-    """What a terminal would show of a line in the end: progress bars overwrite theirs again and again."""
+    """Return a line as a terminal shows it in the end: progress bars overwrite theirs again and again."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 

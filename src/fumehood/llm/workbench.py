@@ -1,7 +1,7 @@
-"""Where calls are carried out: one sandbox at a time, what was seen of its files, and the hooks before and after.
+"""Carries out calls: one sandbox at a time, its last file listing, and the hooks before and after.
 
-Calls go one after the other, because they share a state that the model believes in. When the sandbox has ended, the
-answer says so and the next call has a fresh one, if the sandbox was made here.
+Calls run one after the other, because they share state that the model relies on. When the sandbox has ended, the answer
+reports it and the next call has a fresh one, if the sandbox was made here.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ NO_OPTIONS: Options = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What holds for each call.
+    """The rules for each call.
 
     Attributes:
         shape: How the text is made.
         options: Further arguments of `run_code` for Python.
-        scan: Looks at code before it runs.
+        scan: Checks code before it runs.
         wrap_output: Makes the last change to the text.
-        publisher: Gives files out.
+        publisher: Publishes files.
     """
 
     shape: Shape
@@ -70,7 +70,7 @@ class Workbench:
         self._lock = asyncio.Lock()
 
     async def run_python(self, code: str, options: Options = NO_OPTIONS) -> ToolResult:
-        """Run Python code, with further options for this call. Some models write it as in a message, in a fence."""
+        """Run Python code, with further options for this call; a Markdown fence around it is removed."""
         return await self._run(unfenced(code), {**self._rules.options, **options})
 
     async def run_bash(self, command: str) -> ToolResult:
@@ -79,7 +79,7 @@ class Workbench:
         return await self._run(command, {"language": "bash", "timeout": timeout})
 
     async def restart_bash(self) -> ToolResult:
-        """Give the shell a fresh state."""
+        """Restart the shell."""
 
         async def restart(sandbox: AsyncSandbox) -> ToolResult:
             if self._bash_context is not None:
@@ -116,7 +116,7 @@ class Workbench:
         return (made[0] if made else None), result
 
     async def close(self) -> None:
-        """Let go of the sandbox: one that was made here is killed, a lent one gets rid of our shell."""
+        """Release the sandbox: one that was made here is killed; in a borrowed one our shell's context is removed."""
         shell, self._bash_context = self._bash_context, None
         self._changes = FileChanges()
 
@@ -124,17 +124,17 @@ class Workbench:
             try:
                 await self.holder.current.remove_code_context(shell)
             except FumehoodError:
-                # It has gone, or its sandbox has.
+                # The context has ended, or its sandbox has.
                 pass
 
         await self.holder.end()
 
     async def wrap(self, text: str) -> str:
-        """Let a text pass the caller's wrapper."""
+        """Return a text from the caller's wrapper."""
         return await wrapped(self._rules.wrap_output, text)
 
     async def upload(self, path: str, content: Any) -> str:
-        """Write a file that the user has brought; it is not told as a new one. Returns its path."""
+        """Write a file of the user, which is not reported as new; return its path."""
         async with self._lock:
             sandbox = await self.holder.begin()
             info = await sandbox.files.write(path, content)
@@ -161,7 +161,7 @@ class Workbench:
             try:
                 return await self._in_sandbox(run)
             except ContextNotFoundError:
-                # Somebody has removed our shell; the next call makes another.
+                # Our shell's context was removed; the next call makes another.
                 self._bash_context = None
                 raise
 
@@ -187,7 +187,7 @@ class Workbench:
         return self._bash_context
 
     async def _told(self, sandbox: AsyncSandbox, execution: Execution, code: str) -> ToolResult:
-        """Make the result; a sandbox that ended right after the code keeps what the code has shown."""
+        """Make the result; when the sandbox ended right after the code, the result keeps the code's output."""
         try:
             found = await self._changes.look(sandbox)
         except _ENDED:
@@ -234,7 +234,7 @@ class Workbench:
         return [replace(file, url=urls.get(file.path)) for file in files], skipped
 
     async def _surroundings(self, sandbox: AsyncSandbox) -> Surroundings:
-        """What holds at this moment, for hints; of a sandbox that has just ended nothing does."""
+        """Return the facts for hints at this moment; none of a sandbox that has just ended."""
         try:
             info = await sandbox.get_info()
         except FumehoodError:
@@ -248,7 +248,7 @@ class Workbench:
 
 
 def _after_the_end(error: FumehoodError, *, is_replaced: bool, is_unsure: bool) -> ToolResult:
-    """What a model is told when the sandbox has ended: nothing is left, and how it goes on."""
+    """Return the result after the end of the sandbox: no state is left, and what the next call gets."""
     ran = (
         "It is not known how much of this call was carried out."
         if is_unsure

@@ -59,7 +59,7 @@ def _call(block: Item) -> ModelCall:
 
 
 def _answer(call: ModelCall, result: ToolResult) -> Item:
-    # The API takes text alone in an error.
+    # In an error the API accepts only text.
     content: str | list[Item] = text_without_images(result) if result.is_error else result.text
 
     if result.images and not result.is_error:

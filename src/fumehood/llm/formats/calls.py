@@ -1,7 +1,7 @@
-"""A call of a tool as a model has made it, whatever the provider's words for it were.
+"""A tool call of a model, in one form for all providers.
 
-Plain values of the host process. Arguments are a model's text: read within bounds, never trusted to have a shape; what
-is wrong with them is written down as a sentence for the model, not raised.
+Plain values of the user's process. Arguments are a model's text: read within bounds, never trusted to have a type; a
+fault in them is stored as a sentence for the model, not raised.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from fumehood import InvalidArgumentError
 from fumehood.text import visible_line
 
-# In whose words a call was made, and is answered.
+# The provider's format in which a call was made, and is answered.
 Form: TypeAlias = Literal["chat", "function", "response", "custom", "anthropic"]
 
 Item: TypeAlias = dict[str, object]
@@ -28,12 +28,12 @@ class ModelCall:
     """One call of a tool.
 
     Attributes:
-        id: The provider's name of the call; empty where it has none.
+        id: The provider's id of the call; empty where it has none.
         name: The tool that is called.
-        form: In whose words the call was made.
-        arguments: What it was given, by name.
-        problem: What is wrong with the arguments, for the model; empty if nothing is.
-        caller: What made the call when it was no model, to be handed back.
+        form: The provider's format of the call.
+        arguments: Its arguments, by name.
+        problem: The fault in the arguments, for the model; empty if there is none.
+        caller: The caller of the call when it was no model, to be returned.
     """
 
     id: str
@@ -45,7 +45,7 @@ class ModelCall:
 
 
 def read_arguments(text: object) -> tuple[Mapping[str, object], str]:
-    """Return the arguments in a model's JSON and what is wrong with it."""
+    """Return the arguments in a model's JSON, and the fault in it."""
     if isinstance(text, Mapping):
         return text, ""
 
@@ -56,7 +56,7 @@ def read_arguments(text: object) -> tuple[Mapping[str, object], str]:
         return {}, f"the arguments have {len(text):,} characters, and {_MAX_ARGUMENT_CHARS:,} are allowed"
 
     try:
-        # Models forget to escape the ends of lines; what is meant is clear.
+        # Models forget to escape the ends of lines; the meaning is clear.
         value: object = json.loads(text, strict=False)
     except json.JSONDecodeError as error:
         return {}, f"the arguments are no JSON: {error.msg} at character {error.pos}"
@@ -70,7 +70,7 @@ def read_arguments(text: object) -> tuple[Mapping[str, object], str]:
 
 
 def plain(value: object) -> object:
-    """Return dicts and lists in place of an SDK's own objects, which know how to give them.
+    """Return dicts and lists in place of an SDK's own objects.
 
     Raises:
         InvalidArgumentError: It is neither.
@@ -94,7 +94,7 @@ def plain(value: object) -> object:
 
 
 def as_items(value: object) -> list[Item]:
-    """Return the dicts among the members of a list; nothing for anything else."""
+    """Return the dicts among the members of a list; an empty list for anything else."""
     members = value if isinstance(value, (list, tuple)) else ()
     return [plain_dict(item) for item in members if isinstance(item, Mapping) or hasattr(item, "model_dump")]
 
@@ -112,7 +112,7 @@ def text_of(item: Mapping[str, object], name: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name of a model's making as it may stand in a sentence."""
+    """Return a name from a model, quoted for a sentence."""
     return f"`{visible_line(name, max_characters=80)}`"
 
 

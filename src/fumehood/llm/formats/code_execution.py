@@ -1,6 +1,6 @@
-"""Anthropic's hosted code execution, told by our results: blocks of Python, bash and the text editor.
+"""Results in the format of Anthropic's hosted code execution: blocks of Python, bash and the text editor.
 
-A server that speaks the Messages API can carry out `server_tool_use` blocks here. Streams are whole, within the
+A server that offers the Messages API can carry out `server_tool_use` blocks here. Streams are complete, within the
 sandbox's limits, as the hosted tool gives them; files are named by their path.
 """
 
@@ -17,7 +17,7 @@ from fumehood.llm.result import ToolResult
 from fumehood.llm.wording import readable
 from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 
-# A process that has ended names its code in the message; a command of a shell that failed is nothing but its code.
+# The message about an ended process names its code; that of a failed shell command is only its code.
 _EXIT_CODE = re.compile(r"exit code (\d{1,3})")
 _TIMED_OUT = ("time_limit", "cpu_limit")
 
@@ -62,14 +62,14 @@ def code_execution_result(result: ToolResult, tool_use_id: str, *, name: str = "
     """Return the result block of a call.
 
     Args:
-        result: What it gave.
+        result: Its result.
         tool_use_id: The block that it answers.
         name: code_execution or bash_code_execution.
     """
     execution = result.execution
 
     if execution is None:
-        # The scan has refused it, or there is no sandbox any more: the model reads why.
+        # The scan has refused it, or the sandbox has ended: the model reads why.
         return _block(
             name, tool_use_id, _content(name, "", result.text if result.is_error else "", result.is_error)
         )
@@ -85,7 +85,7 @@ def code_execution_result(result: ToolResult, tool_use_id: str, *, name: str = "
 
 
 def code_execution_error(error_code: str, tool_use_id: str, *, name: str = "code_execution") -> Item:
-    """Return the result block of a call that gave none."""
+    """Return the result block of a call without a result."""
     return _block(name, tool_use_id, {"type": f"{name}_tool_result_error", "error_code": error_code})
 
 
@@ -136,13 +136,13 @@ async def _edit(bench: Workbench, use: Item, given: Item) -> Item:
 
 
 async def _with_hook(bench: Workbench, content: Item, names: Sequence[str]) -> Item:
-    """Texts of a guest pass the caller's `wrap_output` here too."""
+    """Pass texts of a guest through the caller's `wrap_output`."""
     texts = {name: text for name in names if (text := text_of(content, name))}
     return {**content, **{name: await bench.wrap(text) for name, text in texts.items()}}
 
 
 def _shown(path: str) -> str:
-    """A path as text; a guest's may have bytes that are none, which no provider's API takes."""
+    """Return a path as text; bytes of a guest's path that are no text are escaped, as providers' APIs require."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 

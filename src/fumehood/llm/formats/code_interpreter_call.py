@@ -1,7 +1,6 @@
-"""OpenAI's hosted code interpreter, told by our results: `code_interpreter_call` items and the events of a stream.
+"""Results in the format of OpenAI's hosted code interpreter: `code_interpreter_call` items and their stream events.
 
-Pure translation. A server that speaks the Responses API can put these items into its answers. Pictures are addresses
-that hold them.
+Pure translation. A server that offers the Responses API can put these items into its answers. Pictures are data URLs.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def code_interpreter_call(
     """Return the item for a call.
 
     Args:
-        result: What it gave.
-        code: What was run.
-        container_id: Where.
-        item_id: Name of the item; a new one unless given.
+        result: Its result.
+        code: The code that was run.
+        container_id: The container.
+        item_id: Id of the item; a new one unless given.
     """
     outputs: list[Item] = [{"type": "logs", "logs": result.text}]
     outputs += [{"type": "image", "url": data_url(image)} for image in result.images]
@@ -46,10 +45,10 @@ def code_interpreter_call(
 
 
 def code_interpreter_events(item: Item, *, output_index: int, first_number: int = 0) -> Iterator[Item]:
-    """Give the events by which a stream tells of a finished item, in order.
+    """Yield the stream events of a finished item, in order.
 
     Args:
-        item: What `code_interpreter_call` has returned.
+        item: The item from `code_interpreter_call`.
         output_index: Its place in the response's output.
         first_number: The number of the first event in the stream.
     """
@@ -69,7 +68,7 @@ def code_interpreter_events(item: Item, *, output_index: int, first_number: int 
 
 
 def _status(result: ToolResult) -> str:
-    """Code that raises has been interpreted to its end; what was stopped has not."""
+    """Return the item's status: an exception is `completed`, stopped code `incomplete`, a lost context `failed`."""
     if result.execution is None:
         return "failed"
 

@@ -1,7 +1,7 @@
-"""From a provider's message to the calls in it, and from their results to what is appended.
+"""Reads the calls in a provider's message, and writes their results as messages to append.
 
-Pure translation. Which provider's words a message uses is read off the message; dicts and the SDKs' own objects are
-the same here. A message without calls, of any provider, has none.
+Pure translation. The message itself shows its provider's format; dicts and the SDKs' own objects are treated alike. A
+message without calls, of any provider, has none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def read_calls(message: object) -> list[ModelCall]:
     """Return the tool calls in a message, a response, an item, or a list of items or blocks.
 
     Raises:
-        InvalidArgumentError: It is nothing that a provider sends.
+        InvalidArgumentError: It is no message of a provider.
     """
     made = plain(message)
 
@@ -34,7 +34,7 @@ def read_calls(message: object) -> list[ModelCall]:
 
 
 def write_answers(answered: Sequence[Answered], *, with_images: bool = False) -> list[Item]:
-    """Return what is appended to the conversation: messages or items, in the words that the calls were made in.
+    """Return messages or items to append to the conversation, in the format of the calls.
 
     Args:
         answered: Each call with its result, in order.
@@ -73,5 +73,5 @@ def _calls_of(message: Item) -> list[ModelCall]:
 
 
 def _calls_of_items(items: list[Item]) -> list[ModelCall]:
-    """Items of Responses and blocks of Messages have types of their own; a list has either."""
+    """Read a list of items of Responses or of blocks of Messages; their types differ, so a list has either."""
     return response_calls(items) or anthropic_calls(items)

@@ -1,6 +1,6 @@
-"""OpenAI's functions of before: `functions`, `function_call`, and messages of the role `function`.
+"""OpenAI's deprecated functions: `functions`, `function_call`, and messages of the role `function`.
 
-Pure translation. Some servers that speak OpenAI's words know only these.
+Pure translation. Some servers with OpenAI's API support only these.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ _UNSEEN = "(Images cannot be shown to you here: print what you need of them, suc
 
 
 def text_without_images(result: ToolResult) -> str:
-    """Return the text of a result for an answer that can hold no pictures: it says so if there are some."""
+    """Return the text of a result for an answer that can hold no pictures; it mentions pictures that are left out."""
     return f"{result.text}\n{_UNSEEN}" if result.images else result.text
 
 
 def data_url(image: ToolImage) -> str:
-    """Return the picture as an address that holds it."""
+    """Return the picture as a data URL."""
     return f"data:{image.mime};base64,{base64.b64encode(image.data).decode('ascii')}"
 
 

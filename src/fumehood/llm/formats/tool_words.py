@@ -1,6 +1,6 @@
-"""What models are told of the tool itself: its name, what it does, its one argument.
+"""The description of the tool for models: its name, its purpose, its one argument.
 
-Pure functions. Everything here holds for each sandbox; what differs between them stands in the system prompt.
+Pure functions. The texts hold for every sandbox; differences between sandboxes are in the system prompt.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ CODE = "code"
 
 @dataclass(frozen=True, slots=True)
 class ToolWords:
-    """The tool as models see it.
+    """The description of the tool.
 
     Attributes:
-        name: By which they call it.
-        description: What it does.
+        name: Its name in calls.
+        description: Its purpose.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Anthropic's Messages, by the official SDK: Anthropic itself, and any server that speaks it.
+"""Anthropic's Messages, by the official SDK: Anthropic itself, and any server with the same API.
 
-Translation both ways and nothing else. The events are put together here and not by the SDK's helper, which raises
-when a model writes arguments that are no JSON.
+Translation both ways and nothing else. The events are assembled here and not by the SDK's helper, which raises when a
+model writes arguments that are no JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
     from anthropic.types import MessageDeltaUsage, RawContentBlockDelta, RawMessageStreamEvent, Usage
 
-# The API wants a bound; this one holds for all models of these years.
+# The API requires a bound; this one holds for all current models.
 _MAX_TOKENS = 8_192
 _ENDS: Mapping[str, MessageEnd] = {
     "max_tokens": "length",
@@ -54,7 +54,7 @@ class AnthropicMessages(SdkProvider):
         api_key: The key; None: ANTHROPIC_API_KEY.
         images: Whether the model can see.
         options: More for each request, such as `max_tokens`, `thinking` or `extra_body`.
-        max_retries: How often the SDK repeats a request that found the server busy or nobody there.
+        max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
     """
 
@@ -81,7 +81,7 @@ class AnthropicMessages(SdkProvider):
 
 
 class _Answer:
-    """Events put together."""
+    """Assembles events."""
 
     def __init__(self, speaker: Speaker, tool: str, dialect: str) -> None:
         self._speaker = speaker
@@ -160,7 +160,7 @@ class _Answer:
             raise self._speaker.unusable(f"it has more than {MAX_MESSAGE_CHARS} characters")
 
     def finish(self) -> ModelMessage:
-        # It comes behind all blocks.
+        # It comes after all blocks.
         if self._stop_reason is None:
             raise self._speaker.broke_off()
 
@@ -175,10 +175,10 @@ class _Answer:
             if index in self._growing:
                 call = self._growing[index].call(self._tool)
                 calls.append(call)
-                # The API takes an object here, whatever the model has written.
+                # The API accepts only an object here, whatever the model has written.
                 block["input"] = {"code": call.code} if not call.problem else {}
 
-            # An empty text is refused when it comes back.
+            # An empty text is refused when it is sent back.
             if block.get("type") != "text" or block.get("text"):
                 native.append(block)
 
@@ -193,7 +193,7 @@ class _Answer:
 
 
 def anthropic_messages(request: ModelRequest, *, dialect: str, images: bool) -> list[Item]:
-    """Return the conversation as this dialect has it: the answers to one message's calls are one message."""
+    """Return the conversation in this API's format: the answers to one message's calls are one message."""
     messages: list[Item] = []
     tool = "" if request.tool is None else request.tool.name
     answers: list[object] = []
@@ -233,7 +233,7 @@ def _content(message: ModelMessage, tool: str, dialect: str) -> list[object]:
 
 
 def _result(output: CellOutput, images: bool) -> object:
-    # An error takes text alone.
+    # An error accepts only text.
     sees = images and not output.is_error
     parts = _said(output.text_for(images=sees), output.images, sees)
     answer: Item = {"type": "tool_result", "tool_use_id": output.call_id, "content": parts}
@@ -254,12 +254,12 @@ def _tool(tool: CodeTool) -> Item:
 
 
 def _tokens(usage: Usage | MessageDeltaUsage, before: TokenUsage | None) -> TokenUsage:
-    """What was counted so far: numbers are cumulative, and those that are not repeated still hold."""
+    """Return the tokens counted so far: numbers are cumulative, and those that are not repeated still hold."""
     cached, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
     before = before or TokenUsage()
     cached = before.cached_tokens if cached is None else cached
     written = before.cache_write_tokens if written is None else written
-    # Here the input leaves out what came from the cache or went into it.
+    # Here the input excludes tokens read from or written to the cache.
     plain = before.input_tokens - before.cached_tokens - before.cache_write_tokens
     plain = plain if usage.input_tokens is None else usage.input_tokens
     return TokenUsage(

@@ -1,8 +1,8 @@
 """The code in a tool call's arguments: as it grows, and when it is complete.
 
-Runs in the host process; pure functions and a value that grows. Arguments are JSON that a model has written: they
-may be anything, so whatever cannot be read becomes a problem that the model is told, never an exception. `jiter`,
-which both SDKs bring, reads JSON that is not complete yet.
+Runs in the user's process; pure functions and a value that grows. Arguments are JSON that a model has written: they may
+be anything, so an unreadable one becomes a problem that the model reads, never an exception. `jiter`, which both SDKs
+bring, reads incomplete JSON.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from fumehood.llm.formats.tool_words import CODE
 from fumehood.llm.providers.base import CodeCall
 from fumehood.text import visible_line
 
-# Reading unfinished JSON again for each few characters is quadratic: from here on it is read in larger steps.
+# Parsing incomplete JSON again for each few characters is quadratic: from here on it is parsed in larger steps.
 _OFTEN_CHARS = 8_192
 _STEP_CHARS = 1_024
 
 
 class GrowingArguments:
-    """The arguments of one call, as they come in.
+    """The arguments of one call, as they arrive.
 
     Args:
-        call_id: Name of the call.
-        tool: What the model calls.
+        call_id: Id of the call.
+        tool: The tool of the call.
     """
 
     def __init__(self, call_id: str, tool: str) -> None:
@@ -35,11 +35,11 @@ class GrowingArguments:
 
     @property
     def text(self) -> str:
-        """All that has come so far."""
+        """The text received so far."""
         return "".join(self._pieces)
 
     def add(self, piece: str) -> str:
-        """Take a piece and return what is new of the code, as far as it can be read yet."""
+        """Take a piece and return the new part of the code, as far as it can be read yet."""
         self._pieces.append(piece)
         self._size += len(piece)
 
@@ -50,11 +50,11 @@ class GrowingArguments:
         return self._news(_code_of_unfinished(self.text))
 
     def rest(self, code: str) -> str:
-        """Return what is new of the complete code."""
+        """Return the new part of the complete code."""
         return self._news(code)
 
     def call(self, known_tool: str) -> CodeCall:
-        """Return the complete call, with what is wrong with it."""
+        """Return the complete call, with the fault in it."""
         return read_call(self.call_id, self.tool, self.text, known_tool)
 
     def _news(self, code: str) -> str:
@@ -67,7 +67,7 @@ class GrowingArguments:
 
 
 def read_call(call_id: str, tool: str, arguments: str, known_tool: str) -> CodeCall:
-    """Return the call that a model has written; `problem` says what is wrong with it."""
+    """Return the call that a model has written; `problem` is the fault in it."""
     if tool != known_tool:
         return _broken(call_id, f"there is no tool {visible_line(tool)!r}; the only one is {known_tool!r}")
 
@@ -104,5 +104,5 @@ def _code_of_unfinished(arguments: str) -> str:
 
 
 def _whole_characters(text: str) -> str:
-    """JSON may hold half of a surrogate pair, which nothing can encode."""
+    """Replace half surrogate pairs, which JSON may hold and no encoding can."""
     return text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
-"""The `Provider` protocol: a conversation in our own words goes in, text and code come out as they are written.
+"""The `Provider` protocol: takes a conversation in our own values, yields text and code as they are written.
 
-Plain values and a protocol; used in the host process by the agent and by whoever brings a model of their own. A
-provider translates and asks; it keeps no history, runs no code and retries nothing beyond what its SDK does.
+Plain values and a protocol; used in the user's process by the agent and by programs with a model of their own. A
+provider translates and sends; it keeps no history, runs no code and retries nothing beyond what its SDK does.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fumehood.llm.result import ToolImage
 
 JsonObject: TypeAlias = Mapping[str, object]
 
-# end: the model has said what it wanted. length: it ran into a bound. refused: it would not, or was not let.
-# paused: the server wants to be asked to go on.
+# end: the model has finished. length: it reached a bound. refused: the model or the provider refused. paused: the
+# server expects another request to continue.
 MessageEnd = Literal["end", "length", "refused", "paused"]
 
-# Nothing a model writes in one message is longer; a server that sends more is out of order.
+# No message of a model is longer; a server that sends more is faulty.
 MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 MAX_CALLS = 64
 
@@ -29,7 +29,7 @@ _UNSEEN = "(Images cannot be shown to you here: print what you need of them, suc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """What the user said, with pictures to look at."""
+    """The user's message, with pictures."""
 
     text: str
     images: tuple[ToolImage, ...] = ()
@@ -37,10 +37,10 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCall:
-    """A piece of code that the model wants to be run.
+    """A piece of code that the model wants to run.
 
     Attributes:
-        id: Name of the call; its output repeats it.
+        id: Id of the call; its output repeats it.
         code: The code.
         problem: Why it cannot be run, such as arguments that are no JSON; empty when it can.
     """
@@ -56,11 +56,11 @@ class ModelMessage:
 
     Attributes:
         text: Its prose.
-        calls: The code that it wants to be run, in order.
+        calls: The code that it wants to run, in order.
         end: Why it ended.
-        tokens: What the provider counted for the request; None when it said nothing.
-        native: The message in the provider's own form, which it wants back unchanged (thinking, signatures).
-        dialect: Which dialect can read `native`.
+        tokens: The provider's count for the request; None when there is none.
+        native: The message in the provider's own form, which must be sent back unchanged (thinking, signatures).
+        dialect: The API of `native`.
     """
 
     text: str = ""
@@ -71,14 +71,14 @@ class ModelMessage:
     dialect: str = ""
 
     def without_calls(self, note: str) -> ModelMessage:
-        """Return what is left of a message whose calls are not run: its text, and a note of what happened."""
+        """Return the rest of a message whose calls are not run: its text, and a note."""
         text = f"{self.text}\n\n{note}" if self.text.strip() else note
         return replace(self, text=text, calls=(), native=(), dialect="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellOutput:
-    """What the model reads of a call that was run, or why it was not."""
+    """The result of a call for the model, or why it was not run."""
 
     call_id: str
     text: str
@@ -96,7 +96,7 @@ Message: TypeAlias = UserMessage | ModelMessage | CellOutput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeTool:
-    """The one tool, as it is described to a model."""
+    """The description of the one tool."""
 
     name: str
     description: str
@@ -105,7 +105,7 @@ class CodeTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model.
+    """One request to a model.
 
     Attributes:
         instructions: The system prompt.
@@ -122,21 +122,21 @@ Written: TypeAlias = TextWritten | CodeWritten | ModelMessage
 
 
 class Provider(Protocol):
-    """A model, wherever it runs."""
+    """A model, local or remote."""
 
     @property
     def name(self) -> str:
-        """The dialect, such as `anthropic`: who can read the `native` form of a message."""
+        """The API, such as `anthropic`: the format of `native` messages."""
 
     @property
     def model(self) -> str:
-        """The model's name, as price tables have it."""
+        """The model's name in price tables."""
 
     def generate(self, request: ModelRequest) -> AsyncGenerator[Written, None]:
-        """Ask the model: pieces as they are written, and the complete `ModelMessage` last.
+        """Ask the model: yields pieces as they are written, and the complete `ModelMessage` last.
 
-        Closing the generator ends the request. Whatever goes wrong is a `ModelError`.
+        Closing the generator ends the request. Every failure is a `ModelError`.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""

@@ -1,7 +1,7 @@
-"""From a model's name, such as `anthropic:claude-...`, to a provider.
+"""Chooses a provider by a model's name, such as `anthropic:claude-...`.
 
-Only the part before the first colon is ours; no SDK is loaded before a model is asked, but that it can be is looked
-at here, so that a missing one is told at once.
+Only the part before the first colon is ours; no SDK is loaded before the first request, but whether it is installed is
+checked here, so that a missing one is reported at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fumehood.llm.providers.base import Provider
 from fumehood.llm.providers.openai_chat import OpenAIChat
 from fumehood.llm.providers.openai_responses import OpenAIResponses
 
-# What stands before the colon: the dialect, and the SDK that speaks it, which is also the name of our extra.
+# The part before the colon: the API, and its SDK, which is also the name of our extra.
 _DIALECTS: dict[str, tuple[type[OpenAIResponses | OpenAIChat | AnthropicMessages], str]] = {
     "openai": (OpenAIResponses, "openai"),
     "openai-chat": (OpenAIChat, "openai"),
@@ -35,14 +35,14 @@ def choose_provider(
     """Return the provider that a caller has named.
 
     Args:
-        model: Its name with the dialect before it, or the provider itself.
+        model: Its name with the API before it, or the provider itself.
         base_url: Address of the server; only with a name.
-        api_key: What opens it; only with a name.
+        api_key: The key; only with a name.
         images: Whether the model can see; only with a name.
         fenced: Whether the model writes its code into its text, because it has no tool calls.
 
     Raises:
-        InvalidArgumentError: There is no such dialect, or its SDK is not installed.
+        InvalidArgumentError: There is no such API, or its SDK is not installed.
     """
     if isinstance(model, str):
         model = _by_name(model, base_url, api_key, images)

@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions, by the official SDK: OpenAI itself, and any server that speaks it.
+"""OpenAI's Chat Completions, by the official SDK: OpenAI itself, and any server with the same API.
 
-Translation both ways and nothing else. A tool's answer can hold text only in this dialect, so pictures follow it as a
-message of the user, where the model has eyes.
+Translation both ways and nothing else. A tool's answer can hold only text in this API, so pictures follow it as a
+message of the user, if the model can see.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OpenAIChat(SdkProvider):
         api_key: The key; None: OPENAI_API_KEY.
         images: Whether the model can see.
         options: More for each request, such as `temperature`, `max_completion_tokens` or `extra_body`.
-        max_retries: How often the SDK repeats a request that found the server busy or nobody there.
+        max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
     """
 
@@ -75,14 +75,14 @@ class OpenAIChat(SdkProvider):
 
 
 class _Answer:
-    """Chunks put together."""
+    """Assembles chunks."""
 
     def __init__(self, speaker: Speaker, tool: str) -> None:
         self._speaker = speaker
         self._tool = tool
         self._text: list[str] = []
         self._calls: list[GrowingArguments] = []
-        # Those that still grow, by their number in the message.
+        # Incomplete calls, by their number in the message.
         self._growing: dict[int, GrowingArguments] = {}
         self._finish_reason: str | None = None
         self._is_refused = False
@@ -155,7 +155,7 @@ class _Answer:
 
 
 def chat_messages(request: ModelRequest, *, images: bool) -> list[Item]:
-    """Return the conversation as this dialect has it."""
+    """Return the conversation in this API's format."""
     messages: list[Item] = []
     tool = "" if request.tool is None else request.tool.name
     # Pictures of calls wait until the answers to all calls of a message are there: nothing may stand between them.
@@ -191,7 +191,7 @@ def _model_message(message: ModelMessage, tool: str) -> Item:
         {
             "id": call.id,
             "type": "function",
-            # What was no JSON is not sent back as it was: some servers refuse the whole conversation for it.
+            # Invalid JSON is not sent back as it was: some servers refuse the whole conversation for it.
             "function": {"name": tool, "arguments": json.dumps({"code": call.code})},
         }
         for call in message.calls

@@ -1,7 +1,7 @@
-"""OpenAI's Responses, by the official SDK: OpenAI itself, and any server that speaks it.
+"""OpenAI's Responses, by the official SDK: OpenAI itself, and any server with the same API.
 
-Translation both ways and nothing else. The model's own items are sent back as they came, its reasoning with them;
-pictures are part of a tool's answer here.
+Translation both ways and nothing else. The model's own items are sent back unchanged, its reasoning with them; pictures
+are part of a tool's answer here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OpenAIResponses(SdkProvider):
         api_key: The key; None: OPENAI_API_KEY.
         images: Whether the model can see.
         options: More for each request, such as `reasoning`, `max_output_tokens` or `store`.
-        max_retries: How often the SDK repeats a request that found the server busy or nobody there.
+        max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
     """
 
@@ -70,7 +70,7 @@ class OpenAIResponses(SdkProvider):
 
 
 class _Answer:
-    """Events put together."""
+    """Assembles events."""
 
     def __init__(self, speaker: Speaker, tool: str, dialect: str) -> None:
         self._speaker = speaker
@@ -134,7 +134,7 @@ class _Answer:
         if self._response is None:
             raise self._speaker.broke_off()
 
-        # Servers that stream the items leave the list at the end empty at times, and the other way round.
+        # Some servers that stream the items leave the list at the end empty, and others the other way round.
         items = [self._items[index] for index in sorted(self._items)] or self._response.output
         text, is_refused = _prose(items)
         calls = tuple(
@@ -180,13 +180,13 @@ def _end(response: Response) -> MessageEnd:
 
 
 def _native(item: ResponseOutputItem) -> JsonObject:
-    # `status` is an answer's only; some servers refuse it in a question.
+    # `status` belongs to answers; some servers refuse it in a request.
     dumped = item.model_dump(mode="json", exclude_unset=True, exclude={"status"})
     return cast("JsonObject", dumped)
 
 
 def response_input(request: ModelRequest, *, dialect: str, images: bool) -> list[Item]:
-    """Return the conversation as this dialect has it."""
+    """Return the conversation in this API's format."""
     items: list[Item] = []
     tool = "" if request.tool is None else request.tool.name
 
@@ -205,7 +205,7 @@ def response_input(request: ModelRequest, *, dialect: str, images: bool) -> list
 
 
 def _as_sent(item: JsonObject) -> Item:
-    """An item of the model, with arguments that are JSON: it may have written some that are not."""
+    """Return an item of the model, with valid JSON in its arguments in place of invalid one."""
     sent = dict(item)
 
     if sent.get("type") == "function_call" and not _is_json(str(sent.get("arguments"))):
@@ -227,7 +227,7 @@ def _model_items(message: ModelMessage, tool: str) -> list[Item]:
     items: list[Item] = []
 
     if message.text:
-        # In full: the short form is OpenAI's own, and other servers do not know it.
+        # In full: only OpenAI accepts the short form.
         said: Item = {"type": "output_text", "text": message.text, "annotations": []}
         items.append({"type": "message", "role": "assistant", "content": [said]})
 

@@ -1,7 +1,6 @@
-"""What all providers over an official SDK share: the client, made late and closed once, and the way of an answer.
+"""The base class of providers over an official SDK: makes the client at first use, closes it once, streams an answer.
 
-The SDKs are built alike; what differs, the words of each dialect, is the business of the class that stands on this
-one.
+The SDKs are alike; a subclass translates the format of its API.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from fumehood.llm.providers.sdk_errors import Speaker, translated
 
 
 class Answer(Protocol):
-    """What a stream's events are put together to."""
+    """Assembles the events of a stream."""
 
     def add(self, event: Any) -> list[Written]:
-        """Take an event; returns what it has written."""
+        """Take an event; return the text and code in it."""
 
     def finish(self) -> Written:
         """Return the whole message."""
@@ -34,7 +33,7 @@ class SdkProvider(ABC):
         api_key: The key; None: the SDK's environment variable.
         images: Whether the model can see.
         options: More for each request.
-        max_retries: How often the SDK repeats a request that found the server busy or nobody there.
+        max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
     """
 
@@ -83,7 +82,7 @@ class SdkProvider(ABC):
         yield answer.finish()
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         client, self._client = self._client, None
 
         if client is not None:
@@ -95,7 +94,7 @@ class SdkProvider(ABC):
 
     @abstractmethod
     def _asked(self, request: ModelRequest) -> dict[str, Any]:
-        """Returns the request in the words of the dialect, but for the model, and that it is a stream."""
+        """Returns the request in the API's format, without the model and the stream flag."""
 
     @abstractmethod
     async def _begin(self, client: Any, asked: dict[str, Any]) -> Any:
@@ -103,4 +102,4 @@ class SdkProvider(ABC):
 
     @abstractmethod
     def _answer(self, speaker: Speaker, tool: str) -> Answer:
-        """Returns what puts the events of one answer together."""
+        """Returns an assembler for the events of one answer."""

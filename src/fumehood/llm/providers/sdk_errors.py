@@ -1,7 +1,7 @@
-"""What the SDKs raise, as errors of our tree.
+"""Translates exceptions of the SDKs into errors of our tree.
 
-Both SDKs are built alike, so one reading serves both: by their classes first, then by the status, and by the words of
-the body where servers of the same dialect differ in their codes.
+Both SDKs are alike, so one function serves both: by their classes first, then by the status, and by the text of the
+body where servers of the same API differ in their codes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fumehood.llm.model_errors import (
 
 _T = TypeVar("_T")
 
-# How OpenAI, Anthropic, llama.cpp, vLLM and Ollama say that a conversation is too long.
+# The messages of OpenAI, Anthropic, llama.cpp, vLLM and Ollama about a conversation that is too long.
 _TOO_LONG = (
     "context_length_exceeded",
     "exceed_context_size",
@@ -37,10 +37,10 @@ _TOO_LONG = (
 
 
 class Speaker:
-    """Whose errors these are, and how far the answer has come.
+    """Makes the errors of one request.
 
     Args:
-        provider: The dialect.
+        provider: The API.
         model: The model's name.
     """
 
@@ -51,7 +51,7 @@ class Speaker:
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """Raise what an SDK raises in the block as an error of ours."""
+        """Raise exceptions of an SDK in the block as errors of ours."""
         try:
             yield
         except ModelError:
@@ -68,12 +68,12 @@ class Speaker:
         return ModelAnswerError(provider=self.provider, model=self.model, reason=reason)
 
     def said(self, code: str, reason: str, *, status: int | None = None) -> ModelError:
-        """Return the error that fits what a server has said in a body or in the middle of a stream."""
+        """Return the error for a server's message in a body or in the middle of a stream."""
         words = f"{code} {reason}".lower()
         if status in (401, 403) or "authentication_error" in words or "invalid_api_key" in words:
             return ModelAuthenticationError(provider=self.provider, model=self.model, reason=reason)
 
-        # Before the next: limits of rates speak of tokens as well.
+        # Before the next check: rate limits mention tokens as well.
         if status == 429 or "rate_limit" in words:
             return ModelRateLimitError(provider=self.provider, model=self.model, reason=reason)
 
@@ -94,7 +94,7 @@ class Speaker:
         names = {kind.__name__ for kind in type(error).__mro__}
         reason = str(getattr(error, "message", "") or error)
 
-        # One of the SDKs lets errors of its transport pass in the middle of a stream.
+        # One of the SDKs passes transport errors through in the middle of a stream.
         if "APIConnectionError" in names or sdk in ("httpx2", "httpx"):
             cause = f"{reason} ({error.__cause__})" if error.__cause__ is not None else reason
 
@@ -106,7 +106,7 @@ class Speaker:
         if isinstance(error, ValueError) and sdk in ("json", "pydantic_core", "builtins", "jiter"):
             return self.unusable(f"it cannot be read: {error}")
 
-        # Raised before any request: no key is there.
+        # Raised before any request, without a key.
         has_no_key = isinstance(error, TypeError) and "authentication method" in reason
 
         if sdk not in ("openai", "anthropic") and not has_no_key:
@@ -134,7 +134,7 @@ class Speaker:
 
 
 async def translated(speaker: Speaker, items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
-    """Pass on what an SDK streams, its errors as ours."""
+    """Yield the items of an SDK's stream, with its errors translated."""
     while True:
         with speaker.translating():
             try:
@@ -147,7 +147,7 @@ async def translated(speaker: Speaker, items: AsyncGenerator[_T, None]) -> Async
 
 
 def _body(body: object) -> tuple[str, str]:
-    """The code and the words of an error's body, wherever a server has put them."""
+    """Return the code and the text of an error's body, in any of the servers' forms."""
     if not isinstance(body, Mapping):
         return "", ""
 

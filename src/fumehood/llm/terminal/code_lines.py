@@ -1,7 +1,7 @@
 """Code, highlighted while a model still writes it: a line is shown once it is complete.
 
-Runs in the user's terminal; no input or output. The lines before are highlighted with it, because a text over several
-lines changes what a line means.
+Runs in the user's terminal; no input or output. A line is highlighted together with the lines before it, because a text
+over several lines changes the meaning of a line.
 """
 
 from __future__ import annotations

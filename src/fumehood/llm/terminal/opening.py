@@ -1,6 +1,6 @@
-"""The terminal of a chat, put together: what it can show, how it reads a line.
+"""Assembles the terminal of a chat: its abilities, and how it reads a line.
 
-Runs in the user's terminal. What the environment says comes in as an argument; nothing is read here.
+Runs in the user's terminal. The environment is an argument; nothing is read here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def open_session(
     """Return a chat in this terminal.
 
     Args:
-        agent: Who answers.
-        sandbox: Where its code runs.
-        folder: Where pictures and files are brought to.
-        notebook: Where the conversation is written at the end.
-        environment: What the terminal says of itself.
+        agent: The agent.
+        sandbox: The sandbox of its code.
+        folder: The folder for pictures and files.
+        notebook: The file of the conversation, written at the end.
+        environment: The environment of the terminal.
     """
-    # Words of a model and of a guest are neither markup nor emoji, and numbers in them get no colour.
+    # Text of a model and of a guest has neither markup nor emoji, and numbers in it get no colour.
     console = Console(highlight=False, emoji=False, markup=False)
     screen = ChatScreen(console, protocol=detect_protocol(environment), folder=folder)
     info = sandbox.get_info()
@@ -44,5 +44,5 @@ def open_session(
 
 
 def _read_line() -> str:
-    # Without a person there is nobody to be asked.
+    # Without a terminal there is no prompt.
     return input(_PROMPT if sys.stdin.isatty() else "")

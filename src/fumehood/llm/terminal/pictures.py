@@ -1,8 +1,8 @@
 """Pictures inside the terminal, where it can show them: the protocols of kitty and of iTerm2.
 
-Runs in the user's terminal. A picture is a guest's bytes: it travels as base64 within the escape sequence, so nothing
-in it can end the sequence; only what begins as its type does and is not too large is sent. What the terminal can do is
-told by its environment; it is never asked, because its answer would come in on the user's keyboard.
+Runs in the user's terminal. A picture is a guest's bytes: it is sent as base64 within the escape sequence, so nothing
+in it can end the sequence; only a file of the right type and a bounded size is sent. The environment shows what the
+terminal supports; it is never queried, because its answer would come in on the user's keyboard.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpg": b"\xff\xd8\xff"}
 
 
 def detect_protocol(environment: Mapping[str, str]) -> Protocol:
-    """Return what the terminal says of itself that it can show."""
-    # A multiplexer stands between, and passes neither on by itself.
+    """Return the picture protocol of the terminal, by its environment."""
+    # A multiplexer is in between, and passes neither on by itself.
     if environment.get("TMUX") or environment.get("STY"):
         return "none"
 
@@ -37,10 +37,10 @@ def detect_protocol(environment: Mapping[str, str]) -> Protocol:
 
 
 def picture_sequence(protocol: Protocol, content: bytes, ending: str) -> str:
-    """Return what makes the terminal show a picture; empty when it cannot.
+    """Return the escape sequence that shows a picture; empty when the terminal cannot.
 
     Args:
-        protocol: What it understands.
+        protocol: The protocol of the terminal.
         content: The bytes of the file.
         ending: Of the file's name: png or jpg.
     """

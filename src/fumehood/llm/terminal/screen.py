@@ -1,7 +1,7 @@
-"""What happens in a turn, on the user's terminal: prose and code as they are written, output, pictures, errors, files.
+"""Shows the events of a turn on the user's terminal: prose, code, output, pictures, errors, files.
 
-Runs in the user's terminal. Words of a model and of a guest pass `visible` before they are written, and never meet
-rich's markup; the only escape sequences are our own.
+Runs in the user's terminal. Text of a model and of a guest passes `visible` before it is written, and is never parsed
+as rich's markup; the only escape sequences are our own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ChatScreen:
     Args:
         console: The terminal.
         protocol: How it shows pictures.
-        folder: Where pictures are saved.
+        folder: The folder for pictures.
     """
 
     def __init__(self, console: Console, *, protocol: Protocol, folder: str) -> None:
@@ -56,7 +56,7 @@ class ChatScreen:
         self._is_line_open = False
 
     def show(self, event: AgentEvent) -> None:
-        """Show what has happened."""
+        """Show an event."""
         match event:
             case FileUploaded():
                 self.say(f"uploaded {event.path}, {in_bytes(event.size_bytes)}")
@@ -81,7 +81,7 @@ class ChatScreen:
         self._console.print(Text(visible_line(text, max_characters=1_000), style=style), soft_wrap=True)
 
     def end_line(self) -> None:
-        """Begin a new line, if one is open."""
+        """End the current line, if it is not empty."""
         if self._is_line_open:
             self._console.print()
             self._is_line_open = False
@@ -104,7 +104,7 @@ class ChatScreen:
         self._print_lines(lines.add(text))
 
     def _finish_code(self, call_id: str, code: str) -> None:
-        # Not every provider tells of code before it is complete.
+        # Not every provider streams code before it is complete.
         if call_id not in self._lines:
             self._show_code(call_id, "")
 
@@ -143,7 +143,7 @@ class ChatScreen:
             self._write(f"{cell.result.text}\n", "red")
 
         if cell.result.is_error:
-            self.say("it has failed; the model is told, and may repair it", "yellow")
+            self.say("it has failed; the model sees the error and may repair it", "yellow")
 
         for file in cell.result.files:
             self.say(f"{file.change} file: {file.path}, {in_bytes(file.size_bytes)}")
@@ -161,7 +161,7 @@ class ChatScreen:
 
 
 def describe_usage(usage: AgentUsage) -> str:
-    """Return what a turn has used, in a line."""
+    """Return the usage of a turn, in a line."""
     requests = "1 request" if usage.requests == 1 else f"{usage.requests} requests"
     tokens = usage.tokens
     counted = f"{tokens.input_tokens:,} tokens read, {tokens.output_tokens:,} written"

@@ -1,7 +1,7 @@
-"""A chat: reads what the user types, lets the agent work, and carries out what begins with a slash.
+"""A chat: reads the user's lines, runs the agent's turns, and carries out commands that begin with a slash.
 
-Runs in the user's terminal. Ctrl-C ends a turn and never the chat; what goes wrong with the provider is said, and the
-chat goes on.
+Runs in the user's terminal. Ctrl-C ends a turn and never the chat; an error of the provider is shown, and the chat goes
+on.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ChatSession:
     """One chat, from its first line to its end.
 
     Args:
-        agent: Who answers.
-        sandbox: Where its code runs.
-        screen: Where it is shown.
+        agent: The agent.
+        sandbox: The sandbox of its code.
+        screen: Shows the events.
         ask_line: Reads a line of the user; raises EOFError at the end.
-        folder: Where files of the sandbox are brought to.
-        notebook: Where the conversation is written at the end, and by `/save` without a path.
+        folder: The folder for files of the sandbox.
+        notebook: The file of the conversation, written at the end and by `/save` without a path.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ChatSession:
         }
 
     def run(self) -> bool:
-        """Talk until the end, and return whether the last question got an answer."""
+        """Run the chat to its end, and return whether the last question got an answer."""
         with self._interrupts():
             while (line := self._next_line()) is not None:
                 if not line.startswith("/"):
@@ -85,13 +85,13 @@ class ChatSession:
         return not self._has_failed
 
     def _next_line(self) -> str | None:
-        """Read until something is said; None at the end."""
+        """Read until a line is not empty; None at the end."""
         while True:
             try:
                 self._is_at_prompt = True
                 line = self._ask_line().strip()
             except KeyboardInterrupt:
-                # First of all: another one must find nobody who waits for it.
+                # First of all: a second interrupt must not find a prompt.
                 self._is_at_prompt = False
                 self._screen.end_line()
                 line = ""
@@ -177,7 +177,7 @@ class ChatSession:
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
-        """Let Ctrl-C throw away the line at the prompt, and otherwise end the turn and nothing else."""
+        """Make Ctrl-C discard the line at the prompt, and otherwise end only the turn."""
 
         def interrupt(_: int, __: FrameType | None) -> None:
             if self._is_at_prompt:
