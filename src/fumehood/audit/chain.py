@@ -1,8 +1,8 @@
-"""The audit record of one sandbox while it grows: the newest entries in memory, all of them in a file if there is one.
+"""The growing audit record of one sandbox: the newest entries in memory, all of them in a file if there is one.
 
-Adding an entry takes one small JSON text and one hash, some microseconds. The oldest entries leave the memory when a
-bound is passed; the chain goes on from them, and the log says how many they are. What an entry says is bounded where
-it is made.
+Adding an entry takes one small JSON text and one hash, some microseconds. The oldest entries are dropped from memory
+when a bound is exceeded; the chain goes on from them, and the log says how many they are. The fields of an entry are
+bounded where it is made.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fumehood.values.charts import JsonValue
 
 MAX_ENTRIES = 4096
 MAX_BYTES = 2 * MIB
-# What the objects take around the text.
+# The size of the objects around the text.
 _ENTRY_BYTES = 1 * KIB
-# How many may wait for a quiet moment.
+# How many entries may wait for an idle moment.
 _MAX_COMING = 8
 
 
 class _Kept(NamedTuple):
-    """What an entry is made of when somebody wants to see it."""
+    """The parts of an entry, from which it is made when it is read."""
 
     sequence: int
     at: datetime
@@ -51,9 +51,9 @@ class AuditChain:
     """Entries, each chained to the one before.
 
     Args:
-        file: Where every line goes as well, or None.
+        file: A file for every line as well, or None.
         max_entries: How many are kept in memory.
-        max_bytes: What they may take there.
+        max_bytes: Their maximum size there.
     """
 
     def __init__(
@@ -74,33 +74,33 @@ class AuditChain:
 
     @property
     def is_in_file(self) -> bool:
-        """Whether what is added outlives this process."""
+        """Whether the entries outlive this process."""
         return self._file is not None
 
     @property
     def head(self) -> AuditHead | None:
-        """Where the record stands; None when it is empty."""
+        """The newest entry; None when it is empty."""
         self.settle()
         return AuditHead(sequence=self._next - 1, hash=self._last) if self._next else None
 
     @property
     def size_bytes(self) -> int:
-        """What the entries take in memory."""
+        """The size of the entries in memory."""
         return self._size_bytes + len(self._coming) * 2 * _ENTRY_BYTES
 
     def log(self, sandbox_id: str) -> AuditLog:
-        """Returns what is kept, as it stands, as the record of a sandbox."""
+        """Returns the kept entries as the record of a sandbox."""
         self.settle()
         entries = tuple(kept.entry() for kept in self._kept)
         return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=self._next - len(entries))
 
     def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
-        """Adds an entry, and returns where the record stands then."""
+        """Adds an entry, and returns the new head."""
         self.settle()
         return self._add(datetime.now(UTC), kind, fields)
 
     def add_later(self, kind: str, make: Callable[[], dict[str, JsonValue]]) -> AuditHead:
-        """Adds an entry which is made and hashed by `settle`, or when somebody asks; in a file it is at once."""
+        """Adds an entry that is made and hashed by `settle`, or when it is read; with a file it is at once."""
         if self._file is not None:
             return self.add(kind, make())
 
@@ -113,7 +113,7 @@ class AuditChain:
         return head
 
     def settle(self) -> None:
-        """Makes what was added for later."""
+        """Makes and hashes the entries that were added for later."""
         coming, self._coming = self._coming, []
 
         for at, kind, make, head in coming:
@@ -121,7 +121,7 @@ class AuditChain:
 
     def _add(self, at: datetime, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         sequence, previous = self._next, self._last
-        # What `line_of` makes of the whole, and quicker; kinds are words of ours.
+        # Equal to `line_of` of the whole, and faster; kinds are words of ours.
         text = (
             f'{{"at":"{at.isoformat(timespec="microseconds")}","fields":{line_of(fields)},"kind":"{kind}",'
             f'"previous":"{previous}","sequence":{sequence}}}'
@@ -137,7 +137,7 @@ class AuditChain:
         return AuditHead(sequence=sequence, hash=self._last)
 
     def close(self) -> None:
-        """Nothing is added any more; what is kept can still be read."""
+        """Ends the record; the kept entries can still be read."""
         if self._file is not None:
             self._file.close()
             self._file = None

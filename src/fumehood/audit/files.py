@@ -1,7 +1,7 @@
 """Audit files: one for each sandbox, to which lines are added and never changed.
 
-A line goes to the kernel at once, so it outlives this process; it is not forced onto the disk. What cannot be written
-waits within a bound and is tried again with the next line, so a full disk that has room again loses nothing.
+A line goes to the kernel at once, so it outlives this process; it is not forced onto the disk. A line that cannot be
+written waits within a bound and is tried again with the next line, so a full disk that has space again loses nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SUFFIX = ".jsonl"
 
 
 class AuditFolder:
-    """The folder of audit files; made at once, for its owner alone.
+    """The folder of audit files; made at once, readable only by its owner.
 
     Args:
-        path: Where.
+        path: Its path.
 
     Raises:
-        InvalidArgumentError: It cannot be made, or not be written to.
+        InvalidArgumentError: It cannot be made or written to.
     """
 
     def __init__(self, path: str) -> None:
@@ -51,7 +51,7 @@ class AuditFile:
     """The file of one sandbox.
 
     Args:
-        path: Where; nothing may be there.
+        path: Its path; nothing may be there.
 
     Raises:
         OSError: It cannot be made.
@@ -77,7 +77,7 @@ class AuditFile:
             self._not_written(error, is_late)
 
     def close(self) -> None:
-        """Nothing is added any more."""
+        """Closes the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,7 +1,7 @@
-"""Verifying an audit record that lies in a file: every line is read strictly, and the chain computed anew.
+"""Verification of an audit record in a file: every line is parsed strictly, and the chain computed anew.
 
-Runs wherever somebody doubts a record. The file is anybody's: sizes are bounded, and what is not exactly a line of ours
-is a fault. A chain proves that nothing was changed within it; only a head that was kept elsewhere
+Runs in any process that has a record. The file may come from anywhere: sizes are bounded, and a line that is not
+exactly in our format is a fault. A chain proves that nothing was changed within it; only a head that was kept elsewhere
 proves that it is the true one.
 """
 
@@ -23,7 +23,7 @@ _HEX = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What came of verifying a record.
+    """The result of a verification.
 
     Attributes:
         entries: How many entries were found whole, from the first line on.
@@ -54,7 +54,7 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def verify_lines(lines: Iterable[bytes], known_head: str | None = None) -> Verification:
-    """Return what comes of a record in JSON lines.
+    """Verify a record in JSON lines.
 
     Args:
         lines: Its lines, with or without their ends.
@@ -80,7 +80,7 @@ def verify_lines(lines: Iterable[bytes], known_head: str | None = None) -> Verif
 
 
 class _Walk:
-    """What is known of a record up to a line."""
+    """The state of a verification up to a line."""
 
     def __init__(self, known_head: str | None) -> None:
         self.entries = 0
@@ -91,7 +91,7 @@ class _Walk:
         self._last: AuditEntry | None = None
 
     def take(self, line: bytes, number: int) -> str:
-        """Takes the next line; returns what is wrong with it."""
+        """Takes the next line; returns the fault in it."""
         if len(line) > MAX_LINE_BYTES:
             return f"it is longer than {MAX_LINE_BYTES:,} bytes"
 
@@ -120,7 +120,7 @@ class _Walk:
         return ""
 
     def result(self, line: int | None, reason: str) -> Verification:
-        """Returns what came of it."""
+        """Returns the verification."""
         last = self._last
         return Verification(
             entries=self.entries,

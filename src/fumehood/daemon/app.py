@@ -1,6 +1,6 @@
-"""The daemon at work: the server's routes over the engine of this process, on the socket that it was given.
+"""The app of the daemon: the server's routes over the engine of this process, on the daemon's socket.
 
-Runs in the host daemon, which it is; `fumehood.server.serving` says how it ends. All its sandboxes end with it.
+Runs in the host daemon; `fumehood.server.serving` says how it ends. All its sandboxes end with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUTERS = [routes.router, *(router for router in ROUTERS if router is not keys.
 
 
 async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:
-    """Keeps sandboxes until a signal says that it is enough, and returns the exit code."""
+    """Serves sandboxes until a signal ends it, and returns the exit code."""
     configure(settings.log_level, settings.log_format)
 
     async with open_host_services(settings, state) as services:

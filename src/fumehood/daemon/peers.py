@@ -1,4 +1,4 @@
-"""Who calls the daemon: whoever the kernel says is at the other end, and no token.
+"""Authentication of the daemon's callers: by the kernel's credentials of the peer, without a token.
 
 Runs in the host daemon.
 """
@@ -24,7 +24,7 @@ class PeerProtocol(HttpToolsProtocol):
     _is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Checks who has connected."""
+        """Checks the peer of a new connection."""
         self._is_refused = not is_trusted(transport.get_extra_info("socket"))
 
         if self._is_refused:
@@ -34,22 +34,22 @@ class PeerProtocol(HttpToolsProtocol):
             super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets the connection, if it was one."""
+        """Closes the connection, if its peer was trusted."""
         if not self._is_refused:
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Reads what a trusted peer has sent."""
+        """Parses bytes of a trusted peer."""
         if not self._is_refused:
             super().data_received(data)
 
     def eof_received(self) -> Any:
-        """Hears that the peer sends no more."""
+        """Handles the end of the peer's bytes."""
         return None if self._is_refused else super().eof_received()
 
 
 class PeerAuthenticator(Authenticator):
-    """Takes everybody for the owner: nobody else was let in."""
+    """Authenticates every caller as the owner: connections of other users were closed."""
 
     async def authenticate(self, token: str | None) -> Principal:
         """Returns the owner; see `Authenticator`."""

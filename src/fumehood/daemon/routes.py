@@ -1,4 +1,4 @@
-"""What the daemon answers otherwise than a server: sandboxes are made, and listed, in somebody's name.
+"""Routes of the daemon that differ from a server's: sandboxes are made, and listed, for an owner in the request.
 
 Runs in the host daemon. These routes stand before the server's own of the same addresses.
 """
@@ -35,7 +35,7 @@ async def create_for(
 
 @router.post("/load", status_code=201, response_model=LoadedAnswer)
 async def load_as(backend: CallersBackend, request: Request, owner: _Owner = None) -> Response:
-    """Makes a sandbox of a saved state that belongs to `owner`."""
+    """Makes a sandbox from a saved state; it belongs to `owner`."""
     return await load_for(backend, request, owner or "")
 
 

@@ -1,6 +1,6 @@
-"""Runs the daemon: first the socket, which decides whether there is anything to do, then all the rest.
+"""Runs the daemon: takes the socket first, which fails if another daemon has it, then starts the rest.
 
-Runs in the host daemon, which it is.
+Runs in the host daemon.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fumehood.server.state_lock import locked, own_folder
 
 
 def serve_host(settings: HostSettings) -> int:
-    """Keeps sandboxes until it is told to end, and returns the exit code: 0, or 1 when calls had to be cut off.
+    """Serves sandboxes until a signal ends it, and returns the exit code: 0, or 1 when calls had to be cut off.
 
     Raises:
-        FumehoodError: The socket or the state folder cannot be had.
+        FumehoodError: The socket or the state folder is not available.
     """
     state = own_folder("state_folder", settings.state_path)
     taken = InvalidArgumentError(
@@ -30,7 +30,7 @@ def serve_host(settings: HostSettings) -> int:
     with ExitStack() as stack:
         listener = stack.enter_context(listening(Path(settings.socket)))
         stack.enter_context(locked(state / "host.lock", taken))
-        # Late: who loses the race for the socket needs no web framework for it.
+        # Imported late: a daemon that does not get the socket needs no web framework.
         from fumehood.daemon.app import keep_sandboxes
 
         code = asyncio.run(keep_sandboxes(settings, state, listener))

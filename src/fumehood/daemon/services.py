@@ -1,7 +1,7 @@
-"""What the routes of the daemon may use: the engine of this process, as it is.
+"""The services of the daemon's routes: the engine of this process, without a tenant guard.
 
-Runs in the host daemon, on its loop. There is no database, no key and no lifetime but the one that was asked for;
-the server in front has seen to all of them.
+Runs in the host daemon, on its loop. There is no database and no key, and lifetimes are those of the request; the
+server in front checks all of them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fumehood.server.queue import FairQueue
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
-# The server in front has bounded what it takes; only its base64 makes a body larger than that.
+# The server in front has bounded the request; only base64 makes a body larger than that.
 _MAX_BYTES = 1 << 40
 _HOST_NAME = "host"
 
 
 @dataclass(kw_only=True)
 class HostServices(AppServices):
-    """What the routes of the daemon may use."""
+    """The services of the daemon's routes."""
 
     def backend_for(self, principal: Principal) -> Backend:
-        """Returns the engine itself: whose a sandbox is, is told with it."""
+        """Returns the engine itself: each request names the owner."""
         return self.backend
 
 
@@ -50,7 +50,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
             state=state,
             backend=backend,
             authenticator=PeerAuthenticator(),
-            # The server in front has a queue; the engine refuses what there is no room for.
+            # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
             queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
             metrics=metrics,
         )

@@ -1,6 +1,6 @@
-"""What the host daemon may be told: flags over environment over one TOML file over defaults, as for the server.
+"""The settings of the host daemon: flags over environment over one TOML file over defaults, as for the server.
 
-Runs in the host daemon. `FUMEHOOD_HOST_SOCKET` tells the daemon and the server alike where they meet.
+Runs in the host daemon. `FUMEHOOD_HOST_SOCKET` is the socket for the daemon and the server alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fumehood.setting_fields import (
     state_path,
 )
 
-# What the kernel takes as the path of a unix socket, with the NUL at its end.
+# The maximum path of a unix socket, with the NUL at its end.
 _MAX_SOCKET_BYTES = 107
 
 

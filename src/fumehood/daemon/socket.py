@@ -1,7 +1,7 @@
-"""The daemon's socket: one path, one daemon, and nobody else's connections.
+"""The daemon's socket: one path, one daemon, and only connections of its own user and root.
 
-Runs in the host daemon. The lock beside the socket decides which of several daemons has it; a socket that nobody
-holds is what a crash left behind, and is replaced.
+Runs in the host daemon. The lock beside the socket decides which of several daemons has it; a socket without a locked
+file was left by a crash, and is replaced.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CREDENTIALS = struct.Struct("3i")
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """Gives the socket while the block runs, and removes it at the end.
+    """Yields the listening socket, and removes it at the end of the block.
 
     Raises:
-        InvalidArgumentError: Another daemon listens there, or something else lies there.
+        InvalidArgumentError: Another daemon listens there, or another file is there.
     """
     own_folder("folder of the socket", path.parent)
     taken = InvalidArgumentError(
@@ -42,7 +42,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
             listener.bind(str(path))
 
             try:
-                # The folder is closed, so nobody came in between.
+                # The folder is closed to other users, so none could connect in between.
                 os.chmod(path, 0o600)
                 listener.listen(_BACKLOG)
                 yield listener
@@ -73,5 +73,5 @@ def _remove_stale(path: Path, taken: InvalidArgumentError) -> None:
             path.unlink()
             return
 
-    # Not a daemon of ours, which would hold the lock; but it lives.
+    # Not a daemon of ours, which would hold the lock; but it accepts connections.
     raise taken

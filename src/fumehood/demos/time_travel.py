@@ -1,8 +1,8 @@
-"""The show of going back: readings with gaps and spikes, ways to clean them tried from one point, the best kept.
+"""The demonstration of time travel: data with gaps and spikes, several ways to clean it from one point, the best kept.
 
-Runs in the user's terminal, on the public names alone. Nothing in it is staged: the readings are made in the sandbox,
-the scores are computed there, what is undone is undone and what crashes has crashed; if anything comes out otherwise,
-the show says so and fails. What the guest has printed is made harmless before it is shown.
+Runs in the user's terminal, with the public names only. Nothing in it is simulated: the data is made in the sandbox,
+the scores are computed there, rollbacks and crashes are real; if a step has another result, the demonstration prints it
+and fails. Output of the guest is escaped before it is shown.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class _State:
 
 
 class TimeTravelShow:
-    """One showing.
+    """One run of the demonstration.
 
     Args:
         say: Prints a line.
-        pause_seconds: How long whoever watches may read after each step.
+        pause_seconds: The pause after each step, for reading.
     """
 
     def __init__(self, say: Say, pause_seconds: float = 0.0) -> None:
@@ -90,10 +90,10 @@ class TimeTravelShow:
         self._steps: list[tuple[str, float]] = []
 
     def run(self) -> None:
-        """Shows everything.
+        """Runs all steps.
 
         Raises:
-            SandboxError: It came out otherwise.
+            SandboxError: A step had another result.
         """
         with self._timed("a sandbox", Sandbox) as sandbox:
             self._tell(f"load       {self._cell(sandbox, 'load the data', _LOAD)}")
@@ -110,7 +110,7 @@ class TimeTravelShow:
             self._draw(root)
             self._tabulate()
 
-    # -- acts
+    # -- steps
 
     def _try_all(self, sandbox: Sandbox, root: _State) -> str:
         errors = {}
@@ -175,7 +175,7 @@ class TimeTravelShow:
 
         self._tell(f"adopt      {ways[best.code]}: {self._cell(sandbox, 'look', _LOOK)}")
 
-    # -- words
+    # -- helpers
 
     def _cell(self, sandbox: Sandbox, step: str, code: str) -> str:
         execution = self._timed(step, lambda: sandbox.run_code(code))
@@ -221,7 +221,7 @@ class TimeTravelShow:
 
 
 def _tree(state: _State) -> list[str]:
-    """Draws a state and what came of it."""
+    """Draws a state and its results."""
     lines = [f"{state.name}  {state.note}".rstrip()]
 
     for position, child in enumerate(state.below):

@@ -1,14 +1,14 @@
-"""The first message of a TLS client, as far as it says whom it wants to speak to.
+"""Parser of a TLS client's first message, as far as it names the server.
 
-Runs in the host process and only computes: bytes in, a name out. It reads lengths within lengths, each held against the
-one around it, and nothing of the cryptography (RFC 8446, section 4.1.2; RFC 6066, section 3).
+Runs in the host process and only computes: takes bytes, returns a name. It parses lengths within lengths, each checked
+against the one around it, and nothing of the cryptography (RFC 8446, section 4.1.2; RFC 6066, section 3).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# One that is larger, or in more pieces, has been made to be: with each byte that comes, all is read again.
+# A larger message, or one in more pieces, is an attack: with each piece all of it is parsed again.
 MAX_HELLO_BYTES = 1 << 14
 MAX_RECORDS = 64
 _RECORD_HEADER = 5
@@ -20,16 +20,16 @@ _ENCRYPTED_HELLO = 0xFE0D
 
 
 class HelloError(ValueError):
-    """It is no TLS client that speaks here, or one that breaks the rules."""
+    """The bytes are no TLS ClientHello, or a malformed one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a client has said first.
+    """The first message of a TLS client.
 
     Attributes:
-        server_name: The name that it wants to speak to, as it was sent; None: it gave none.
-        hides_name: Whether it may want another one, which it has encrypted.
+        server_name: The requested server name, as it was sent; None: there is none.
+        hides_name: Whether it may request another, encrypted one (ECH).
     """
 
     server_name: str | None
@@ -37,12 +37,12 @@ class Hello:
 
 
 def begins_tls(data: bytes) -> bool:
-    """Whether the first byte of a stream is that of a TLS handshake."""
+    """Tells whether the first byte of a stream is that of a TLS handshake."""
     return data[:1] == bytes((_HANDSHAKE,))
 
 
 def read_client_hello(data: bytes) -> Hello | None:
-    """Returns what the client says, or None while more bytes are needed.
+    """Returns the parsed message, or None while more bytes are needed.
 
     Raises:
         HelloError: It is no client's first message.
@@ -52,7 +52,7 @@ def read_client_hello(data: bytes) -> Hello | None:
 
 
 def _handshake(data: bytes) -> bytes | None:
-    """The body of the first handshake message, which may be spread over records."""
+    """Returns the body of the first handshake message, which may be spread over records."""
     collected = b""
     at = records = 0
 
@@ -135,7 +135,7 @@ def _read_server_name(body: _Reader) -> str:
 
 
 class _Reader:
-    """Bytes that are taken off from the front, and never beyond their end."""
+    """Bytes that are consumed from the front, never beyond their end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,7 +1,7 @@
-"""Names to addresses, once, and a connection to just the address that was checked.
+"""Resolves names, once, and connects to exactly the addresses that were checked.
 
 Runs in the host process, on the engine's loop; lookups wait in threads of their own, since the system's resolver cannot
-be hurried. It decides nothing: whoever calls has asked the policy about the name, and asks about each address.
+be interrupted. It decides nothing: its caller has checked the name with the policy, and checks each address.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fumehood.values.domain_names import Address
 LOOKUP_SECONDS = 10.0
 DIAL_SECONDS = 6.0
 _THREADS = 64
-# Of one name, so many addresses are tried.
+# The number of addresses of one name that are tried.
 _MAX_TRIED = 4
 _MAX_LOOKUPS_OF_ONE = 3
 
 
 class UnreachableError(Exception):
-    """There is no such name, or nobody answers there.
+    """The name does not exist, or no address of it answers.
 
     Attributes:
         reason: Why, in words that the guest may read.
@@ -37,7 +37,7 @@ class UnreachableError(Exception):
 
 
 class Resolver:
-    """Looks names up for one sandbox, a few at a time, so that it cannot take all threads from the others."""
+    """Resolves names for one sandbox, a few at a time, so that it cannot take all threads from the others."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_MAX_LOOKUPS_OF_ONE)
@@ -46,13 +46,13 @@ class Resolver:
         """Returns all addresses of a name, in the order in which to try them.
 
         Raises:
-            UnreachableError: There are none, or nobody says in time.
+            UnreachableError: There are none, or the resolver does not answer in time.
         """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 await self._room.acquire()
-                # A thread that waits cannot be stopped: its place is free when it is.
+                # A waiting thread cannot be cancelled: its place is free when it ends.
                 asked = loop.run_in_executor(_threads(), _ask_the_system, name)
                 asked.add_done_callback(self._done)
                 found = await wait_shared(asked)
@@ -70,7 +70,7 @@ class Resolver:
         self._room.release()
 
         if not asked.cancelled():
-            # Read it once: nobody may be waiting for it any more.
+            # Retrieved once: the waiting task may have been cancelled.
             asked.exception()
 
 
@@ -98,7 +98,7 @@ async def _connect(address: Address, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         async with asyncio.timeout(DIAL_SECONDS):
-            # Digits, which asyncio looks up nowhere.
+            # A numeric address, for which asyncio makes no lookup.
             await asyncio.get_running_loop().sock_connect(sock, (str(address), port))
 
         if ipaddress.ip_address(sock.getpeername()[0]) != address:
@@ -113,13 +113,14 @@ async def _connect(address: Address, port: int) -> socket.socket:
 
 
 def _ask_the_system(name: str) -> list[Address]:
-    # The dot at the end keeps the resolver from trying the name below domains of this machine's own.
+    # The dot at the end keeps the resolver from trying the name below this machine's search domains.
     asked = f"{name}." if "." in name else name
     found = socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM)
     addresses: list[Address] = []
 
     for *_, place in found:
-        # A zone makes it another address than the one that is checked; link-local ones have one, and go nowhere.
+        # A zone makes it another address than the one that is checked; only link-local ones have one, and those are
+        # refused.
         address = ipaddress.ip_address(str(place[0]).partition("%")[0])
 
         if address not in addresses:
@@ -141,7 +142,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _forget_in_child() -> None:
-    """Threads do not live on in a forked child."""
+    """Returns the thread pool of this process; a forked child makes its own, since threads do not survive a fork."""
     global _executor
     _executor = None
 

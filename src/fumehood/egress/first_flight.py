@@ -1,7 +1,6 @@
-"""What a guest says first in a tunnel, held against what was decided about it.
+"""Checks the first bytes of a guest in a tunnel against the decision about the tunnel.
 
-In TLS it is the name that the client wants to speak to; where it is plain HTTP, the request is taken apart by whoever
-asks here.
+In TLS that is the server name of the client; for plain HTTP the caller parses the request.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _METHODS = (
     b"OPTIONS",
     b"TRACE",
     b"CONNECT",
-    # HTTP/2 without TLS, which is then refused for what it is.
+    # HTTP/2 without TLS, which is then refused as such.
     b"PRI",
 )
-# Of other methods the line decides, since other protocols have some of these words too.
+# For other methods the whole line decides, since other protocols have some of these words too.
 _MORE_METHODS = (
     b"ACL",
     b"BIND",
@@ -58,7 +57,7 @@ _MORE_METHODS = (
 )
 _WORDS = tuple(method + b" " for method in _MORE_METHODS)
 _REQUEST_LINE = re.compile(rb"[A-Za-z-]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r?\n")
-# No server takes a longer line for that of a request.
+# No server accepts a longer request line.
 _MAX_LINE_BYTES = 1 << 17
 _MAX_HELD_BYTES = 1 << 14
 _VERSION = re.compile(rb"HTTP/[0-9]", re.IGNORECASE)
@@ -66,7 +65,7 @@ _VERSION_BYTES = 6
 _SIMPLE = re.compile(rb"(?:GET|HEAD|POST)[\x00-\x20]+(?:/|http:)", re.IGNORECASE)
 _BEGIN_BYTES = 64
 _BLANK = bytes(range(0x21)) + b"\x7f"
-# What a proxy tells a server of the client's address (versions 1 and 2); a request follows behind it.
+# The PROXY protocol (versions 1 and 2) before a request.
 _PROXY_HEADERS = (b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n")
 
 
@@ -88,9 +87,9 @@ async def read_hello(incoming: Incoming) -> Hello:
 
 
 def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, ...]:
-    """Holds the name that a TLS client asks for against the target of its tunnel.
+    """Checks the server name of a TLS client against the target of its tunnel.
 
-    Returns the name, with the tunnel's port, where a tunnel to an address asks for one; it was allowed by itself.
+    Returns the name, with the tunnel's port, where a tunnel to an address requests one; it was allowed by itself.
 
     Raises:
         RefusedError: It is another one, or cannot be known.
@@ -123,7 +122,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
 
 
 async def looks_like_http(incoming: Incoming) -> bool:
-    """Whether a plain request begins here; waits for as many bytes as that takes and leaves them there."""
+    """Tells whether a plain HTTP request begins here; waits for the needed bytes and leaves them in the buffer."""
     while any(method.startswith(incoming.held) for method in (*_METHODS, *_WORDS)):
         if not await incoming.more():
             return False
@@ -142,26 +141,26 @@ async def looks_like_http(incoming: Incoming) -> bool:
 
 
 class NoRequest:
-    """What a guest sends first in a tunnel that is carried as it is: never a request.
+    """Checks that a tunnel that is carried unparsed does not begin with an HTTP request.
 
-    Servers differ in what they take for the line of a request: some pass over empty lines and control characters
-    before it, take any white space between its words, or any method. One that is not read strictly here, with its Host
-    held against the target, is therefore refused as soon as its version has come; nothing is kept back meanwhile.
+    Servers differ in what they accept as a request line: some skip empty lines and control characters before it, accept
+    any white space between its words, or any method. A request that is not parsed strictly here, with its Host checked
+    against the target, is therefore refused as soon as its version has come; no bytes are held back meanwhile.
     """
 
     def __init__(self) -> None:
         self._seen = b""
-        # Of the line that has not ended yet: how it begins behind what is blank, how it ends, and how long it is.
+        # The current line: its start after blanks, its end, and its length.
         self._begin = b""
         self._end = b""
         self._byte_count = 0
         self._is_over = False
 
     def check(self, data: bytes) -> None:
-        """Takes what comes next.
+        """Takes the next bytes.
 
         Raises:
-            HeadError: A request begins with it, in a form that is not read here.
+            HeadError: They begin a request, in a form that is not parsed here.
         """
         if self._is_over:
             return
@@ -179,14 +178,14 @@ class NoRequest:
                 self._is_over = True
                 return
 
-            # Behind empty lines alone a request may still come.
+            # After empty lines only, a request may still come.
             self._end, self._byte_count = b"", 0
             self._take(piece)
 
         self._is_over = self._byte_count > _MAX_LINE_BYTES
 
     def _take(self, piece: bytes) -> None:
-        """Looks at more of one line, at each byte a few times however it is cut into pieces."""
+        """Examines more of one line, each byte a few times for any division into pieces."""
         if len(self._begin) < _BEGIN_BYTES:
             self._begin = (self._begin + piece).lstrip(_BLANK)[:_BEGIN_BYTES]
 

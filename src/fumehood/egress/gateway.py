@@ -1,7 +1,7 @@
-"""The way out of one sandbox: its policy, what it has used, and the connections that are under way.
+"""The gateway of one sandbox: its policy, its usage, and its open connections.
 
-Each connection of the guest is a connection of its own; here is what they have in common. A change of the policy ends
-those that it would not let through any more.
+Each connection of the guest is handled by itself; the gateway holds their common state. A change of the policy closes
+connections that it no longer allows.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _AT_ONCE_BYTES = 8 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A network as the host will carry it out.
+    """A network policy with everything that the proxy needs for it.
 
     Attributes:
-        network: As its owner wrote it.
-        more_rules: Rules that its presets stand for.
-        secrets: Headers by the place that they go to.
-        authority: What vouches inside the sandbox for places that secrets go to over TLS.
-        trust: What the proxy itself trusts at those places.
-        envs: What programs inside need to know of it.
-        bundle: The certificates that they are to trust; None: those of the system.
+        network: The policy of the owner.
+        more_rules: The rules of its presets.
+        secrets: Headers by destination.
+        authority: The certificate authority, inside the sandbox, for destinations of secrets over TLS.
+        trust: The certificates that the proxy itself trusts at those destinations.
+        envs: The environment variables for programs inside.
+        bundle: The certificates for programs inside; None: those of the system.
     """
 
     network: Network
@@ -49,10 +49,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyLimits:
-    """How long one connection may take.
+    """The time and rate limits of connections.
 
     Attributes:
-        head_seconds: Until it is known what it wants.
+        head_seconds: Until its request is complete.
         idle_seconds: Without a byte in either direction.
         bytes_per_second: In the long run, all connections of a sandbox together.
     """
@@ -66,15 +66,15 @@ class Judged(Protocol):
     """A connection that a change of the policy concerns."""
 
     def judge_again(self) -> None:
-        """Ends it unless the policy still allows it."""
+        """Closes it unless the policy still allows it."""
 
 
 class Gateway:
-    """The way out of one sandbox.
+    """The gateway of one sandbox.
 
     Args:
-        sandbox_id: Whose.
-        limits: How long and how much.
+        sandbox_id: The sandbox.
+        limits: The limits of its connections.
     """
 
     def __init__(self, sandbox_id: str, limits: ProxyLimits | None = None) -> None:
@@ -86,16 +86,16 @@ class Gateway:
         self._connections: set[Judged] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
-        # When all bytes so far would have come through, at the pace that is allowed.
+        # The time at which all bytes so far are within the rate limit.
         self._paced_until = 0.0
 
     @property
     def records(self) -> tuple[EgressRecord, ...]:
-        """What was decided, the oldest first."""
+        """The decisions, the oldest first."""
         return self.journal.records
 
     def use(self, route: Route) -> None:
-        """Decides by this from now on, also about what is under way."""
+        """Replaces the policy, also for open connections."""
         self.route = route
         self.policy = Policy(route.network, route.more_rules)
         self._bytes_left = route.network.max_bytes - self._bytes_moved
@@ -105,7 +105,7 @@ class Gateway:
 
     @contextmanager
     def judging(self, connection: Judged) -> Iterator[None]:
-        """Asks a connection that is under way to judge itself again whenever the policy changes."""
+        """Registers an open connection, so that it is judged again whenever the policy changes."""
         self._connections.add(connection)
         try:
             yield
@@ -113,10 +113,10 @@ class Gateway:
             self._connections.discard(connection)
 
     async def count(self, byte_count: int) -> None:
-        """Takes note of bytes that went through, and waits while they are more than all connections may move together.
+        """Counts transferred bytes, and waits while they exceed the rate limit of all connections.
 
         Raises:
-            RefusedError: They were the last ones that the policy allows.
+            RefusedError: The byte limit of the policy is used up.
         """
         self._bytes_moved += byte_count
         self._bytes_left -= byte_count
@@ -136,7 +136,7 @@ class Gateway:
             raise RefusedError(f"this sandbox has moved all of the {allowed} bytes that its network allows")
 
     async def addresses_of(self, target: Target) -> list[Address]:
-        """Returns the addresses behind an admitted target, each of which was checked.
+        """Returns the addresses of an admitted target, each of which was checked.
 
         Raises:
             RefusedError: One of them must not be dialled; then none is.

@@ -1,7 +1,7 @@
-"""The head of a request to the proxy: read strictly, and written anew for whoever is asked.
+"""The head of a request to the proxy: parsed strictly, and written anew for the server.
 
-What two readers could understand differently is refused and not repaired: line ends without a carriage return, folded
-lines, lengths that contradict one another, a Host that is not the target.
+A form that two parsers could read differently is refused and not repaired: line ends without a carriage return, folded
+lines, contradicting lengths, a Host that is not the target.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HEAD_END = b"\r\n\r\n"
 _MAX_HEADERS = 200
 _TOKEN = rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])" % _TOKEN)
-# Possessive: a line that fails at its end would else be read anew from each of its spaces.
+# Possessive: a line that fails at its end would otherwise be matched again from each of its spaces.
 _HEADER_LINE = re.compile(rb"(%s):[ \t]*+([\x20-\x7e\x80-\xff\t]*+)" % _TOKEN)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 # They would show the guest a secret that was added.
 _ECHOING = (b"TRACE", b"TRACK")
 _METHOD = re.compile(r"[A-Za-z]{1,20}")
-# Between us and one neighbour only (RFC 9110, section 7.6.1), and what would change the protocol under our hands.
+# Headers of one hop (RFC 9110, section 7.6.1), and those that would change the protocol.
 _HOP_BY_HOP = {
     "connection",
     "expect",
@@ -40,7 +40,7 @@ _HOP_BY_HOP = {
 
 
 class HeadError(ValueError):
-    """The request cannot be understood in one way only."""
+    """The request is ambiguous or malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class RequestHead:
 
     Attributes:
         method: Its method.
-        target: What it asks for, as it was written.
+        target: Its request target, as it was written.
         headers: Names in lower case, and values.
         body_bytes: The length of its body; None: it comes in chunks.
-        expects_continue: Whether the client waits for a word before it sends the body.
-        is_old: Whether it speaks HTTP/1.0, and so may not understand an answer in chunks.
+        expects_continue: Whether the client waits for `100 Continue` before it sends the body.
+        is_old: Whether it is HTTP/1.0, and so may not understand an answer in chunks.
     """
 
     method: str
@@ -72,7 +72,7 @@ def read_request_head(data: bytes) -> RequestHead:
     """Returns the head in `data`, which ends with the empty line.
 
     Raises:
-        HeadError: It is none, or can be understood in more than one way.
+        HeadError: It is malformed or ambiguous.
     """
     lines = data.removesuffix(HEAD_END).split(b"\r\n")
     first = _REQUEST_LINE.fullmatch(lines[0])
@@ -83,7 +83,7 @@ def read_request_head(data: bytes) -> RequestHead:
     if first[1].upper() in _ECHOING:
         raise HeadError("a method that has a server repeat the request")
 
-    # Written otherwise, or for a path, it is whatever a server makes of it: to some it has no body, whatever follows.
+    # In other spellings, or with a path, servers differ in its meaning: for some it has no body.
     if first[1].upper() == b"CONNECT" and (first[1] != b"CONNECT" or b"/" in first[2]):
         raise HeadError("a CONNECT in another form than CONNECT NAME:PORT")
 
@@ -110,10 +110,10 @@ def read_request_head(data: bytes) -> RequestHead:
 
 
 def target_of_absolute(head: RequestHead) -> tuple[Target, str]:
-    """Returns whom a request in absolute form is for, and the path to ask for there.
+    """Returns the target of a request in absolute form, and the path to request there.
 
     Raises:
-        HeadError: The form is another one, or its Host header says something else.
+        HeadError: The form is another one, or its Host header names another host.
     """
     if not head.target.startswith("http://"):
         if head.target.startswith("/"):
@@ -135,7 +135,7 @@ def target_of_absolute(head: RequestHead) -> tuple[Target, str]:
 
 
 def check_host(head: RequestHead, target: Target, default_port: int) -> None:
-    """Holds the Host header, where there is one, against the target.
+    """Checks the Host header, where there is one, against the target.
 
     Raises:
         HeadError: It names another host or port.
@@ -146,10 +146,10 @@ def check_host(head: RequestHead, target: Target, default_port: int) -> None:
 
 
 def path_of_origin(head: RequestHead) -> str:
-    """Returns the path of a request in origin form, as a server is asked.
+    """Returns the path of a request in origin form, as a server receives it.
 
     Raises:
-        HeadError: The form is another one, or no Host is named.
+        HeadError: The form is another one, or there is no Host.
     """
     if not head.target.startswith("/") or "#" in head.target:
         raise HeadError("inside of a tunnel only a path is asked for")
@@ -163,12 +163,12 @@ def path_of_origin(head: RequestHead) -> str:
 def write_request_head(
     head: RequestHead, target: Target, path: str, default_port: int, injected: Mapping[str, str]
 ) -> bytes:
-    """Returns the head as the server gets it: for this one request, with secrets in place of what the guest sent.
+    """Returns the head for the server: for this one request, with secrets in place of the guest's headers.
 
     Args:
-        head: What the guest sent.
-        target: Where it is to go.
-        path: What is asked for there.
+        head: The head from the guest.
+        target: The server.
+        path: The path to request there.
         default_port: The port that Host need not name.
         injected: Headers that the policy adds.
     """
@@ -193,7 +193,7 @@ def _passed_on(head: RequestHead) -> Iterable[tuple[str, bytes]]:
         if name == "connection":
             named.update(part.strip().lower() for part in value.decode("latin-1").split(","))
 
-    # Where the body ends must be known to whoever is asked, whatever the guest calls a matter of this hop.
+    # The server must know where the body ends, even if the guest names the length as a hop-by-hop header.
     dropped = _HOP_BY_HOP | (named - {"content-length"})
     return [(name, value) for name, value in head.headers if name not in dropped]
 

@@ -1,7 +1,7 @@
-"""An authority of one sandbox's own, which vouches for the places that secrets go to: nobody else trusts it.
+"""A certificate authority for one sandbox, which signs for the destinations of secrets; only that sandbox trusts it.
 
-Its key never leaves this memory and lives as long as the sandbox; the sandbox gets the certificate alone. Only for
-places that were named with a secret is TLS ended here at all.
+Its key never leaves this memory and lives as long as the sandbox; the sandbox gets only the certificate. TLS is
+terminated here only for destinations that were named with a secret.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Authority:
         return _pem(self._certificate)
 
     def context_for(self, name: str) -> ssl.SSLContext:
-        """Returns what speaks TLS in the name of a host."""
+        """Returns the TLS context in the name of a host."""
         if name not in self._contexts:
             self._contexts[name] = self._make_context(name)
 
@@ -73,7 +73,7 @@ class Authority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        # OpenSSL reads keys from files only; this one is in memory and is gone with its descriptor.
+        # OpenSSL reads keys only from files; this one is in memory and is gone with its descriptor.
         memory = os.memfd_create("fumehood-leaf", os.MFD_CLOEXEC)
         try:
             os.write(memory, _pem(leaf) + key)
@@ -85,14 +85,14 @@ class Authority:
 
 
 def make_trust() -> ssl.SSLContext:
-    """Returns whom this machine trusts, for connections that the proxy itself encrypts; it reads files."""
+    """Returns a context with the certificates that this machine trusts, for the proxy's own TLS; reads files."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def system_certificates() -> bytes:
-    """Returns whom this machine trusts, as PEM, so that a sandbox trusts them beside its own authority."""
+    """Returns the certificates that this machine trusts, as PEM, to be trusted beside a sandbox's authority."""
     places = ssl.get_default_verify_paths()
 
     for path in (places.cafile, places.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt"):
@@ -115,7 +115,7 @@ def _certify(
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-    # A common name holds 64 characters; clients read the alternative names.
+    # A common name holds 64 characters; clients use the alternative names.
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     now = datetime.datetime.now(datetime.UTC)
     is_authority = issuer is None

@@ -1,6 +1,6 @@
-"""What a sandbox did and tried on the network: every decision, the newest ones kept.
+"""The log of a sandbox's connections: every decision, the newest ones kept.
 
-Names in it are canonical, or made visible: a guest writes no line of it as it likes.
+Names in it are canonical, or escaped: a guest cannot forge a line of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_RECORDS = 1000
 
 
 class Entry:
-    """One connection that was allowed, counted while it lasts."""
+    """One allowed connection, counted while it is open."""
 
     def __init__(self, record: EgressRecord) -> None:
         self._record = record
@@ -30,29 +30,29 @@ class Entry:
         self.received = 0
 
     def note_address(self, address: Address) -> None:
-        """It was dialled."""
+        """Notes the address that was dialled."""
         self._record = replace(self._record, address=str(address))
 
     @property
     def at(self) -> datetime:
-        """When it was decided."""
+        """The time of the decision."""
         return self._record.at
 
     @property
     def record(self) -> EgressRecord:
-        """The entry as it stands."""
+        """The current record of the entry."""
         return replace(self._record, bytes_sent=self.sent, bytes_received=self.received)
 
 
 class Journal:
-    """The decisions of one sandbox's way out. Whatever is denied, and however often, leaves what was allowed in it.
+    """The decisions of one sandbox's gateway. Denied connections, however many, never displace allowed ones.
 
     Args:
-        sandbox_id: Whose.
+        sandbox_id: The sandbox.
     """
 
     def __init__(self, sandbox_id: str) -> None:
-        # Told of each decision as it is made.
+        # Called with each decision when it is made.
         self.on_decision: Callable[[EgressRecord], None] = lambda _: None
         self._sandbox_id = sandbox_id
         self._allowed: deque[Entry] = deque(maxlen=MAX_RECORDS)
@@ -60,25 +60,25 @@ class Journal:
 
     @property
     def records(self) -> tuple[EgressRecord, ...]:
-        """What is kept, the oldest first."""
+        """The kept decisions, the oldest first."""
         entries = merge(self._allowed, self._denied, key=lambda entry: entry.at)
-        # Of the sandbox as it is called now, whatever it was called then.
+        # With the current id of the sandbox, whatever it was then.
         return tuple(replace(entry.record, sandbox_id=self._sandbox_id) for entry in entries)
 
     def rename(self, sandbox_id: str) -> None:
-        """The sandbox is called something else from now on."""
+        """Changes the id of the sandbox."""
         self._sandbox_id = sandbox_id
 
     def note_allowed(self, kind: Kind, target: Target, rule: str) -> Entry:
-        """A connection may be made."""
+        """Notes a connection that was allowed."""
         return self._add(kind, target.host, target.port, rule, is_allowed=True)
 
     def note_denied(self, kind: Kind, target: Target, reason: str) -> None:
-        """A connection may not be made, or not go on."""
+        """Notes a connection that was denied or closed by the policy."""
         self._add(kind, target.host, target.port, reason, is_allowed=False)
 
     def note_malformed(self, kind: Kind, asked: str, reason: str) -> None:
-        """Nobody can say what was asked for."""
+        """Notes a request that could not be parsed."""
         self._add(kind, visible_line(asked), 0, reason, is_allowed=False)
 
     def _add(self, kind: Kind, name: str, port: int, rule: str, *, is_allowed: bool) -> Entry:

@@ -1,7 +1,7 @@
-"""Streams of bytes that the proxy stands between, and the reader that takes them in by bounded pieces.
+"""The byte streams between which the proxy copies, and the reader that takes bounded pieces from them.
 
-Nothing is read ahead: what one side does not take is not asked of the other, so that no guest and no server fills the
-host's memory.
+Nothing is read ahead: the proxy reads from one side only what the other side takes, so that no guest and no server
+fills the host's memory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ PIECE_BYTES = 1 << 16
 
 
 class PipeEndError(EOFError):
-    """The stream ended, or broke, before what was needed had come."""
+    """The stream ended, or broke, too early."""
 
 
 class TooLongError(ValueError):
-    """What should be short is not."""
+    """A part that should be short is too long."""
 
 
 class Pipe(ABC):
@@ -27,23 +27,23 @@ class Pipe(ABC):
 
     @abstractmethod
     async def receive(self) -> bytes:
-        """Returns what has arrived, at most one piece; b"" at the end, whether it was a good one or not."""
+        """Returns received bytes, at most one piece; b"" at the end, regular or not."""
 
     @abstractmethod
     async def send(self, data: bytes) -> None:
-        """Sends bytes, and waits while the other side does not take them.
+        """Sends bytes, and waits while the other side does not read them.
 
         Raises:
-            PipeEndError: It takes no more.
+            PipeEndError: The other side has closed.
         """
 
     @abstractmethod
     async def end(self) -> None:
-        """Sends no more."""
+        """Ends the sending direction."""
 
 
 class SocketPipe(Pipe):
-    """A socket that never blocks; whoever made the pipe closes it.
+    """A non-blocking socket; the creator of the pipe closes it.
 
     Args:
         sock: The socket.
@@ -54,7 +54,7 @@ class SocketPipe(Pipe):
         self._loop = asyncio.get_running_loop()
 
     async def receive(self) -> bytes:
-        """Returns what has arrived; see `Pipe`."""
+        """Returns received bytes; see `Pipe`."""
         try:
             return await self._loop.sock_recv(self._sock, PIECE_BYTES)
         except OSError:
@@ -68,14 +68,14 @@ class SocketPipe(Pipe):
             raise PipeEndError from None
 
     async def end(self) -> None:
-        """Sends no more; see `Pipe`."""
+        """Ends the sending direction; see `Pipe`."""
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
             return  # the other side was faster
 
     def close(self) -> None:
-        """Closes the socket; nobody may be waiting at it."""
+        """Closes the socket; no task may be waiting for it."""
         self._sock.close()
 
 
@@ -83,10 +83,10 @@ class TlsPipe(Pipe):
     """TLS over another pipe, in either role.
 
     Args:
-        under: What carries it.
+        under: The pipe below.
         context: Keys and rules.
-        server_name: Whose certificate is expected; None: this is the server's side.
-        received: What has been read of `under` before.
+        server_name: The expected name in the certificate; None: this is the server's side.
+        received: Bytes already read from `under`.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class TlsPipe(Pipe):
         )
 
     async def shake_hands(self) -> None:
-        """Agrees on keys.
+        """Performs the handshake.
 
         Raises:
-            ssl.SSLError: The two do not agree, or the certificate is not to be trusted.
-            PipeEndError: The other side has gone.
+            ssl.SSLError: It fails, or the certificate is not trusted.
+            PipeEndError: The other side has closed.
         """
         while True:
             try:
@@ -117,7 +117,7 @@ class TlsPipe(Pipe):
                 if not await self._fill():
                     raise PipeEndError from None
             except ssl.SSLError:
-                # The other side is to hear why.
+                # The other side must receive the alert.
                 await self._flush()
                 raise
             else:
@@ -125,7 +125,7 @@ class TlsPipe(Pipe):
                 return
 
     async def receive(self) -> bytes:
-        """Returns what has arrived; see `Pipe`."""
+        """Returns received bytes; see `Pipe`."""
         while True:
             try:
                 return self._tls.read(PIECE_BYTES)
@@ -147,11 +147,11 @@ class TlsPipe(Pipe):
         await self._flush()
 
     async def end(self) -> None:
-        """Sends no more; see `Pipe`."""
+        """Ends the sending direction; see `Pipe`."""
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            pass  # it waits for the other side's word, which nobody needs
+            pass  # it waits for the other side's close_notify, which is not needed
 
         try:
             await self._flush()
@@ -173,11 +173,11 @@ class TlsPipe(Pipe):
 
 
 class Incoming:
-    """What comes out of a pipe, taken by pieces that are known to be bounded.
+    """Bytes from a pipe, taken in pieces of bounded size.
 
     Args:
-        pipe: Where it comes from.
-        received: What has been read before.
+        pipe: The pipe.
+        received: Bytes already read from it.
     """
 
     def __init__(self, pipe: Pipe, received: bytes = b"") -> None:
@@ -186,11 +186,11 @@ class Incoming:
 
     @property
     def held(self) -> bytes:
-        """What has been read and not been taken."""
+        """The bytes that were read and not taken."""
         return bytes(self._held)
 
     async def more(self) -> bool:
-        """Waits for more to be held; false at the end."""
+        """Waits for more bytes; False at the end."""
         data = await self._pipe.receive()
         self._held += data
         return bool(data)
@@ -231,7 +231,7 @@ class Incoming:
         return self._cut(at + len(mark))
 
     async def take_some(self, max_bytes: int) -> bytes:
-        """Takes what there is, at most so many bytes; b"" at the end."""
+        """Takes the available bytes, at most so many; b"" at the end."""
         if not self._held and not await self.more():
             return b""
 

@@ -1,7 +1,7 @@
-"""A network policy that decides: first on what was asked for, then on every address that stands behind it.
+"""Decides by a network policy: first about the requested target, then about every address of it.
 
-What no rule allows is denied, and a denial wins over everything. Nothing here looks a name up; whoever does asks
-first, so that a name which is not allowed never leaves the machine.
+A target that no rule allows is denied, and a denial wins over everything. This module makes no lookups; its caller
+checks the name first, so that a lookup of a denied name never leaves the machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fumehood.values.network import Network
 from fumehood.values.network_rules import USUAL_PORTS, Rule, read_rule
 
 _NO_NETWORK = "this sandbox has no network; make it with network=Network(allow=[...]) or network='internet'"
-# Names that mean something in a private place only: under "everything public" they are not asked for.
+# Names with a meaning only in private networks: "everything public" does not include them.
 _PRIVATE_NAMES = (
     "alt",
     "arpa",
@@ -32,7 +32,7 @@ _INTERNET = "internet"
 
 
 class RefusedError(Exception):
-    """The policy does not allow it.
+    """The policy denies it.
 
     Attributes:
         reason: Why, in words that the guest may read.
@@ -44,11 +44,11 @@ class RefusedError(Exception):
 
 
 class Policy:
-    """What one sandbox may reach.
+    """The network policy of one sandbox.
 
     Args:
-        network: As its owner wrote it.
-        more_rules: Rules that its presets stand for.
+        network: The policy of the owner.
+        more_rules: The rules of its presets.
     """
 
     def __init__(self, network: Network, more_rules: Sequence[str] = ()) -> None:
@@ -60,7 +60,7 @@ class Policy:
 
     @property
     def allows_hidden_names(self) -> bool:
-        """Whether a TLS client may hide the name that it asks for: only where no name is refused."""
+        """Tells whether a TLS client may encrypt its server name: only where no name is denied."""
         return self._internet and not any(rule.name for rule in self._deny)
 
     def admit(self, target: Target) -> str:

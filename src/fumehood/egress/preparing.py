@@ -1,7 +1,7 @@
-"""From what an owner wrote to what the host carries out: presets looked up, secrets laid out, an authority made.
+"""Prepares a network policy for the proxy: looks presets up, reads secrets, makes a certificate authority.
 
-Runs in the host process, on the engine's loop, before a sandbox is handed out; what cannot be carried out is refused
-then, and not at the first connection.
+Runs in the host process, on the engine's loop, before a sandbox is handed out; a policy that cannot be carried out is
+refused then, and not at the first connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.values.domain_names import Target
 from fumehood.values.network import Network, SecretPlace, read_secret_place
 
-# In the sandbox; what makes programs look there.
+# The path in the sandbox to which environment variables point.
 BUNDLE_PATH = "/home/user/.fumehood/certificates.pem"
 _BUNDLE_VARIABLES = (
     "SSL_CERT_FILE",
@@ -31,11 +31,11 @@ _BUNDLE_VARIABLES = (
 
 
 async def prepare_route(network: Network, before: Route | None = None) -> Route:
-    """Returns how a network is carried out.
+    """Returns the route of a network policy.
 
     Args:
-        network: As its owner wrote it.
-        before: What held up to now in the same sandbox: its authority goes on, and secrets that come without a value
+        network: The policy of the owner.
+        before: The route so far in the same sandbox: its authority is kept, and secrets that come without a value
             keep theirs.
 
     Raises:
@@ -59,7 +59,7 @@ async def prepare_route(network: Network, before: Route | None = None) -> Route:
 
     if any(place.scheme == "https" for place in secrets):
         authority = authority or Authority()
-        # Reading all certificates of a machine takes long enough for others to notice.
+        # Reading all certificates of a machine takes long enough to delay other tasks.
         trust, ours = await asyncio.gather(
             asyncio.to_thread(make_trust), asyncio.to_thread(system_certificates)
         )

@@ -1,6 +1,6 @@
-"""Presets: bundles of rules that are known where the sandbox lives, such as the package index of its host.
+"""Presets: bundles of rules that the host knows, such as the package index of its pip.
 
-What is looked up is the host's own configuration, by the program that reads it anyway; credentials in it stay here.
+They come from the host's own pip configuration, read by pip itself; credentials in it stay here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fumehood.values.domain_names import TargetError, read_authority
 
 _PIP_SECONDS = 30
 _PYPI = "https://pypi.org/simple"
-# Where pages of an index lead, when the files lie on another host.
+# The host of the files that an index's pages link to, where it is another one.
 _FILES_OF = {"pypi.org": "files.pythonhosted.org"}
 _PORTS = {"https": 443, "http": 80}
-# What `pip install` heeds, the strongest last.
+# The sections that `pip install` reads, the strongest last.
 _SECTIONS = ("global", "install", ":env:")
 
-# Long enough for many sandboxes, short enough for somebody who changes the settings.
+# Long enough for many sandboxes, short enough for a change of the settings.
 _KEPT_SECONDS = 60.0
 
 
@@ -34,8 +34,8 @@ class PipSettings:
     """The package indexes of this machine, as pip has them.
 
     Attributes:
-        rules: What must be allowed to reach them.
-        envs: What pip inside must know; no credentials.
+        rules: The rules that allow them.
+        envs: The environment variables for pip inside; no credentials.
     """
 
     rules: tuple[str, ...]
@@ -46,10 +46,10 @@ _asked: tuple[float, PipSettings] | None = None
 
 
 async def pip_settings() -> PipSettings:
-    """Returns the settings of this machine's pip, asked for now or a moment ago.
+    """Returns the settings of this machine's pip, read now or a moment ago.
 
     Raises:
-        InvalidArgumentError: pip cannot be asked, or names an index that is no address of the web.
+        InvalidArgumentError: pip cannot be run, or names an index that is no URL.
     """
     global _asked
 
@@ -61,13 +61,13 @@ async def pip_settings() -> PipSettings:
 
 
 def read_pip_settings(said: str) -> PipSettings:
-    """Returns what `pip config list` says of indexes.
+    """Returns the package indexes in the output of `pip config list`.
 
     Args:
         said: Lines such as `global.index-url='https://...'`.
 
     Raises:
-        InvalidArgumentError: An index is no address of the web.
+        InvalidArgumentError: An index is no URL.
     """
     by_section: dict[str, dict[str, str]] = {}
 
@@ -130,7 +130,7 @@ def _split(setting: str, address: str) -> SplitResult:
         raise InvalidArgumentError(
             field="network.presets",
             value="pip",
-            # The address itself stays out of it: it may hold a password.
+            # The URL itself is not shown: it may hold a password.
             allowed=f"'pip' where the {setting} of the host's own pip has http or https addresses alone; "
             "list the index that you want with allow=[...]",
         ) from None

@@ -1,8 +1,8 @@
-"""One connection of a guest, from its first byte to its end: asked for, decided, dialled, carried, counted.
+"""One connection of a guest: parsed, decided, dialled, copied, counted.
 
-HTTP by absolute form, CONNECT and SOCKS 5 come in by one door. One request is passed on for each connection to a
-server, its end known before it is sent, so that nothing can be hidden behind it. In a tunnel the first bytes must fit
-the decision: the name in TLS, the Host in plain HTTP.
+HTTP in absolute form, CONNECT and SOCKS 5 use the same socket. One request is passed on for each connection to a
+server, its end known before it is sent, so that no second one can be smuggled behind it. In a tunnel the first bytes
+must fit the decision: the name in TLS, the Host in plain HTTP.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def serve(gateway: Gateway, sock: socket.socket) -> None:
     """Serves one connection of a guest to its end, and closes it.
 
     Args:
-        gateway: The way out of its sandbox.
+        gateway: The gateway of its sandbox.
         sock: The host's end.
     """
     proxied = ProxyConnection(gateway, sock)
@@ -62,7 +62,7 @@ class ProxyConnection:
     """One connection.
 
     Args:
-        gateway: What it shares with the others of its sandbox.
+        gateway: The gateway of its sandbox.
         sock: The host's end.
     """
 
@@ -73,7 +73,7 @@ class ProxyConnection:
         self._task = asyncio.current_task()
         self._kind: Kind = "http"
         self._entry: Entry | None = None
-        # Where it goes, and whatever is dialled for it; names that were asked for in a tunnel to an address.
+        # Its target and the dialled addresses; names requested in a tunnel to an address.
         self._way: tuple[Target, Sequence[Address]] | None = None
         self._named: list[Target] = []
         self._deadline: asyncio.Timeout | None = None
@@ -81,7 +81,7 @@ class ProxyConnection:
         self._asked = ""
 
     async def run(self) -> None:
-        """Serves it; what goes wrong is told to the guest where it can be, and ends here."""
+        """Serves it; an error is reported to the guest where that is possible, and not raised."""
         try:
             try:
                 await self._serve()
@@ -100,7 +100,7 @@ class ProxyConnection:
             return  # one of the two has gone, and the other hears of it by the end
 
     def judge_again(self) -> None:
-        """The policy has changed: ends this unless it is still allowed."""
+        """Closes this connection unless the changed policy still allows it."""
         if self._way is None:
             return
 
@@ -116,11 +116,11 @@ class ProxyConnection:
             self.abort()
 
     def abort(self) -> None:
-        """Ends it."""
+        """Closes it."""
         if self._task is not None:
             self._task.cancel()
 
-    # -- what is asked for
+    # -- the request
 
     async def _serve(self) -> None:
         async with asyncio.timeout(self._gateway.limits.head_seconds):
@@ -160,7 +160,7 @@ class ProxyConnection:
         return head
 
     async def _read_target(self, head: RequestHead | None) -> Target | None:
-        """Where a tunnel is to lead; None where none is asked for."""
+        """Returns the target of a tunnel; None for a plain request."""
         if head is None:
             await self._client.send(await socks.read_greeting(self._incoming))
             return await socks.read_request(self._incoming)
@@ -182,7 +182,7 @@ class ProxyConnection:
             upstream.close()
 
     async def _open(self, target: Target) -> SocketPipe:
-        """Decides, and dials what was decided."""
+        """Decides, and dials the target."""
         self._way = None
         self._asked = target.authority
         gateway = self._gateway
@@ -190,7 +190,7 @@ class ProxyConnection:
         try:
             rule = gateway.policy.admit(target)
             addresses = await gateway.addresses_of(target)
-            # The policy may have changed while the name was looked up; the addresses were held against the new one.
+            # The policy may have changed during the lookup; the addresses were checked against the new one.
             rule = gateway.policy.admit(target)
         except RefusedError as refusal:
             gateway.journal.note_denied(self._kind, target, refusal.reason)
@@ -201,14 +201,14 @@ class ProxyConnection:
             raise
 
         self._entry = gateway.journal.note_allowed(self._kind, target, rule)
-        # From here on a change of the policy concerns this one, also while it is dialled.
+        # From here on a change of the policy concerns this connection, also while it is dialled.
         self._way = (target, addresses)
         sock, address = await dial(addresses, target.port)
         self._way = (target, [address])
         self._entry.note_address(address)
         return SocketPipe(sock)
 
-    # -- what is carried
+    # -- the data
 
     async def _tunnel(self, target: Target, upstream: Pipe) -> None:
         if self._secrets("https", target):
@@ -219,7 +219,7 @@ class ProxyConnection:
             await _together(self._up(target, upstream), self._pump_down(upstream))
 
     async def _up(self, target: Target, upstream: Pipe) -> None:
-        """What the guest sends into a tunnel: first looked at, then carried as it is."""
+        """Copies the guest's bytes into a tunnel: the first ones are checked, the rest is copied unparsed."""
         if not self._incoming.held and not await self._incoming.more():
             await upstream.end()
             return
@@ -234,7 +234,7 @@ class ProxyConnection:
             await self._send_request(target, upstream, _HTTP_PORT, self._secrets("http", target))
             return
 
-        # What begins with TLS hides whatever comes behind it, by a name that has been checked.
+        # TLS encrypts everything after the server name, which was checked.
         unread = None if is_tls else NoRequest()
 
         while data := await self._incoming.take_some(_DRAIN_BYTES):
@@ -258,7 +258,7 @@ class ProxyConnection:
     async def _send_request(
         self, target: Target, upstream: Pipe, default_port: int, injected: Mapping[str, str]
     ) -> None:
-        """One request in origin form, whose Host must be the one that was decided on."""
+        """Passes on one request in origin form, whose Host must be the decided one."""
         head = await self._read_head()
         path = path_of_origin(head)
         named = target
@@ -269,7 +269,7 @@ class ProxyConnection:
             named = read_authority(head.hosts()[0], default_port)
 
             if named != target:
-                # An address was asked for; what is asked of it by name must be allowed by name.
+                # The tunnel was to an address; a name in the request must be allowed by itself.
                 self._gateway.policy.admit(named)
                 self._named.append(named)
 
@@ -283,7 +283,7 @@ class ProxyConnection:
         await self._count(len(request), is_out=True)
         await send_body(self._incoming, head, upstream, lambda count: self._count(count, is_out=True))
 
-        # A second request would be for another decision: who sends one has to connect anew.
+        # A second request would need another decision: the client must open another connection.
         if self._incoming.held or await self._incoming.more():
             raise PipeEndError
 
@@ -296,7 +296,7 @@ class ProxyConnection:
         await self._client.end()
 
     async def _intercept(self, target: Target, upstream: Pipe) -> None:
-        """Ends the guest's TLS here and begins another one, so that a secret can be put in between."""
+        """Terminates the guest's TLS here and opens another one, so that a secret can be added."""
         gateway = self._gateway
         authority, trust = gateway.route.authority, gateway.route.trust
         assert authority is not None, "a secret for https without an authority"
@@ -309,7 +309,7 @@ class ProxyConnection:
         inner = TlsPipe(self._client, authority.context_for(target.host), None, received=self._incoming.held)
         await inner.shake_hands()
         self._client, self._incoming = inner, Incoming(inner)
-        # An answer can be given again: within the new TLS.
+        # A response can be sent again: within the new TLS.
         self._is_answered = False
         self._kind = "connect"
         outer = TlsPipe(upstream, trust, target.host)
@@ -322,7 +322,7 @@ class ProxyConnection:
 
         await self._carry_request(target, outer, _TLS_PORT, self._secrets("https", target))
 
-    # -- small matters
+    # -- helpers
 
     async def _within_idle_time(self, work: Awaitable[None]) -> None:
         async with asyncio.timeout(self._gateway.limits.idle_seconds) as self._deadline:
@@ -350,7 +350,7 @@ class ProxyConnection:
             self._gateway.journal.note_denied(self._kind, self._way[0], reason)
 
     async def _answer(self, status: int, reason: str, code: int | None) -> None:
-        """Says why not, where an answer can still be understood, and takes in what the guest still sends."""
+        """Sends the reason of a refusal, if a response is still possible, and reads the rest of the guest's bytes."""
         if not self._is_answered:
             self._is_answered = True
             await self._client.send(
@@ -372,7 +372,7 @@ class ProxyConnection:
 
 
 async def _together(up: Awaitable[None], down: Awaitable[None], *, ends_with_answer: bool = False) -> None:
-    """Carries both directions; the fault of one ends the other."""
+    """Copies both directions; an error in one ends the other."""
     tasks = [asyncio.ensure_future(up), asyncio.ensure_future(down)]
     try:
         await asyncio.wait(
@@ -400,7 +400,7 @@ def _read_connect(head: RequestHead) -> Target:
 
 
 def _http_answer(status: int, reason: str) -> bytes:
-    """The reason stands in the first line too: of an answer to CONNECT, clients show nothing else."""
+    """Returns a response with the reason in its first line too: of a refused CONNECT, clients show nothing else."""
     line = "".join(char if " " <= char <= "~" else "?" for char in reason)[:300]
     body = f"{line}\n".encode()
     return (

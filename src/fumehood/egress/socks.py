@@ -1,7 +1,7 @@
 """SOCKS version 5, as far as it opens a TCP connection (RFC 1928).
 
-Runs in the host process and only computes, but for waiting for the bytes of the guest. No other command, no other
-version, no authentication: who speaks here is known by the sandbox that the connection comes from.
+Runs in the host process and only computes, apart from waiting for the bytes of the guest. No other command, no other
+version, no authentication: the connection itself identifies the sandbox.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ SUCCEEDED, FAILED, NOT_ALLOWED, UNREACHABLE, NOT_SUPPORTED = 0, 1, 2, 4, 7
 
 
 class SocksError(ValueError):
-    """It is not what SOCKS 5 says, or more than is offered.
+    """The request is not SOCKS 5, or uses a feature that is not supported.
 
     Attributes:
-        code: What to answer; None: nothing that this client would understand.
+        code: The reply code; None: no reply that this client would understand.
     """
 
     def __init__(self, reason: str, code: int | None = None) -> None:
@@ -32,10 +32,10 @@ class SocksError(ValueError):
 
 
 async def read_greeting(incoming: Incoming) -> bytes:
-    """Takes in what a client offers, and returns the answer.
+    """Reads a client's greeting, and returns the reply.
 
     Raises:
-        SocksError: It does not speak without authentication.
+        SocksError: It does not offer to go without authentication.
     """
     version, count = await incoming.take(2)
     methods = await incoming.take(count)
@@ -47,7 +47,7 @@ async def read_greeting(incoming: Incoming) -> bytes:
 
 
 async def read_request(incoming: Incoming) -> Target:
-    """Takes in whom a client wants to reach.
+    """Reads a client's request, and returns its target.
 
     Raises:
         SocksError: It is not a TCP connection to a plain host and port.
@@ -70,7 +70,7 @@ async def read_request(incoming: Incoming) -> Target:
 
 
 def write_reply(code: int) -> bytes:
-    """Returns the answer to a request; the address in it says nothing."""
+    """Returns the reply to a request; the address in it is always zero."""
     return bytes((VERSION, code, 0, _IPV4)) + bytes(6)
 
 
@@ -88,7 +88,7 @@ async def _read_address(incoming: Incoming, kind: int) -> tuple[str, Address | N
             address = read_address(text)
             return str(address), address
 
-        # Brackets belong to addresses of the web.
+        # Only URLs have brackets.
         if text.startswith("["):
             raise TargetError("not a name")
 

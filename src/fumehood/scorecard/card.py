@@ -1,6 +1,7 @@
-"""The scorecard: verdicts by row and column, work that must go on, the grade, and what machine it was made on.
+"""The scorecard: verdicts by row and column, ordinary work, the grade, and the machine.
 
-Plain values of the host process, and their form as JSON. What got through is named; nothing else of a guest is kept.
+Plain values of the host process, and their form as JSON. The successful attacks are named; nothing else of a guest is
+kept.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from fumehood.scorecard.grading import Grade, Outcome, grade
 from fumehood.scorecard.machine import Machine
 from fumehood.scorecard.rows import ROWS
 
-# Ours first; the last is the control: an attack that does not succeed there has proven nothing.
+# Ours first; the last is the control: an attack that does not succeed there proves nothing.
 COLUMNS = ("fumehood", "bubblewrap", "subprocess")
 CONTROL = "subprocess"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one row in one column.
+    """The verdict of one row in one column.
 
     Attributes:
-        outcome: PASS when nothing got through, although it does without a sandbox; FAIL when something did; N/A
-            when it could not be told.
-        reason: What got through, or why it could not be told.
-        remark: What comes of it by an option that anybody may take; it makes the outcome no better.
+        outcome: PASS when no attack succeeded, although it does without a sandbox; FAIL when one did; N/A
+            when it could not be tested.
+        reason: The successful attack, or why it could not be tested.
+        remark: The outcome with an option of ours; it does not improve the verdict.
     """
 
     outcome: Outcome
@@ -36,13 +37,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """All that was tried on this machine.
+    """All verdicts of one machine.
 
     Attributes:
-        machine: What it was made on.
+        machine: The machine.
         verdicts: By column, then by the id of the row.
-        work: By column: each piece of ordinary work, and "ok" or what went wrong.
-        absent: Columns that could not be tried, and why.
+        work: By column: each piece of ordinary work, and "ok" or its error.
+        absent: Columns that could not be tested, and why.
         seconds: How long it took.
     """
 

@@ -1,7 +1,7 @@
-"""From verdicts to a grade: weights by severity, and caps that no number of passed rows lifts.
+"""Computes a grade from verdicts: weights by severity, and caps that no number of passed rows lifts.
 
-Pure arithmetic of the host process. What could not be tried counts neither for nor against, and is told beside the
-grade.
+Pure arithmetic of the host process. A row that could not be tested counts neither for nor against, and is listed beside
+the grade.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Outcome = Literal["PASS", "FAIL", "N/A"]
 WEIGHTS: dict[Severity, int] = {"E": 10, "L": 8, "X": 8, "A": 8, "H": 6, "P": 4, "S": 2}
 # The best grade that a failure of this severity leaves.
 CAPS: dict[Severity, str] = {"E": "D", "L": "D", "A": "D", "X": "C", "H": "B"}
-# The lowest share of the weight that a grade takes.
+# The lowest share of the weight for a grade.
 _SHARES = (("A", 0.95), ("B", 0.85), ("C", 0.7), ("D", 0.5))
 _WORST = "E"
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What all verdicts come to.
+    """The grade of all verdicts.
 
     Attributes:
-        letter: A to E; `-` where nothing could be tried.
+        letter: A to E; `-` if nothing could be tested.
         score: Passed weight by applicable weight, from 0 to 1.
         passed: Rows that hold.
         failed: Ids of those that do not, by severity.
-        not_applicable: Rows that could not be tried, for a reason that is told.
+        not_applicable: Rows that could not be tested, with a reason.
     """
 
     letter: str

@@ -1,7 +1,7 @@
-"""What the host must do itself to try a row: use the file interface, start and end sandboxes, count visitors.
+"""Checks that the host makes itself: use the file interface, start and end sandboxes, count connections.
 
-Runs in the user's process. Each check tries one row in one column and returns what got through; where a column has
-nothing of the kind, it says so. Nothing that is tried harms the machine where it succeeds.
+Runs in the user's process. Each check tests one row in one column and returns the successful attacks; a column without
+the feature raises NotApplicableError. No attempt harms the machine where it succeeds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NO_LIMITS = "it has no limits to set"
 
 
 class NotApplicableError(Exception):
-    """This column has nothing that the row could be tried on, or this machine does not allow it."""
+    """This column lacks what the row tests, or this machine does not allow it."""
 
 
 def no_missing_layer_is_silent(stage: Stage, column: Column) -> list[str]:
-    """Start where Landlock seems not to be there: strict must refuse, and otherwise the level must say so."""
+    """Start with Landlock hidden: strict must refuse, and otherwise the level must show it."""
     if not isinstance(column.place, SandboxPlace):
         raise NotApplicableError("it tells nothing of its layers")
 
@@ -45,7 +45,7 @@ def no_missing_layer_is_silent(stage: Stage, column: Column) -> list[str]:
     if layers.get("landlock") != "on":
         raise NotApplicableError("the kernel has no Landlock that could be taken away")
 
-    # The control is above: with Landlock the very same answer says that it is on.
+    # The control is above: with Landlock the same answer says that it is on.
     said = _ask_without_landlock()
     got = [] if "landlock" in said["missing"] else ["the level does not name it"]
     return [*got, *([] if said["strict"] == "refused" else ["strict has started"])]
@@ -63,7 +63,7 @@ def _ask_without_landlock() -> dict[str, Any]:
 
 
 def no_descriptor_is_inherited(stage: Stage, column: Column) -> list[str]:
-    """List descriptors while this process has one open that programs inherit."""
+    """List descriptors while this process has an inheritable one open."""
     if isinstance(column.place, ProgramPlace):
         return judging.opened(column.place.probe_with((stage.leak,), "descriptors"))
 
@@ -148,7 +148,7 @@ def links_are_not_written(stage: Stage, column: Column) -> list[str]:
 
 
 def special_files_do_not_hang(stage: Stage, column: Column) -> list[str]:
-    """Read a pipe that nobody writes to."""
+    """Read a pipe without a writer."""
     if isinstance(column.place, SandboxPlace):
         column.place.sandbox.run_code("import os\nif not os.path.exists('pipe'): os.mkfifo('pipe')")
         started = time.monotonic()
@@ -167,7 +167,7 @@ def special_files_do_not_hang(stage: Stage, column: Column) -> list[str]:
 
 
 def names_are_validated(stage: Stage, column: Column) -> list[str]:
-    """Write to names that cannot be, and to one that leads upwards out of the folder."""
+    """Write to impossible names, and to one that leads upwards out of the folder."""
     if isinstance(column.place, SandboxPlace):
         return [
             f"{name[:20]!r}"
@@ -198,7 +198,7 @@ def _needs_plain(place: Place, why_not: str) -> None:
 
 
 def nothing_is_left_behind(stage: Stage, column: Column) -> list[str]:
-    """Leave a process in a session of its own, and end what it came from."""
+    """Leave a process in a session of its own, and end its parent."""
     mark = f"mark-{secrets.token_hex(8)}"
     place = stage.make() if isinstance(column.place, SandboxPlace) else column.place
     place.probe("child", "stay_behind", mark)
@@ -236,7 +236,7 @@ def carriers(mark: str) -> Iterator[int]:
 
 
 def the_loopback_is_its_own(stage: Stage, column: Column) -> list[str]:
-    """Connect and send to a port of the host's loopback, and count who comes."""
+    """Connect and send to a port of the host's loopback, and count the connections there."""
     stage.listener.visits()
     targets = [("tcp", "127.0.0.1", stage.listener.port), ("udp", "127.0.0.1", stage.listener.port)]
 
@@ -248,7 +248,7 @@ def the_loopback_is_its_own(stage: Stage, column: Column) -> list[str]:
 
 
 def no_name_leaves(stage: Stage, column: Column) -> list[str]:
-    """Send questions for names to where a resolver would listen, and count what arrives."""
+    """Send DNS queries to likely resolver addresses, and count those that arrive."""
     stage.listener.visits()
     servers = [("udp", address, stage.listener.port) for address in ("127.0.0.1", "127.0.0.53", "192.0.2.53")]
 
@@ -285,7 +285,7 @@ def every_loop_is_ended(stage: Stage, column: Column) -> list[str]:
 
 
 def limits_are_validated(stage: Stage, column: Column) -> list[str]:
-    """Ask for limits that cannot be."""
+    """Request invalid limits."""
     if not isinstance(column.place, SandboxPlace):
         _needs_plain(column.place, _NO_LIMITS)
         return ["it has no limits"]
@@ -304,7 +304,7 @@ def _is_taken(value: object) -> bool:
 
 
 def output_is_bounded(stage: Stage, column: Column) -> list[str]:
-    """Write eight mebibytes, and see how many come."""
+    """Write eight mebibytes, and count the bytes that are kept."""
     flood = f"import sys\nfor _ in range(8): sys.stdout.write('x' * {MIB})"
 
     if isinstance(column.place, SandboxPlace):
@@ -320,7 +320,7 @@ def output_is_bounded(stage: Stage, column: Column) -> list[str]:
 
 
 def neighbours_see_nothing(stage: Stage, column: Column) -> list[str]:
-    """Leave files where everybody may write, and look for them from another sandbox, or program."""
+    """Leave files in world-writable folders, and search for them from another sandbox, or program."""
     name = f"fumehood-{stage.canary}"
     column.place.probe("command", "leave", name)
     other = column.tight if isinstance(column.tight, SandboxPlace) else column.place
@@ -328,7 +328,7 @@ def neighbours_see_nothing(stage: Stage, column: Column) -> list[str]:
 
 
 def nothing_is_left_to_the_next(stage: Stage, column: Column) -> list[str]:
-    """Leave files, end, and look for them from the next."""
+    """Leave files, end, and search for them from the next."""
     name = f"fumehood-{stage.canary}"
     place = stage.make() if isinstance(column.place, SandboxPlace) else column.place
     place.probe("command", "leave", name)
@@ -362,7 +362,7 @@ def _user_of(mark: str) -> str:
     ends = time.monotonic() + _GONE_SECONDS
 
     while time.monotonic() < ends:
-        # What a wrapper has on its own command line is the same; the innermost process is the newest.
+        # The command line of a wrapper has the mark too; the innermost process is the newest.
         for pid in sorted(carriers(mark), reverse=True):
             try:
                 with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
@@ -376,7 +376,7 @@ def _user_of(mark: str) -> str:
 
 
 def clones_diverge(stage: Stage, column: Column) -> list[str]:
-    """Draw in two from every source of randomness."""
+    """Draw from every source of randomness in two."""
     if isinstance(column.place, SandboxPlace):
         return _same(column.place, stage.make())
 
@@ -402,7 +402,7 @@ def _equal(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return [f"the same {name}" for name, value in one.items() if other[name] == value]
 
 
-# Rows whose check makes its own control, as there is nothing of the kind without a sandbox.
+# Rows whose check makes its own control, as nothing without a sandbox compares to it.
 PROVES_ITSELF = frozenset({"K16"})
 HOST_CHECKS: dict[str, tuple[HostCheck, ...]] = {
     "K14": (no_descriptor_is_inherited,),
@@ -422,13 +422,13 @@ HOST_CHECKS: dict[str, tuple[HostCheck, ...]] = {
     "T03": (nothing_is_left_to_the_next,),
     "T04": (clones_diverge,),
 }
-# Rows that are tried once more with an option of ours, and that option: its outcome is told beside the row's own, which
-# it never changes.
+# Rows that are tested once more with an option of ours, and that option: its outcome is listed beside the row's own,
+# which it never changes.
 OPTIONS: dict[str, tuple[str, HostCheck]] = {
     "T04": ("own_interpreter", clones_with_own_interpreters_diverge),
 }
 
 
 def describe(error: FumehoodError | Exception) -> str:
-    """Return in one line why something could not be tried."""
+    """Return in one line why a test could not be run."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -1,8 +1,8 @@
-"""What an answer of a probe means: each judge returns what got through.
+"""Judges of a probe's answer: each returns the successful attempts.
 
-Pure functions of the host process. What a probe says is data: of what is not as expected, no more than a name is kept.
-An attempt that was refused is EPERM, or ENOSYS; any other errno of a system call says that the kernel has looked at the
-arguments, so it was reached.
+Pure functions of the host process. The answer of a probe is data: of an unexpected one, only a name is kept. A refused
+attempt is EPERM, or ENOSYS; any other errno of a system call means that the kernel has checked the arguments, so the
+call was reached.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _NO_WAY_OUT = {"ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM", "EHOSTUNREACH"
 
 
 def reached(said: dict[str, str]) -> list[str]:
-    """Return the calls that the kernel looked at; `unchanged` says whether anything is other than before."""
+    """Return the calls that reached the kernel's argument check; `unchanged` says whether the state is as before."""
     got = [name for name, answer in said.items() if name != "unchanged" and answer not in _UNREACHED]
     return got if said.get("unchanged", "True") == "True" else [*got, "something has changed"]
 
 
 def succeeded(said: dict[str, str]) -> list[str]:
-    """Return what went well."""
+    """Return the successful attempts."""
     return [name for name, answer in said.items() if answer == "ok"]
 
 
 def told(said: dict[str, str]) -> list[str]:
-    """Return the paths that were read, and had anything in them."""
+    """Return the readable paths with content."""
     return [path for path, answer in said.items() if answer and answer not in _ERRNOS]
 
 
@@ -42,7 +42,7 @@ def any_of(said: dict[str, str]) -> list[str]:
 
 
 def privileged(said: dict[str, Any]) -> list[str]:
-    """Return the privileges that are left."""
+    """Return the remaining privileges."""
     got = ["the id in reserve"] * (said["id in reserve"] == "ok")
 
     for who in ("process", "thread"):
@@ -56,7 +56,7 @@ def privileged(said: dict[str, Any]) -> list[str]:
 
 
 def of_others(said: dict[str, str]) -> list[str]:
-    """Return what reached the memory of another process; how many descriptors it has is none of that."""
+    """Return the attempts that reached the memory of another process; its number of descriptors does not count."""
     files = {name: answer for name, answer in said.items() if name.startswith("/") and name != "/fd"}
     calls = {name: answer for name, answer in said.items() if not name.startswith("/")}
     return reached(calls) + [f"/proc/PID{name}" for name in succeeded(files)]
@@ -68,7 +68,7 @@ def handles(said: dict[str, str]) -> list[str]:
 
 
 def sockets(said: dict[str, str]) -> list[str]:
-    """Return the sockets that are of no ordinary family, and the options that load code."""
+    """Return the sockets of unusual families, and the options that attach programs."""
     got = [name for name in ("mptcp", "sctp", "raw", "ping") if said[name] == "ok"]
     got += [name for name in ("classic filter", "bpf filter") if said[name] in ("EFAULT", "EINVAL", "EBADF")]
 
@@ -82,12 +82,12 @@ def sockets(said: dict[str, str]) -> list[str]:
 
 
 def abis(said: dict[str, str]) -> list[str]:
-    """Return the other tables of calls that answered, and the weaker kinds of memory."""
+    """Return the other system call tables that answered, and the weaker kinds of memory."""
     return [name for name, answer in said.items() if answer == "ok" and name != "query"]
 
 
 def typed(said: dict[str, str]) -> list[str]:
-    """Return the ways by which something can be typed into a terminal, or done with it."""
+    """Return the ways by which input can be injected into a terminal, or the terminal controlled."""
     return [name for name in ("TIOCSTI", "TIOCSETD") if said[name] == "ok"] + [
         name for name in ("TIOCLINUX",) if said[name] != "EPERM"
     ]
@@ -96,7 +96,7 @@ def typed(said: dict[str, str]) -> list[str]:
 def opened(said: dict[str, Any]) -> list[str]:
     """Return the descriptors beyond 0 to 2 that the process has not made itself.
 
-    A context has its channel at 3, whose other end is nobody that it can see.
+    A context has its channel at 3, whose other end is not visible to it.
     """
     got = []
 
@@ -123,18 +123,18 @@ def foreign_processes(said: dict[str, Any]) -> list[str]:
 
 
 def went_out(said: dict[str, Any]) -> list[str]:
-    """Return the addresses that there was a way to."""
+    """Return the reachable addresses."""
     return [target for target, (answer, _) in said.items() if answer not in _NO_WAY_OUT]
 
 
 def networks(said: dict[str, Any]) -> list[str]:
-    """Return the interfaces beside the loopback, the routes, and whether the kernel tells of them."""
+    """Return the interfaces beside the loopback, the routes, and whether netlink reports them."""
     got = [f"interface {name}" for name in said["names"] if name != "lo"]
     return got + [f"route by {name}" for name in said["routes"]]
 
 
 def whole(amount: int, *names: str) -> Judge:
-    """Return a judge for amounts: those that were reached in whole."""
+    """Return a judge for amounts: those that were reached completely."""
 
     def judge(said: dict[str, Any]) -> list[str]:
         return [f"{name}: {said[name]}" for name in names if said[name] >= amount]
@@ -148,17 +148,17 @@ def cores(hard: int) -> list[str]:
 
 
 def raised(said: dict[str, str]) -> list[str]:
-    """Return the limits that can be raised, or that there are none of."""
+    """Return the limits that can be raised, or that are missing."""
     return [f"{name} {answer}" for name, answer in said.items() if answer in ("raised", "unlimited")]
 
 
 def ended_well(answer: str) -> list[str]:
-    """Return that it went well."""
+    """Return the attempt if it succeeded."""
     return [answer] if answer == "ok" else []
 
 
 def first(found: Iterable[str], most: int = 4) -> str:
-    """Return the first of what was found, and how much more there is."""
+    """Return the first items, and how many more there are."""
     listed = list(found)
     more = f", and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more

@@ -1,6 +1,7 @@
-"""What a card was made on: kernel, security modules, Landlock, control groups, and the policy of system calls.
+"""The machine of a card: kernel, security modules, Landlock, control groups, and the policy of system calls.
 
-Runs in the user's process and reads what the kernel and one sandbox say. Nothing of it names the machine or its user.
+Runs in the user's process and reads values of the kernel and of one sandbox. None of them names the machine or its
+user.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LSMS = "/sys/kernel/security/lsm"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Facts that decide what a card can say.
+    """Facts about the machine on which the verdicts depend.
 
     Attributes:
         kernel: Its release.

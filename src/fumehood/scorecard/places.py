@@ -1,7 +1,7 @@
-"""Where the attacker's program runs: in a sandbox in every kind of process, and in programs of the host.
+"""The places of the attacker's program: every kind of process in a sandbox, and programs of the host.
 
-Runs in the user's process and starts what it needs there. It copies the program, starts it and reads the JSON that it
-prints; what it says is bounded by the sandbox's own limits and is judged elsewhere.
+Runs in the user's process and starts the processes there. It copies the program, starts it and parses the JSON that it
+prints; the output is bounded by the sandbox's own limits and is judged elsewhere.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def program() -> dict[str, bytes]:
 
 
 class Place(Protocol):
-    """Somewhere that the program runs.
+    """A place in which the program runs.
 
     Attributes:
         name: Its column of the card.
         kinds: The kinds of processes that there are.
-        home: Its folder of files that may be written, as it is seen there.
+        home: The path of its writable folder inside.
     """
 
     name: str
@@ -69,17 +69,17 @@ class Place(Protocol):
     home: str
 
     def probe(self, kind: str, name: str, *arguments: Any) -> Any:
-        """Run one probe and return what it found."""
+        """Run one probe and return its result."""
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file beside the program."""
 
     def start(self, words: list[str]) -> Callable[[], object]:
-        """Start a program in the background; return what ends it, and all else in a sandbox."""
+        """Start a program in the background; return a function that ends it, and in a sandbox everything else too."""
 
 
 def run_batch(place: Place, kind: str, plan: Plan) -> dict[str, Any]:
-    """Run many probes in one process; each says what it found, or what kept it from running."""
+    """Run many probes in one process; each returns its result, or why it could not run."""
     place.write("plan.json", json.dumps(plan).encode())
     found: dict[str, Any] = place.probe(kind, "batch", f"{place.home}/attack/plan.json")
     return found
@@ -89,8 +89,8 @@ class SandboxPlace:
     """A sandbox of this product.
 
     Args:
-        sandbox: It, as anybody has it.
-        is_set_up: Whether the program lies there already.
+        sandbox: The sandbox, with its public interface.
+        is_set_up: Whether the program is there already.
     """
 
     name = "fumehood"
@@ -108,7 +108,7 @@ class SandboxPlace:
         self.sandbox.files.write(f"{_HOME}/attack/{name}", content)
 
     def start(self, words: list[str]) -> Callable[[], object]:
-        """Start a command in the background; return what ends the sandbox."""
+        """Start a command in the background; return a function that kills the sandbox."""
         self.sandbox.commands.run(words, background=True)
         return self.sandbox.kill
 
@@ -138,13 +138,13 @@ class SandboxPlace:
 
 
 class ProgramPlace:
-    """A process of the host, as it is or started by another program.
+    """A process of the host, alone or started by another program.
 
     Args:
         name: Its column of the card.
-        folder: An empty folder of the host, for the program and what it writes.
-        wrapper: Words that come before those of the interpreter.
-        home: The folder, as it is seen there.
+        folder: An empty folder of the host, for the program and its files.
+        wrapper: The command before that of the interpreter.
+        home: The path of the folder inside.
         envs: Its environment, beside that of this process.
     """
 
@@ -177,7 +177,7 @@ class ProgramPlace:
             file.write(content)
 
     def start(self, words: list[str]) -> Callable[[], object]:
-        """Start a program in the background; return what ends it."""
+        """Start a program in the background; return a function that ends it."""
         started = subprocess.Popen(
             [*self.wrapper, *words],
             stdin=subprocess.DEVNULL,
@@ -198,7 +198,7 @@ class ProgramPlace:
         return self.probe_with((), name, *arguments)
 
     def probe_with(self, pass_fds: Sequence[int], name: str, *arguments: Any) -> Any:
-        """Run one probe that is given descriptors."""
+        """Run one probe that inherits descriptors."""
         words = [*self.wrapper, sys.executable, "-m", "attack", name, json.dumps(arguments)]
         done = subprocess.run(
             words,
@@ -219,7 +219,7 @@ class ProgramPlace:
 
 
 def bubblewrap(folder: str) -> ProgramPlace | None:
-    """Return bubblewrap as people are told to use it, and as strict as its options alone make it; None: not installed.
+    """Return bubblewrap with its documented options, as strict as options alone make it; None: not installed.
 
     All namespaces, an empty environment, no capabilities, a user of its own, a new session; the system and the
     interpreter read-only, everything else in memory.
@@ -250,9 +250,9 @@ def bubblewrap(folder: str) -> ProgramPlace | None:
 
 
 def read_answer(text: str) -> Any:
-    """Read the last line of JSON that the program has printed.
+    """Parse the last line of JSON that the program has printed.
 
-    A terminal echoes what is typed into it, so the last one counts; it may also have wrapped the line.
+    A terminal echoes its input, so the last one counts; it may also have wrapped the line.
     """
     found = re.findall(r"<<(.*?)>>", text.replace("\r", "").replace("\n", ""))
 

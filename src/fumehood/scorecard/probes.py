@@ -1,7 +1,7 @@
-"""The probes of the scorecard: which program of the attacker tries which row, with what, and how its answer is judged.
+"""The probes of the scorecard: the attacker's program, arguments and judge for each row.
 
-Data of the host process. Each probe is harmless where it succeeds. Inside, a probe that gets through is a failure;
-outside, it must get through, or it has proven nothing.
+Data of the host process. Each probe is harmless where it succeeds. Inside, a probe that succeeds is a failure; outside,
+it must succeed, or it has proven nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SWITCHES_OF_THE_MACHINE = (
     "/sys/kernel/uevent_helper",
     "/sys/fs/cgroup/release_agent",
 )
-# Documentation's own addresses and groups of the local network: nobody is there to be disturbed.
+# Addresses reserved for documentation, and groups of the local network: no host is disturbed.
 ELSEWHERE = (
     ("tcp", "192.0.2.1", 80),
     ("tcp", "2001:db8::1", 80),
@@ -66,16 +66,16 @@ _PATIENCE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the host has prepared, for probes to look for.
+    """The host's preparations for the probes.
 
     Attributes:
         host_pid: A process of the host.
-        other_pid: A process of the place itself that belongs to nobody who asks: 1 inside.
-        secret: What stands in the environment of the host process, and nowhere else.
+        other_pid: A process of the place itself other than the probe: 1 inside.
+        secret: A text in the environment of the host process, and nowhere else.
         sockets: Addresses of UNIX sockets that the host listens on.
-        system: Folders that nobody may change, as they are seen there.
-        scratch: A folder that may be written.
-        refused: By the names of system calls: the errno that the policy answers.
+        system: Folders that must be read-only, by their paths inside.
+        scratch: A writable folder.
+        refused: By the names of system calls: the errno that the policy returns.
     """
 
     host_pid: int
@@ -101,10 +101,10 @@ class Probe:
     Attributes:
         row: The id of the row.
         name: The probe in the attacker's program.
-        judge: Tells from the answer what got through.
-        arguments: What it is given, of the scene.
+        judge: Returns the successful attempts in the answer.
+        arguments: Its arguments, from the scene.
         tight: Whether it runs in a sandbox with tight limits.
-        ours: Whether it asks something that only a sandbox of this product says of itself.
+        ours: Whether only a sandbox of this product can answer it.
         needs: A layer of isolation that must be on for the attempt to be harmless to the machine.
     """
 

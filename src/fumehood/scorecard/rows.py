@@ -1,7 +1,7 @@
-"""The rows of the scorecard: what must hold against hostile code, and how bad it is when one does not.
+"""The rows of the scorecard: the properties that must hold against hostile code, and the severity of each.
 
-Data of the host process and of the tests; nothing is tried here. An id is a promise's name for good: a test function
-that carries it in its name tries it, and so does a probe where it can be tried without harm.
+Data of the host process and of the tests; nothing is tested here. An id is the permanent name of a property: a test
+function with the id in its name tests it, and so does a probe where that is harmless.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ GROUPS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One promise.
+    """One property.
 
     Attributes:
         id: A letter for its group and a number.
-        severity: What a failure means.
+        severity: The meaning of a failure.
         words: The property that holds.
-        harmless: Whether it is tried on a user's own machine; the others are tried by the tests alone.
-        core: Whether no release goes out without it.
+        harmless: Whether it is tested on a user's own machine; the others are tested only by the tests.
+        core: Whether no release is made without it.
     """
 
     id: str

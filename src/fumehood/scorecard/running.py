@@ -1,7 +1,7 @@
-"""Makes a scorecard on this machine: every harmless attack, in every kind of process, and beside it without a sandbox.
+"""Makes a scorecard on this machine: every harmless attack, in every kind of process, and without a sandbox.
 
-Runs in the user's process, over the public sandbox. Nothing that is tried harms the machine where it succeeds. A row is
-a PASS only where the same attempt succeeds unsandboxed.
+Runs in the user's process, over the public sandbox. No attempt harms the machine where it succeeds. A row is a PASS
+only where the same attempt succeeds unsandboxed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from fumehood.scorecard.rows import ROWS
 from fumehood.scorecard.scene import Column, Stage
 
 Progress = Callable[[str], None]
-# What takes amounts counts them for the whole sandbox, so one kind of process is enough.
+# Amounts are counted for the whole sandbox, so one kind of process is enough.
 _TIGHT_KIND = "command"
-# Kinds of processes that also do what takes seconds.
+# Kinds of processes that also do the slow work.
 _WHOLE_WORK = ("context", "command", "process")
 _OURS = "fumehood"
 _NOT_INSTALLED = "bubblewrap is not installed"
 
 
 class Attempts:
-    """What the attempts at one row have come to, in one column.
+    """The results of the attempts at one row, in one column.
 
     Args:
         row: The id of the row.
@@ -66,12 +66,12 @@ class Attempts:
 
 
 def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> Card:
-    """Try every harmless row on this machine.
+    """Test every harmless row on this machine.
 
     Args:
-        secret: What stands in the environment of this process since its start, and nowhere else.
+        secret: A text in the environment of this process since its start, and nowhere else.
         envs: That environment.
-        progress: Is told what is being tried.
+        progress: Called with the name of each test.
 
     Raises:
         SandboxStartError: No sandbox can be made here.
@@ -119,7 +119,7 @@ def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> C
 
 
 def run_probes(column: Column, attempts: Mapping[str, Attempts], progress: Progress) -> None:
-    """Run every probe of the attacker's program in one column, in every kind of process, and keep what got through."""
+    """Run every probe in one column, in every kind of process, and keep the successful attempts."""
     for is_tight in (False, True):
         place = column.tight if is_tight else column.place
         kinds = (_TIGHT_KIND,) if is_tight and _TIGHT_KIND in place.kinds else place.kinds
@@ -161,7 +161,7 @@ def _judge(
     plan = {number: (probe.name, list(probe.arguments(column.scene))) for number, probe in chosen.items()}
     try:
         answers = run_batch(place, kind, plan)
-    except Exception as error:  # noqa: BLE001 - a place where nothing can be run is told in every row
+    except Exception as error:  # noqa: BLE001 - a place where nothing can be run is reported in every row
         answers = {number: {"broken": describe(error)} for number in chosen}
 
     for number, probe in chosen.items():
@@ -192,7 +192,7 @@ def _try(check: HostCheck, stage: Stage, column: Column, attempts: Attempts) -> 
         attempts.got += check(stage, column)
     except NotApplicableError as reason:
         attempts.reasons.append(str(reason))
-    except Exception as error:  # noqa: BLE001 - what could not be tried is told, and nothing else stops
+    except Exception as error:  # noqa: BLE001 - a row that could not be tested is reported; the others go on
         attempts.reasons.append(f"could not be tried: {describe(error)}")
     else:
         attempts.tried += 1
@@ -209,7 +209,7 @@ def _do_work(place: Place) -> dict[str, str]:
     for kind in place.kinds:
         try:
             found = place.probe(kind, "workloads", kind in _WHOLE_WORK)
-        except Exception as error:  # noqa: BLE001 - a place where nothing can be run is told
+        except Exception as error:  # noqa: BLE001 - a place where nothing can be run is reported
             found = {"all": describe(error)}
 
         for name, answer in found.items():

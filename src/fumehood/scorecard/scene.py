@@ -1,6 +1,6 @@
-"""What the host prepares for the attacks, and clears away: places to run in, sockets that listen, a file worth reading.
+"""The host's preparations for the attacks, and their removal: places, listening sockets, a file with a secret.
 
-Runs in the user's process. Everything lies in one temporary folder and on the loopback, and ends with the scene.
+Runs in the user's process. Everything is in one temporary folder and on the loopback, and ends with the scene.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fumehood.values.limits import Limits
 from fumehood.values.template import Template
 from fumehood_jail import seccomp
 
-# Small enough that every attempt at more meets them, large enough for a Python.
+# Small enough that every attempt at more reaches them, large enough for a Python.
 TIGHT = Limits(
     memory_bytes=128 * MIB, disk_bytes=8 * MIB, inodes=1000, processes=40, open_files=256, grace_seconds=0.2
 )
@@ -37,9 +37,9 @@ class Column:
     """One column of the card.
 
     Attributes:
-        place: Where the program runs.
+        place: Runs the program.
         tight: The same with tight limits, where there are any to set.
-        scene: What it is given to look for.
+        scene: The preparations for its probes.
     """
 
     place: Place
@@ -48,7 +48,7 @@ class Column:
 
 
 def _open_both() -> tuple[socket.socket, socket.socket]:
-    """Opens both at one port; somebody else may have that of the one for the other."""
+    """Opens both at one port; the port of one may be taken for the other."""
     while True:
         tcp = socket.create_server(("127.0.0.1", 0))
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -65,7 +65,7 @@ def _open_both() -> tuple[socket.socket, socket.socket]:
 
 
 class Listener:
-    """A TCP and a UDP socket on the host's loopback that count who comes."""
+    """A TCP and a UDP socket on the host's loopback that count connections and datagrams."""
 
     def __init__(self) -> None:
         self.tcp, self.udp = _open_both()
@@ -120,7 +120,7 @@ class Stage:
         with open(self.treasure, "w", encoding="ascii") as file:
             file.write(self.canary)
 
-        # Like a server's that has forgotten a flag: whoever inherits it can read the host's file.
+        # As of a server without O_CLOEXEC: a process that inherits it can read the host's file.
         self.leak = os.open(self.treasure, os.O_RDONLY)
         os.set_inheritable(self.leak, True)
         self.listener = Listener()

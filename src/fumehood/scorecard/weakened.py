@@ -23,7 +23,7 @@ _STEPS = ((0x20, 0, 0, 0), (0x15, 0, 1, _LANDLOCK), (0x06, 0, 0, 0x50000 | _ENOS
 
 
 def main() -> int:
-    """Take Landlock away, ask for two sandboxes, and say what came of it."""
+    """Hide Landlock, make two sandboxes, and print the missing layers and whether strict refused."""
     _take_landlock_away()
 
     backend = local_backend()

@@ -1,8 +1,8 @@
-"""What is said about a published file, and what its name and type may be: pure functions, no input or output.
+"""The metadata of a published file, and the rules for its name and type: pure functions, no input or output.
 
-Name, ending and content are the guest's, and hostile: a name becomes one harmless part of a key, a type is one of our
-list, and only pictures are ever shown in place; all else is given as an attachment, so that no browser runs it under
-the store's address.
+Name, suffix and content come from the guest, and are hostile: a name becomes one harmless part of a key, a type is one
+of a fixed list, and only pictures are ever shown in place; all else is sent as an attachment, so that no browser runs
+it under the store's address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from fumehood.text import visible_line
 
-# What a browser may show where the link stands; none of these can hold a script.
+# Types that a browser may show in place; none of these can hold a script.
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _ANY = "application/octet-stream"
 _TYPES = {
@@ -53,7 +53,7 @@ _TYPES = {
     "mp4": "video/mp4",
 }
 _KNOWN = frozenset(_TYPES.values())
-# A browser could run what is in these, so the store calls them a run of bytes.
+# A browser could run code in these, so the store sends them as plain bytes.
 _ACTIVE = frozenset({"text/html", "image/svg+xml", "application/xml", "application/pdf"})
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
@@ -64,15 +64,15 @@ _MAX_NAME_CHARACTERS = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedFile:
-    """A file of a sandbox that was given out, or left out.
+    """A file of a sandbox that was published, or left out.
 
     Attributes:
-        name: What to call it; control characters are spelled out.
-        mime: Its type by its ending, of a list of ours; `application/octet-stream` for all others.
+        name: Its name; control characters are escaped.
+        mime: Its type by its suffix, from a fixed list; `application/octet-stream` for all others.
         size_bytes: Its size.
-        url: Where it is read, or None when it was left out.
+        url: Its address, or None when it was left out.
         expires_at: When the address stops working (UTC), or None if it does not.
-        path: Where it lies in the sandbox; empty for a picture that was shown.
+        path: Its path in the sandbox; empty for a picture that was displayed.
         skipped: Why it was left out; empty if it was not.
     """
 
@@ -91,7 +91,7 @@ def shown_name(name: str) -> str:
 
 
 def mime_of(name: str, given: str | None = None) -> str:
-    """Return the type of a file: the one that is given if it is of our list, else by the ending of its name."""
+    """Return the type of a file: the given one if it is in the list, else by the suffix of its name."""
     if given is not None:
         bare = given.partition(";")[0].strip().lower()
         return bare if bare in _KNOWN else _ANY
@@ -100,7 +100,7 @@ def mime_of(name: str, given: str | None = None) -> str:
 
 
 def headers_of(name: str, mime: str) -> dict[str, str]:
-    """Return the headers with which a store gives a file out."""
+    """Return the headers with which a store sends a file."""
     kind = "inline" if mime in _SHOWN else "attachment"
     plain = key_name(name)
     full = quote(shown_name(posixpath.basename(name)), safe="")
@@ -112,17 +112,17 @@ def headers_of(name: str, mime: str) -> dict[str, str]:
 
 
 def key_of(group: str, name: str) -> str:
-    """Return a new key for a file of a group: 128 random bits in it, so that nobody finds it by guessing."""
+    """Return a new key for a file of a group: with 128 random bits, so that it cannot be guessed."""
     return f"{group_of(group)}/{secrets.token_hex(16)}/{key_name(name)}"
 
 
 def group_of(group: str) -> str:
-    """Return the part of a key that all files of a group share; it does not tell what the group is called."""
+    """Return the part of a key that all files of a group share; it does not show the name of the group."""
     return hashlib.sha256(group.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def key_name(name: str) -> str:
-    """Return the last part of a guest's name with nothing but ASCII letters, digits and `._-` in it."""
+    """Return the last part of a guest's name with only ASCII letters, digits and `._-` in it."""
     last = _UNSAFE.sub("_", name.rpartition("/")[2]).lstrip("._-")
     stem, point, ending = last.rpartition(".")
 

@@ -1,6 +1,6 @@
-"""Which files of a sandbox are published: those that are named, or what is new in /mnt/data, and pictures.
+"""Finds the files of a sandbox to publish: the named ones, or new ones in /mnt/data, and pictures.
 
-Used in the host process, over the public sandbox only. Names, sizes and times are a guest's.
+Used in the user's process, over the public sandbox only. Names, sizes and times come from a guest.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PICTURES = ("image/png", "image/jpeg", "application/pdf")
 
 
 async def find_files(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list[FileInfo]:
-    """Return the files that are named, or those of /mnt/data but for links and hidden ones."""
+    """Return the named files, or those of /mnt/data without links and hidden ones."""
     if isinstance(paths, str):
-        # A text is an iterable of texts as well, of its letters.
+        # A str is an iterable of its letters.
         paths = [paths]
 
     if paths is not None:
@@ -59,7 +59,7 @@ def pictures_of(execution: Execution | None) -> list[tuple[bytes, str]]:
     pictures: list[tuple[bytes, str]] = []
 
     for result in () if execution is None else execution.results:
-        # The best form of each, and one only.
+        # Only the best format of each.
         best = next((mime for mime in _PICTURES if mime in result.parts), None)
 
         if best is not None:
@@ -80,6 +80,6 @@ def left_out(entry: FileInfo, why: str, others: int = 0) -> PublishedFile:
 
 
 def name_of(entry: FileInfo) -> str:
-    """Return what a file is called: its path below /mnt/data, or its last part."""
+    """Return the name of a file: its path below /mnt/data, or its last part."""
     name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
     return entry.name if name == entry.path else name

@@ -1,7 +1,7 @@
-"""Where published files lie: a folder of this machine, or a bucket. One small interface, two ways.
+"""The stores of published files: a folder of this machine, or a bucket, behind one small interface.
 
-The folder needs the standard library only; the bucket comes through `Blobs`, loaded when the first file goes there.
-Keys are ours alone (`artifact_files`), so that none of them can name a path of its own.
+The folder needs only the standard library; the bucket uses `Blobs`, loaded when the first file goes there. Keys are
+made by `artifact_files`, so that none of them can name a path of its own.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KIND = "artifacts"
 
 
 class Place(Protocol):
-    """What keeps published files."""
+    """A store of published files."""
 
     async def put(self, key: str, content: AsyncIterable[bytes], headers: Mapping[str, str]) -> int:
-        """Store a file whole or not at all; return its size. An error of the stream passes."""
+        """Store a file completely or not at all; return its size. Errors of the stream are raised."""
 
     async def address(self, key: str) -> tuple[str, datetime | None]:
-        """Return where a stored file is read, and until when."""
+        """Return the address of a stored file, and its expiry."""
 
     async def remove(self, group: str) -> None:
         """Remove all files of a group."""
@@ -84,7 +84,7 @@ class Folder:
             await asyncio.to_thread(shutil.rmtree, os.path.join(self.path, group))
 
     def _begin(self, parent: str) -> tuple[int, str]:
-        # What `mode` says counts for the last folder only.
+        # `mode` applies only to the last folder.
         for folder in (self.path, os.path.dirname(parent), parent):
             os.makedirs(folder, mode=0o700, exist_ok=True)
 
@@ -114,7 +114,7 @@ class Bucket:
         self._options = options
 
     async def put(self, key: str, content: AsyncIterable[bytes], headers: Mapping[str, str]) -> int:
-        """Store a file with the headers that it is given out with."""
+        """Store a file with the headers of its response."""
         stored = await self._blobs.put(content, name=f"{_KIND}/{key}", attributes=headers)
         return stored.size_bytes
 
@@ -145,10 +145,10 @@ class Bucket:
 
 
 def open_place(location: str, *, expires_seconds: float, options: Mapping[str, Any] | None) -> Place:
-    """Return the place that a location names; nothing is asked of it yet.
+    """Return the store at a location; nothing is requested of it yet.
 
     Raises:
-        InvalidArgumentError: It is neither a folder nor an address of a kind that is known, or a folder has options.
+        InvalidArgumentError: It is neither a folder nor an address of a known kind, or a folder has options.
     """
     if location.startswith(BUCKET_SCHEMES):
         return Bucket(location, expires_seconds, options)

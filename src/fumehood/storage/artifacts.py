@@ -1,8 +1,8 @@
-"""Files out: what code leaves in /mnt/data, and its pictures, given to people who cannot look into the sandbox.
+"""Publishing: files that code writes to /mnt/data, and its pictures, for users who cannot access the sandbox.
 
-Runs in the host process, over the public sandbox only; the library and the server use it alike. The guest chose every
-name, size and number: names become harmless keys, sizes and numbers are bounded for each sandbox, and nothing of a
-guest's is read as a path of this machine.
+Runs in the user's process or the server, over the public sandbox only. The guest chooses every name, size and number:
+names become harmless keys, sizes and numbers are bounded for each sandbox, and no name of a guest is used as a path of
+this machine.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 ArtifactContent: TypeAlias = bytes | Readable | AsyncIterable[bytes]
 
-# What S3 and Google sign at most.
+# The maximum that S3 and Google sign.
 _MAX_EXPIRES_SECONDS = 7 * 86_400
 _CHUNK_BYTES = 1 * MIB
-# Groups whose numbers are remembered; the oldest is forgotten first.
+# Groups whose counts are kept; the oldest is dropped first.
 _MAX_GROUPS = 10_000
 
 
 @dataclass(slots=True)
 class _Group:
-    """What a group has had published.
+    """The published files of a group.
 
     Attributes:
         count: Files.
@@ -66,9 +66,9 @@ class _Group:
 
 
 class AsyncArtifactStore:
-    """Publishes what code leaves behind: a link for each file, for people and models who see no sandbox.
+    """Publishes files of a sandbox: a link for each file, for people and models without access to the sandbox.
 
-    Use one store for many sandboxes. What it may take of each is bounded, because a guest decides how much there is.
+    Use one store for many sandboxes. The amount taken of each is bounded, because a guest decides how much there is.
 
     Attributes:
         async_impl: The same store for asyncio.
@@ -121,7 +121,7 @@ class AsyncArtifactStore:
         self._groups: OrderedDict[str, _Group] = OrderedDict()
         self._place: Place | None = None
 
-        # An address that is wrong is told now; the default is looked up when it is needed.
+        # A wrong address is reported now; the default is looked up when it is needed.
         if self._location is not None:
             self._place = self._open(self._location)
 
@@ -131,13 +131,13 @@ class AsyncArtifactStore:
         """Publish bytes.
 
         Args:
-            name: What the file is called; only its ending and its harmless characters reach the store.
+            name: The name of the file; only its suffix and its harmless characters reach the store.
             content: Bytes, an open file, or a stream.
-            mime: Its type, if it is one of our list; otherwise the ending of its name says it.
-            group: With what it is counted and removed, such as the id of a sandbox.
+            mime: Its type, if it is in the list; otherwise the suffix of its name decides.
+            group: The group with which it is counted and removed, such as the id of a sandbox.
 
         Raises:
-            FileTooLargeError: There are more bytes than may be; nothing was stored.
+            FileTooLargeError: There are more bytes than allowed; nothing was stored.
             InvalidArgumentError: The group has as many files as it may.
             StorageError: The store failed.
         """
@@ -165,12 +165,12 @@ class AsyncArtifactStore:
     ) -> PublishedFiles:
         """Publish files of a sandbox, and the pictures of an execution.
 
-        What is too large, too much or gone is in the list with `skipped` set.
+        A file that is too large, one too many or gone is in the list with `skipped` set.
 
         Args:
-            sandbox: Whose.
+            sandbox: The sandbox.
             paths: Which files; None: those of /mnt/data that are new or have changed since they were last published
-                here, hidden ones and links left out.
+                here, without hidden ones and links.
             execution: Its pictures come first.
 
         Raises:
@@ -195,7 +195,7 @@ class AsyncArtifactStore:
         return done
 
     async def remove(self, group: str) -> None:
-        """Remove what was published of a sandbox, named by its id, or of another group."""
+        """Remove the published files of a sandbox, named by its id, or of another group."""
         await self._kept.remove(group_of(group))
         self._groups.pop(group, None)
 
@@ -210,7 +210,7 @@ class AsyncArtifactStore:
             async with aclosing(await sandbox.files.read(entry.path, format="stream")) as content:
                 file = await self.put(name_of(entry), content, group=group)
         except (FileError, InvalidArgumentError) as error:
-            # The latter of a name that is no text, which no call can say.
+            # The latter for a name that is no text, which cannot be requested.
             return left_out(entry, error.message)
 
         known.versions[entry.path] = (entry.modified_at, entry.size_bytes)
@@ -229,7 +229,7 @@ class AsyncArtifactStore:
     @property
     def _kept(self) -> Place:
         if self._place is None:
-            # By name and late: settings are read where the parts are put together, at the first use.
+            # By name and late: settings are read where the parts are assembled, at the first use.
             from fumehood.assemble import artifacts_location
 
             self._place = self._open(artifacts_location())
@@ -258,9 +258,9 @@ class AsyncArtifactStore:
 
 
 class ArtifactStore:
-    """Publishes what code leaves behind: a link for each file, for people and models who see no sandbox.
+    """Publishes files of a sandbox: a link for each file, for people and models without access to the sandbox.
 
-    Use one store for many sandboxes. What it may take of each is bounded, because a guest decides how much there is.
+    Use one store for many sandboxes. The amount taken of each is bounded, because a guest decides how much there is.
 
     Attributes:
         async_impl: The same store for asyncio.
@@ -304,13 +304,13 @@ class ArtifactStore:
         """Publish bytes.
 
         Args:
-            name: What the file is called; only its ending and its harmless characters reach the store.
+            name: The name of the file; only its suffix and its harmless characters reach the store.
             content: Bytes, an open file, or a stream.
-            mime: Its type, if it is one of our list; otherwise the ending of its name says it.
-            group: With what it is counted and removed, such as the id of a sandbox.
+            mime: Its type, if it is in the list; otherwise the suffix of its name decides.
+            group: The group with which it is counted and removed, such as the id of a sandbox.
 
         Raises:
-            FileTooLargeError: There are more bytes than may be; nothing was stored.
+            FileTooLargeError: There are more bytes than allowed; nothing was stored.
             InvalidArgumentError: The group has as many files as it may.
             StorageError: The store failed.
         """
@@ -321,12 +321,12 @@ class ArtifactStore:
     ) -> PublishedFiles:
         """Publish files of a sandbox, and the pictures of an execution.
 
-        What is too large, too much or gone is in the list with `skipped` set.
+        A file that is too large, one too many or gone is in the list with `skipped` set.
 
         Args:
-            sandbox: Whose.
+            sandbox: The sandbox.
             paths: Which files; None: those of /mnt/data that are new or have changed since they were last published
-                here, hidden ones and links left out.
+                here, without hidden ones and links.
             execution: Its pictures come first.
 
         Raises:
@@ -336,7 +336,7 @@ class ArtifactStore:
         return call(self.async_impl.publish, sandbox._async, paths, execution=execution)
 
     def remove(self, group: str) -> None:
-        """Remove what was published of a sandbox, named by its id, or of another group."""
+        """Remove the published files of a sandbox, named by its id, or of another group."""
         call(self.async_impl.remove, group)
 
 
@@ -356,7 +356,7 @@ async def _pieces(content: ArtifactContent) -> AsyncGenerator[bytes, None]:
 
 
 async def _read_piece(file: Readable) -> bytes:
-    # A file may be slow, and the engine serves others meanwhile.
+    # Reading a file may be slow; in a thread it does not block the loop.
     piece: str | bytes = await asyncio.to_thread(lambda: file.read(_CHUNK_BYTES))
     return piece.encode() if isinstance(piece, str) else piece
 

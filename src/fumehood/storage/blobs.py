@@ -1,7 +1,7 @@
-"""Bytes that outlive a sandbox: a local folder by default, or S3, Azure or Google storage by address.
+"""The blob store: bytes that outlive a sandbox, in a local folder by default, or in S3, Azure or Google storage.
 
-Runs in the server's process, on its loop; the work itself is done by obstore's own threads. Names are ours alone: they
-are made here, matched against one pattern, and a user's name is never part of one. A blob appears whole or not at all.
+Runs in the server's process, on its loop; obstore's own threads do the work. Names are made here and matched against
+one pattern; a user's name is never part of one. A blob appears completely or not at all.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _NAME = re.compile(
     re.ASCII,
 )
 _GROUP = re.compile(r"[0-9a-f]{32}", re.ASCII)
-# What S3 wants of a part at least; so much of each transfer is in memory, twice.
+# The minimum size of a part in S3; so much of each transfer is in memory, twice.
 _PART_BYTES = 5 * 1024 * 1024
 _PARTS_AT_ONCE = 2
 _READ_BYTES = 256 * 1024
-# Time of one request, to the last byte of its body: slow is better than broken off. An endpoint whose address begins
-# with http:// was written so on purpose; the stores' own all begin with https://.
+# Time of one request, to the last byte of its body: slow is better than aborted. An endpoint with http:// is configured
+# on purpose; the stores' own all begin with https://.
 _CLIENT = {"timeout": "300s", "connect_timeout": "10s", "allow_http": True}
 # A caller waits meanwhile; obstore's own three minutes are too long for that.
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
@@ -60,13 +60,13 @@ _DELETES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """What is known of a blob.
+    """The description of a blob.
 
     Attributes:
         name: Its name.
         size_bytes: Its size.
         modified_at: When it was stored (UTC).
-        etag: The store's own mark of its content, or None.
+        etag: The store's own tag of its content, or None.
     """
 
     name: str
@@ -95,7 +95,7 @@ class BlobReading:
 def open_blobs(location: str, *, options: Mapping[str, Any] | None = None) -> Blobs:
     """Open a blob store.
 
-    Nothing is asked of a remote store yet: `Blobs.check` does.
+    Nothing is requested of a remote store yet: `Blobs.check` does that.
 
     Args:
         location: A folder, which is made, or the address of a bucket or container.
@@ -103,10 +103,10 @@ def open_blobs(location: str, *, options: Mapping[str, Any] | None = None) -> Bl
             (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AZURE_STORAGE_ACCOUNT_NAME`, `GOOGLE_SERVICE_ACCOUNT`, ...).
 
     Raises:
-        InvalidArgumentError: The address is of no kind that is known here.
+        InvalidArgumentError: The address is of no known kind.
         StorageStartError: The folder cannot be made, or the address or a setting is refused.
     """
-    # Its stubs have one form for each kind of store; which kind this is, only the address says.
+    # The stubs have one overload for each kind of store; only the address decides which.
     open_store: Callable[..., Any] = from_url
 
     try:
@@ -160,11 +160,11 @@ class Blobs:
         """Store bytes under a new name.
 
         Args:
-            data: All of them, or a stream; an error of the stream passes, and nothing is stored.
+            data: All of them, or a stream; an error of the stream is raised, and nothing is stored.
             kind: First part of the name: letters.
             max_bytes: A longer stream is refused.
             name: The name, in place of one that is made here.
-            attributes: Headers with which a remote store gives them out; a folder keeps none.
+            attributes: Headers of a remote store's responses; a folder keeps none.
 
         Raises:
             RequestTooLargeError: There are more than `max_bytes`. Nothing was stored.
@@ -176,7 +176,7 @@ class Blobs:
             with self._failing("storing a file"):
                 result = await self._put(name, source, None if attributes is None else dict(attributes))
         except Exception:
-            # A stream that failed for reasons of its own is not the store's failure, whatever its error looks like.
+            # An error of the caller's stream is not the store's, whatever its type.
             if source.failure is not None:
                 raise source.failure from None
 
@@ -185,7 +185,7 @@ class Blobs:
         return BlobInfo(name, source.size_bytes, datetime.now(UTC), result["e_tag"])
 
     async def head(self, name: str) -> BlobInfo:
-        """Return what is known of a blob; raise BlobNotFoundError if there is none."""
+        """Return the description of a blob; raise BlobNotFoundError if there is none."""
         with self._failing("looking up a file", _checked(name)):
             return _info(await obstore.head_async(self._store, name))
 
@@ -206,7 +206,7 @@ class Blobs:
         if start == 0 and end is None:
             return await self._read(name, None)
 
-        # A store refuses a range outside, each in its own words; so we look first.
+        # Stores refuse a range outside in different ways; so the size is read first.
         size_bytes = (await self.head(name)).size_bytes
         end = size_bytes if end is None else min(end, size_bytes)
 
@@ -245,7 +245,7 @@ class Blobs:
                 group.create_task(delete_one(name))
 
     async def signed_url(self, name: str, *, expires_seconds: float) -> str:
-        """Return an address by which anybody reads a blob for so long; remote stores only.
+        """Return an address with which a blob can be read for so long, without credentials; remote stores only.
 
         Raises:
             StorageError: The credentials of the store cannot sign.
@@ -268,14 +268,14 @@ class Blobs:
         with self._failing("listing files"):
             async for batch in obstore.list(self._store, prefix=prefix):
                 for meta in batch:
-                    # What others have put beside ours is none of our business.
+                    # Files of others in the same place are ignored.
                     if _NAME.fullmatch(meta["path"]):
                         yield _info(meta)
 
     async def _put(self, name: str, source: _Source, attributes: dict[str, str] | None) -> Any:
         first = await source.first_part()
 
-        # What fits into one part is one request; an upload of parts is three at least, and cannot be empty.
+        # One part is one request; a multipart upload is at least three, and cannot be empty.
         if source.is_exhausted:
             return await obstore.put_async(
                 self._store, name, first, attributes=attributes, use_multipart=False
@@ -303,19 +303,19 @@ class Blobs:
 
     @contextlib.contextmanager
     def _failing(self, operation: str, name: str = "") -> Iterator[None]:
-        """Turn what the store raises into errors of ours; its words go to the log, not to the caller.
+        """Turn errors of the store into errors of ours; their text goes to the log, not to the caller.
 
         Args:
-            operation: What is being done.
+            operation: The operation.
             name: The blob that must be there for it, if one must.
         """
         try:
             yield
         except FumehoodError:
-            # Some are OSErrors as well; what a caller's stream raised is not the store's.
+            # Some are OSErrors as well; an error of a caller's stream is not the store's.
             raise
         except (OSError, BaseError) as error:
-            # Where no blob was asked for, it is the bucket that is missing.
+            # Without a blob in the request, the bucket is missing.
             if name and isinstance(error, FileNotFoundError):
                 raise BlobNotFoundError(name=name) from error
 
@@ -329,7 +329,7 @@ class _Source:
     Attributes:
         size_bytes: How many have passed.
         is_exhausted: There are no more.
-        failure: What the stream raised, or None.
+        failure: The error of the stream, or None.
     """
 
     def __init__(self, data: bytes | AsyncIterable[bytes], max_bytes: int | None) -> None:
@@ -340,7 +340,7 @@ class _Source:
         self._max_bytes = max_bytes
 
     async def first_part(self) -> bytes:
-        """Return the first bytes: all, or as many as a part has at least."""
+        """Return the first bytes: all, or the minimum of a part."""
         gathered = bytearray()
 
         while len(gathered) < _PART_BYTES and not self.is_exhausted:
@@ -349,7 +349,7 @@ class _Source:
         return bytes(gathered)
 
     async def rest(self, first: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the first part and all that follows."""
+        """Yield the first part and all later bytes."""
         yield first
 
         while not self.is_exhausted:
@@ -396,7 +396,7 @@ def _new_name(kind: str) -> str:
 
 
 def _checked(name: str) -> str:
-    """Return a name that this module made; for any other there is no blob."""
+    """Check that this module made a name; no blob has any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BlobNotFoundError(name=str(name)[:200])
 

@@ -1,7 +1,7 @@
-"""The database of a server: SQLite in its state folder, or PostgreSQL at a URL; opened, migrated, and spoken to.
+"""The database of a server: SQLite in its state folder, or PostgreSQL at a URL; opens, migrates and queries it.
 
-Runs in the server's process, on one event loop. All SQL of the storage runs in `reading` or `writing`, which turn what
-the driver raises into StorageError. No statement is made of text from outside, and no value is shown in an error.
+Runs in the server's process, on one event loop. All SQL of the storage runs in `reading` or `writing`, which turn
+errors of the driver into StorageError. No statement contains text from outside, and no value is shown in an error.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def default_url(state_folder: str) -> str:
 
 
 async def open_database(url: str) -> Database:
-    """Open the database at `url`, make it if it is SQLite and not there, and bring it to the newest revision.
+    """Open the database at `url`, make it if it is SQLite and not there, and migrate it to the newest revision.
 
     Args:
-        url: `sqlite:///PATH` or `postgresql://...`; the latter with whatever libpq understands.
+        url: `sqlite:///PATH` or `postgresql://...`; the latter with any option of libpq.
 
     Raises:
-        InvalidArgumentError: The address is of no kind that is known here.
+        InvalidArgumentError: The address is of no known kind.
         StorageVersionError: A newer fumehood made it. It was left untouched.
         StorageStartError: It cannot be opened.
     """
@@ -70,7 +70,7 @@ class Database:
 
     Attributes:
         location: Its address without a password.
-        quarantined: The broken database in whose place this one was made at the start, or None.
+        quarantined: The broken database that this one replaced at the start, or None.
         presence: This process among those that use the database.
     """
 
@@ -79,13 +79,13 @@ class Database:
         self.quarantined = quarantined
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
-        # SQLite has one writer; whatever waits here holds no connection meanwhile, and is served in order.
+        # SQLite has one writer; a waiting task holds no connection, and is served in order.
         self._turn = asyncio.Lock()
         self.presence = Presence(self.writing)
 
     @contextlib.asynccontextmanager
     async def reading(self, operation: str) -> AsyncIterator[AsyncConnection]:
-        """Hold a transaction that only reads; `operation` says in an error what was being done."""
+        """Hold a read-only transaction; `operation` names it in an error."""
         async with self._transaction(operation, {}) as connection:
             yield connection
 
@@ -94,7 +94,7 @@ class Database:
         """Hold a transaction that writes; it is committed at the end of the block.
 
         Args:
-            operation: What is being done, for an error.
+            operation: Its name in an error.
             durable: Survives a power failure as soon as the block has ended. Otherwise SQLite may lose the last
                 moments before one (not before a crash of the process), and is a good deal faster.
         """
@@ -105,11 +105,11 @@ class Database:
                 yield connection
 
     def insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
-        """Return an INSERT that can say what happens on conflict, which SQL itself cannot."""
+        """Return an INSERT with ON CONFLICT, which SQLAlchemy has only for each dialect."""
         return sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
 
     async def close(self) -> None:
-        """Say goodbye to the other servers and close all connections."""
+        """Remove this process from the list of servers and close all connections."""
         await self.presence.end()
         await self._engine.dispose()
 
@@ -196,7 +196,7 @@ def _sqlite_engine(address: URL) -> AsyncEngine:
 
 
 def _prepare_connection(connection: Any, _record: object) -> None:
-    # The driver begins no transactions of its own: `_begin` does, so that DDL is part of them as well.
+    # The driver begins no transactions: `_begin` does, so that they include DDL.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
@@ -212,12 +212,12 @@ def _begin(connection: Connection) -> None:
 
     level = "FULL" if options.get("fumehood_durable") else "NORMAL"
     connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
-    # Takes the writer's place at once: a transaction that reads first and writes later would be refused when
-    # another has written in between, however long it is ready to wait.
+    # Takes the write lock at once: a transaction that reads first and writes later would be refused when another has
+    # written in between, however long it may wait.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _said(error: Exception) -> str:
-    """Return what the driver said, without the statement and its values."""
+    """Return the driver's message, without the statement and its values."""
     said = str(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
     return said.strip().partition("\n")[0]

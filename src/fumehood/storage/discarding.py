@@ -1,6 +1,6 @@
-"""The removal of a stored file: first from sight, then its bytes, then what is known of it.
+"""The removal of a stored file: hides its record, deletes its bytes, deletes its record.
 
-What fails or is given up in the middle leaves a record that says so, and the next look for expired files ends it.
+An error or cancellation in between leaves a record marked as ended, and the next round for expired files finishes it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ async def discard_file(
     """Remove a file, and its bytes if no other file shares them; return whether it was there.
 
     Args:
-        stored_files: Where it is known.
-        blobs: Where its bytes are.
+        stored_files: The records.
+        blobs: The bytes.
         file: The file.
-        only_expired: Whether it stays when it has been kept for longer meanwhile.
+        only_expired: Whether it stays when its time was extended meanwhile.
 
     Raises:
-        StorageError: Its bytes could not be removed; nobody sees it any more, and they are removed later.
+        StorageError: Its bytes could not be removed; the file is hidden, and they are removed later.
     """
     if not await stored_files.end(file, only_expired=only_expired):
         return False

@@ -1,7 +1,7 @@
-"""What is known of the files that dialects with uploads keep: whose, in which session, from which other file.
+"""The records of files that dialects with uploads keep: owner, session, and origin of each.
 
-The bytes are in the blob store, under a name of ours; the name that the user gave is text in a column and is never
-part of a path.
+The bytes are in the blob store, under a name that is made here; the user's name is text in a column and is never part
+of a path.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from fumehood.storage.tables import FILES, check_text
 
 _MAX_DETAILS_CHARACTERS = 4096
 _MAX_SIZE_BYTES = 2**63 - 1
-# When a file expired that is being removed: by every clock, and nothing keeps it for longer.
+# The expiry of a file that is being removed: past on every clock, and never extended.
 _ENDED_AT = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file that is kept for a session.
+    """A stored file.
 
     Attributes:
-        id: 32 random characters, which name it to clients; `new_file_id` makes one.
+        id: 32 random characters, its id for clients; `new_file_id` makes one.
         session_id: The storage session that it belongs to.
         owner: The key that may see it.
-        name: What the user calls it; may hold slashes.
+        name: The user's name for it; may hold slashes.
         size_bytes: Its size.
         content_type: Its media type, as it was given or guessed.
         blob: Name of its bytes in the blob store.
         created_at: Seconds since 1970; 0 stands for now when it is added.
         modified_from: Id of the file that this one is a newer form of, or None.
         modified_from_session: The session of that file, or None.
-        details: What the dialect wants to find again: short texts by name.
+        details: Fields of the dialect: short texts by name.
         expires_at: When it may be removed, or None.
     """
 
@@ -80,7 +80,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptFiles:
-    """What an owner keeps of a kind, over or not: until they are removed they take room.
+    """The stored files of an owner, expired ones included: until they are removed they count.
 
     Attributes:
         count: How many files.
@@ -92,7 +92,7 @@ class KeptFiles:
 
 
 def new_file_id() -> str:
-    """Return an id that nobody can guess."""
+    """Return an id that cannot be guessed."""
     return secrets.token_hex(16)
 
 
@@ -148,7 +148,7 @@ class StoredFiles:
         return [_file_of(row) for row in rows]
 
     async def keep_until(self, session_id: str, *, owner: str, expires_at: float | None) -> None:
-        """Set the end of all files of an owner in a session that are not over yet: one that is used is kept longer."""
+        """Set the expiry of an owner's files in a session that have not expired yet: a used one is kept longer."""
         statement = update(FILES).where(
             FILES.c.session_id == session_id, FILES.c.owner == owner, self._not_over()
         )
@@ -157,11 +157,11 @@ class StoredFiles:
             await connection.execute(statement.values(expires_at=expires_at))
 
     async def end(self, file: StoredFile, *, only_expired: bool = False) -> bool:
-        """Take a file from everybody's sight, before its bytes go; return whether that was to be done.
+        """Hide a file from all callers, before its bytes are deleted; return whether it was visible.
 
         Args:
             file: The file.
-            only_expired: Whether one that has been kept for longer meanwhile stays; else one that is over does.
+            only_expired: Whether one whose time was extended meanwhile stays; else one that has expired does.
         """
         condition = FILES.c.expires_at <= self._clock() if only_expired else self._not_over()
         statement = update(FILES).where(FILES.c.id == file.id, condition).values(expires_at=_ENDED_AT)
@@ -170,12 +170,12 @@ class StoredFiles:
             return (await connection.execute(statement)).rowcount == 1
 
     async def remove(self, file: StoredFile) -> bool:
-        """Forget a file; return whether it was known. Its bytes are gone before: nothing would find them later."""
+        """Delete the record of a file; return whether there was one. Its bytes must be deleted before."""
         async with self._database.writing("removing a file") as connection:
             return (await connection.execute(delete(FILES).where(FILES.c.id == file.id))).rowcount == 1
 
     async def expired(self, *, limit: int = 1000) -> Sequence[StoredFile]:
-        """Return files whose time is over, to be removed with their bytes; they are not shown to anybody else."""
+        """Return expired files, to be removed with their bytes; no caller sees them."""
         statement = (
             select(FILES).where(FILES.c.expires_at <= self._clock()).order_by(FILES.c.expires_at).limit(limit)
         )
@@ -186,7 +186,7 @@ class StoredFiles:
         return [_file_of(row) for row in rows]
 
     async def kept_by(self, owner: str, *, kind: str) -> KeptFiles:
-        """Return how much the files of an owner take whose bytes are blobs of a kind."""
+        """Return the total size of an owner's files whose bytes are blobs of a kind."""
         statement = select(func.count(), func.coalesce(func.sum(FILES.c.size_bytes), 0)).where(
             FILES.c.owner == owner, FILES.c.blob.startswith(f"{kind}/")
         )
@@ -197,7 +197,7 @@ class StoredFiles:
         return KeptFiles(int(count), int(size_bytes))
 
     async def uses_of(self, blob: str) -> int:
-        """Return how many files that were not ended have their bytes in a blob: an inherited file shares them."""
+        """Return how many visible files have their bytes in a blob: an inherited file shares them."""
         is_used = FILES.c.expires_at.is_(None) | (FILES.c.expires_at > _ENDED_AT)
         statement = select(FILES.c.id).where(FILES.c.blob == blob, is_used)
 

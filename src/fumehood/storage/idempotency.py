@@ -1,7 +1,7 @@
-"""Idempotency keys: a request that is sent again gets the reply of the first, and is not done again.
+"""Idempotency keys: a repeated request gets the reply of the first, and is not done again.
 
-The database decides who was first, so it holds across servers. A request whose server died in the middle is neither
-done again nor waited for: whether it happened is unknown, and the answer says so.
+The database decides which request was first, so it holds across servers. A request whose server died in the middle is
+neither done again nor waited for: its outcome is unknown, as the answer reports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEPT_SECONDS = 24 * 3600.0
 _PRUNE_SECONDS = 600.0
 _MAX_KEY_CHARACTERS = 1024
 _MAX_HEADER_BYTES = 64 * 1024
-# After so much of what a key may have kept, its replies are added up again.
+# After this share of a key's bound, its replies are summed again.
 _NEW_SHARE = 8
 # Between losing the insert and reading the winner's record it may have been withdrawn; then it is tried again.
 _ATTEMPTS = 3
@@ -34,7 +34,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The request is new: do it, then `finish`, `withdraw` or `lose` with this."""
+    """The request is new: do it, then call `finish`, `withdraw` or `lose` with this."""
 
     key_id: str
     name_hash: bytes
@@ -67,7 +67,7 @@ class OtherRequest:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown:
-    """The same request was begun, and nobody can say whether it was done."""
+    """The same request was begun, and its outcome is unknown."""
 
 
 Answer = Begun | StillRunning | StoredReply | OtherRequest | OutcomeUnknown
@@ -88,9 +88,9 @@ class Idempotency:
     """The requests with an idempotency key.
 
     Args:
-        database: Where they are.
-        max_body_bytes: A larger reply is not kept; that it was given is.
-        max_kept_bytes: When the replies to a key are about so much together, the oldest are kept no longer either.
+        database: Holds them.
+        max_body_bytes: A larger reply is not stored, only that there was one.
+        max_kept_bytes: When the replies to a key are about so much together, the oldest are not stored either.
         clock: Tells the time.
     """
 
@@ -107,15 +107,15 @@ class Idempotency:
         self._max_kept_bytes = max_kept_bytes
         self._clock = clock
         self._pruned_at = 0.0
-        # Bytes by key, since its replies were last added up.
+        # Bytes by key, since its replies were last summed.
         self._new_bytes: Counter[str] = Counter()
 
     async def begin(self, key_id: str, idempotency_key: str, request_digest: bytes) -> Answer:
-        """Say what is to be done about a request.
+        """Record a request, and return what to do about it.
 
         Args:
             key_id: Of the caller: the same idempotency key of two callers is two keys.
-            idempotency_key: What the caller sent; any text.
+            idempotency_key: Any text of the caller.
             request_digest: See `digest_of`.
         """
         name_hash = _name_hash(idempotency_key)
@@ -135,7 +135,7 @@ class Idempotency:
 
     async def finish(self, begun: Begun, *, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Store the reply of a request that was done."""
-        # ASCII, with every other character written out: any database can hold it.
+        # ASCII, with every other character escaped: any database can hold it.
         text = json.dumps(dict(headers))
         is_kept = len(body) <= self._max_body_bytes and len(text) <= _MAX_HEADER_BYTES
         values = {
@@ -154,22 +154,22 @@ class Idempotency:
                 await connection.execute(delete(IDEMPOTENCY).where(IDEMPOTENCY.c.expires_at <= now))
 
         if is_kept and self._is_to_be_trimmed(begun.key_id, len(body) + len(text)):
-            # Apart from the above: what goes wrong here takes no reply with it.
+            # In a transaction of its own: an error here does not lose the reply.
             async with self._database.writing("forgetting old replies") as connection:
                 await connection.execute(self._trim(begun.key_id))
 
     async def withdraw(self, begun: Begun) -> None:
-        """Forget a request that was refused before anything was done: it may be sent again."""
+        """Delete a request that was refused before anything was done: it may be sent again."""
         async with self._database.writing("forgetting a request") as connection:
             await connection.execute(await self._ours(delete(IDEMPOTENCY), begun))
 
     async def lose(self, begun: Begun) -> None:
-        """Record that nobody can say whether a request was done."""
+        """Record that the outcome of a request is unknown."""
         async with self._database.writing("recording an unknown outcome") as connection:
             await connection.execute(await self._ours(update(IDEMPOTENCY).values(state="unknown"), begun))
 
     def _is_to_be_trimmed(self, key_id: str, new_bytes: int) -> bool:
-        """Count a reply; adding all of them up each time would cost more with every one that is kept."""
+        """Count a reply; summing all of them each time would cost more with every stored one."""
         self._new_bytes[key_id] += new_bytes
 
         if self._new_bytes[key_id] * _NEW_SHARE < self._max_kept_bytes:
@@ -179,7 +179,7 @@ class Idempotency:
         return True
 
     def _trim(self, key_id: str) -> Any:
-        """Return what forgets the oldest replies to a key beyond its bound; that they were given is still known."""
+        """Return a statement that deletes the oldest replies to a key beyond its bound; their records stay."""
         size_bytes = func.length(IDEMPOTENCY.c.body) + func.length(IDEMPOTENCY.c.headers)
         newest_first = (IDEMPOTENCY.c.created_at.desc(), IDEMPOTENCY.c.name_hash)
         summed = (
@@ -216,7 +216,7 @@ class Idempotency:
             IDEMPOTENCY.c.expires_at <= now,
         )
         insert = self._database.insert(IDEMPOTENCY).values(values).on_conflict_do_nothing()
-        # The row comes back if it was inserted; a count of rows does not tell, with every driver.
+        # The row is returned if it was inserted; the row count is not reliable with every driver.
         inserted = insert.returning(IDEMPOTENCY.c.state)
 
         async with self._database.writing("recording a request", durable=True) as connection:
@@ -254,7 +254,7 @@ class Idempotency:
 
 
 def _name_hash(idempotency_key: str) -> bytes:
-    """Return what is stored of an idempotency key: any text has one, and none can do harm in a column."""
+    """Return the stored form of an idempotency key: any text has one, and every database can hold it."""
     if not isinstance(idempotency_key, str) or not 1 <= len(idempotency_key) <= _MAX_KEY_CHARACTERS:
         raise InvalidArgumentError(
             field="idempotency_key",

@@ -1,7 +1,7 @@
-"""API keys: made, verified, rotated, revoked. What is stored of a token is its SHA-256 (decision 15), never itself.
+"""API keys: made, verified, rotated, revoked. Only the SHA-256 of a token is stored (decision 15), never the token.
 
-`verify` is on the way of every request: it answers from memory for a few seconds and then asks the database again, so
-that another process's revocation counts soon, and our own at once.
+`verify` is called for every request: it answers from memory for a few seconds and then asks the database again, so that
+another process's revocation counts soon, and our own at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _SECRET_BYTES = 32
 _REMEMBERED_KEYS = 10_000
 _NOTHING = bytes(32)
-# When a key was last used is for people: it may be a minute old.
+# The time of last use is for people: it may be a minute old.
 _FLUSH_SECONDS = 30.0
 
 
@@ -41,8 +41,8 @@ class KeyRecord:
     """A key, without its secret.
 
     Attributes:
-        id: Twelve characters; part of its token, and the owner's name of what it makes.
-        name: What its owner calls it.
+        id: Twelve characters; part of its token, and the owner of its sandboxes and files.
+        name: Its owner's name for it.
         scopes: What it may do.
         policy: What it may use.
         created_at: Seconds since 1970, like all times here.
@@ -83,8 +83,8 @@ class Keys:
     """The keys of a database.
 
     Args:
-        database: Where they are.
-        remember_seconds: How long an answer of the database holds; so long another process's revocation may take.
+        database: Holds them.
+        remember_seconds: How long an answer of the database is cached; so long another process's revocation may take.
         clock: Tells the time.
     """
 
@@ -95,7 +95,7 @@ class Keys:
         self._remember_seconds = remember_seconds
         self._clock = clock
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        # Counts what makes answers under way old: one that was asked before is not remembered.
+        # Incremented with each change, so that an answer requested before one is not cached.
         self._changes = 0
         self._used: dict[str, float] = {}
         self._later = Later(_FLUSH_SECONDS, self.flush)
@@ -112,7 +112,7 @@ class Keys:
         policy: KeyPolicy | None = None,
         made_by: str = "",
     ) -> NewKey:
-        """Make a key; its token is in the answer and nowhere else."""
+        """Make a key; its token is in the result and nowhere else."""
         check_text("name", name, max_characters=200)
         record = KeyRecord(
             id="".join(secrets.choice(_ID_ALPHABET) for _ in range(12)),
@@ -139,7 +139,7 @@ class Keys:
     async def verify(self, token: object) -> KeyRecord | None:
         """Return the key that `token` belongs to, or None if there is none that is valid now.
 
-        Any value is answered, whatever its type, size or characters; only a failing database raises (StorageError).
+        Any value gets an answer, whatever its type, size or characters; only a failing database raises (StorageError).
         """
         if not isinstance(token, str) or len(token) != _TOKEN_CHARACTERS:
             return None
@@ -153,7 +153,7 @@ class Keys:
         known = self._known.get(key_id)
         now = self._clock()
 
-        # A clock that was set back does not make an answer hold for longer.
+        # A clock that was set back does not extend the cache.
         if known is None or not 0 <= known.fresh_until - now <= self._remember_seconds:
             known = await self._ask(key_id)
 
@@ -181,7 +181,7 @@ class Keys:
         return [_record(row) for row in rows]
 
     async def rotate(self, key_id: str, *, grace_seconds: float = 0.0) -> NewKey:
-        """Give a key a new token; the old one is valid for `grace_seconds` more, one older than that no longer."""
+        """Give a key a new token; the old one is valid for `grace_seconds` more, an older one no longer."""
         if grace_seconds:
             check_seconds("grace_seconds", grace_seconds, optional=False)
 
@@ -225,7 +225,7 @@ class Keys:
             update(KEYS).where(KEYS.c.id == bindparam("used_id")).values(last_used_at=bindparam("used_at"))
         )
 
-        # In one order for all servers: two that update the same keys do not wait for each other in a circle.
+        # In one order for all servers, so that two that update the same keys do not deadlock.
         rows = [{"used_id": key_id, "used_at": at} for key_id, at in sorted(used.items())]
 
         try:

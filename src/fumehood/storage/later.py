@@ -1,7 +1,6 @@
-"""Work that is gathered for a while and then done in one go: counters, times of last use.
+"""Work that is collected for a while and then done at once: counters, times of last use.
 
-While nobody asks, nothing happens; when the work fails it is tried again after the same pause, and the failure is
-logged.
+Without a request nothing runs; when the work fails it is tried again after the same pause, and the failure is logged.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from fumehood.log.request_ids import apart
 
 
 class Later:
-    """Does `act` once, `seconds` after it was first asked for.
+    """Calls `act` once, `seconds` after the first request.
 
     Args:
-        seconds: How long to gather.
+        seconds: How long to collect.
         act: The work. When it fails with an error of ours, it must have kept what it could not do.
     """
 
@@ -29,19 +28,19 @@ class Later:
         self._task: asyncio.Task[None] | None = None
 
     def ask(self) -> None:
-        """Have the work done soon; asking again meanwhile changes nothing."""
+        """Request the work; a further request meanwhile changes nothing."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._begin)
 
     async def close(self) -> None:
-        """Do now what was still to be done."""
+        """Do the outstanding work now."""
         if self._timer is not None:
             self._timer.cancel()
 
         if self._task is not None:
             await self._task
 
-        # What failed has asked anew.
+        # A failure has requested it again.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
-"""Migrations: from whatever revision a database has to the newest, in one transaction, or not at all.
+"""Migrations: from any older revision of a database to the newest, in one transaction, or not at all.
 
-Runs in the server's process at its start, within a transaction that the caller has begun. A database with a
-revision that this version does not know comes from a newer one: it is refused before anything is written.
+Runs in the server's process at its start, within a transaction that the caller has begun. A database with a revision
+that this version does not know comes from a newer one: it is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def check_revisions(location: str, found: Iterable[str]) -> None:
 
 
 def migrate(connection: Connection, location: str) -> None:
-    """Bring the database at the other end of `connection` to the newest revision.
+    """Migrate the database of `connection` to the newest revision.
 
     Args:
         connection: In a transaction, which the caller commits.
-        location: What an error calls the database; without a password.
+        location: Its name in an error; without a password.
     """
     if connection.dialect.name == "postgresql":
-        # Held until the transaction ends, by whatever way; a second server waits here and then finds nothing to do.
+        # Held until the transaction ends in any way; a second server waits here and then finds nothing to do.
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _ADVISORY_LOCK})
 
     check_revisions(location, MigrationContext.configure(connection).get_current_heads())
@@ -56,7 +56,7 @@ def migrate(connection: Connection, location: str) -> None:
 
 def _config() -> Config:
     config = Config()
-    # The value is read by configparser, to which a percent sign means something.
+    # configparser reads the value, and interprets percent signs.
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

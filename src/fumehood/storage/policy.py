@@ -1,7 +1,7 @@
-"""What a key may do and use: scopes and `KeyPolicy`, a value that is valid if it exists, and its form as JSON.
+"""The rights and quotas of a key: scopes and `KeyPolicy`, a value that is valid if it exists, and its form as JSON.
 
-Nothing is enforced here but the bounds of the values themselves: whatever holds sandboxes asks `check_limits`, and
-whatever counts reads the quotas.
+Only the bounds of the values themselves are enforced here: the tenant guard calls `check_limits`, and the usage ledger
+reads the quotas.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _QUOTAS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPolicy:
-    """What a key may use; None is no bound.
+    """The quotas of a key; None is no bound.
 
     Attributes:
         max_sandboxes: Live at the same time.
         max_concurrent_executions: Under way at the same time, stateless ones included.
         executions_per_day: Begun per day (UTC).
-        cpu_seconds_per_day: Spent per day (UTC). Looked at when an execution begins: one that is under way may
-            pass it.
+        cpu_seconds_per_day: Spent per day (UTC). Checked when an execution begins: one that is under way may
+            exceed it.
         max_limits: Upper bounds of a sandbox's limits, by the names of the fields of `Limits`.
         expires_at: When the key ends, in seconds since 1970.
         max_network: The most network that a sandbox may be given: none, listed or internet.
@@ -73,12 +73,12 @@ class KeyPolicy:
         object.__setattr__(self, "max_limits", MappingProxyType(dict(self.max_limits)))
 
     def check_limits(self, limits: Limits) -> None:
-        """Raise LimitForbiddenError for the first of `limits` that is above what this policy allows."""
+        """Raise LimitForbiddenError for the first of `limits` above the policy's bound."""
         for name in self.max_limits:
             self.check_limit(name, getattr(limits, name))
 
     def check_limit(self, name: str, value: float | None) -> None:
-        """Raise LimitForbiddenError when a limit, by its name in `Limits`, is above what this policy allows."""
+        """Raise LimitForbiddenError when a limit, by its name in `Limits`, is above the policy's bound."""
         maximum = self.max_limits.get(name)
 
         # None is no limit at all, which is above any.
@@ -86,14 +86,14 @@ class KeyPolicy:
             raise LimitForbiddenError(limit=name, wanted=value, maximum=maximum)
 
     def limits_within(self, limits: Limits, chosen: Collection[str] = ()) -> Limits:
-        """Return the limits with those that nobody has chosen cut to what this policy allows.
+        """Return the limits with those that were not chosen cut to the policy's bounds.
 
         Args:
-            limits: What is asked for.
+            limits: The requested limits.
             chosen: The names of those that were named; those that differ from the defaults were chosen as well.
 
         Raises:
-            LimitForbiddenError: One that was chosen is above what this policy allows.
+            LimitForbiddenError: One that was chosen is above the policy's bound.
         """
         cut: dict[str, float] = {}
 
@@ -111,11 +111,11 @@ class KeyPolicy:
         """Return the time of an execution, or of a judged case, within `max_limits.wall_seconds`.
 
         Args:
-            seconds: What is asked for; None: what the sandbox allows.
-            default: What stands where nothing was chosen, and is cut.
+            seconds: The requested time; None: that of the sandbox.
+            default: The time if none was chosen, which is cut.
 
         Raises:
-            LimitForbiddenError: What was chosen is above it.
+            LimitForbiddenError: The chosen time is above it.
         """
         maximum = self.max_limits.get("wall_seconds")
 
@@ -144,15 +144,15 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
 
 
 def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPolicy:
-    """Return a policy for a key that the holder of another makes, with what was not chosen as far as its own goes.
+    """Return the policy of a key that another key makes; a field that was not chosen is that of the maker.
 
     Args:
-        policy: What is asked for.
-        own: What the maker may use itself.
+        policy: The requested policy.
+        own: The policy of the maker.
         chosen: The names of the fields of `policy` that were named.
 
     Raises:
-        InvalidArgumentError: Something that was chosen is more than the maker has.
+        InvalidArgumentError: A chosen field is more than the maker has.
     """
     values: dict[str, Any] = {}
 
@@ -199,7 +199,7 @@ def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPol
 
 
 def as_json(scopes: frozenset[str], policy: KeyPolicy, made_by: str = "") -> str:
-    """Return both as they are stored, with the key that made this one if one did."""
+    """Return the stored form of both, with the key that made this one if one did."""
     values = {name: getattr(policy, name) for name in _QUOTAS}
     values["max_network"] = policy.max_network
     made = {"made_by": made_by} if made_by else {}
@@ -207,10 +207,10 @@ def as_json(scopes: frozenset[str], policy: KeyPolicy, made_by: str = "") -> str
 
 
 def from_json(text: str) -> tuple[frozenset[str], KeyPolicy, str]:
-    """Return what `as_json` stored; the last is empty for a key that the server's owner made.
+    """Return the values that `as_json` stored; the last is empty for a key that the server's owner made.
 
     Raises:
-        ValueError: Something in it is not known here. A bound that is not understood is not dropped in silence.
+        ValueError: A field in it is unknown. An unknown bound is never ignored.
     """
     data = json.loads(text)
 

@@ -1,8 +1,8 @@
-"""Which servers use a database, and which of those that once did are dead.
+"""The list of servers that use a database, and which of them are dead.
 
-What a server has begun and not ended (a request, a sandbox) is lost with it; this is how the others, and the same
-server after its restart, know. A dead process on the same machine is known at once, one on another machine by its
-silence.
+Work that a server has begun and not ended (a request, a sandbox) is lost with it; this list is how the others, and the
+same server after its restart, know. A dead process on the same machine is known at once, one on another machine by its
+missing heartbeat.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fumehood.errors import StorageError
 from fumehood.storage.tables import SERVERS
 
 _BEAT_SECONDS = 10.0
-# Several beats, and what clocks of different machines may be apart.
+# Several heartbeats, and the difference of clocks on different machines.
 _SILENCE_SECONDS = 60.0
-# Longer than anything that names a server is kept as unfinished.
+# Longer than any unfinished record that names a server.
 _KEPT_SECONDS = 7 * 86_400.0
 
 
 class Presence:
-    """This process among the servers of a database; others hear of it when it first asks for its id.
+    """This process among the servers of a database; it is listed when it first needs its id.
 
     Args:
         writing: `Database.writing` of that database.
@@ -45,7 +45,7 @@ class Presence:
         self._beats: asyncio.Task[None] | None = None
 
     async def server_id(self) -> str:
-        """Return the id of this process, which the database knows from now on."""
+        """Return the id of this process, which is in the database from now on."""
         if self._beats is not None:
             return self._id
 
@@ -67,14 +67,14 @@ class Presence:
         return bool(time.time() - row.seen_at < _SILENCE_SECONDS)
 
     async def end(self) -> None:
-        """Take this process out of the list: what it has not ended is lost."""
+        """Remove this process from the list: its unfinished work is lost."""
         if self._beats is None:
             return
 
         await stop(self._beats)
         self._beats = None
 
-        # A database that cannot be reached hears of the end by silence.
+        # If the database cannot be reached, the missing heartbeat shows the end.
         with contextlib.suppress(StorageError):
             async with self._writing("leaving the list of servers") as connection:
                 await connection.execute(delete(SERVERS).where(SERVERS.c.id == self._id))
@@ -100,26 +100,26 @@ class Presence:
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
 
-            # The database logs its failure; the next beat comes.
+            # The database logs its failure; the next heartbeat comes.
             with contextlib.suppress(StorageError):
                 async with self._writing("saying that this server lives") as connection:
                     await connection.execute(statement.values(seen_at=time.time()))
 
 
 def with_server(table: Table) -> Select[Any]:
-    """Return a SELECT of the rows of a table, each with what `is_alive` reads of the server that it names."""
+    """Return a SELECT of the rows of a table, each with the columns that `is_alive` needs of its server."""
     server = (SERVERS.c.place, SERVERS.c.pid, SERVERS.c.pid_started, SERVERS.c.seen_at)
     return select(table, *server).outerjoin(SERVERS, SERVERS.c.id == table.c.server_id)
 
 
 def _place() -> str:
-    """Return a name for where pids of this process mean something: this boot, and this PID namespace."""
+    """Return a name for the scope of this process's pids: this boot, and this PID namespace."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return f"{file.read().strip()}:{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _started(pid: int) -> int:
-    """Return when a process started, in the kernel's ticks, or -1 if there is none; a pid alone is used again."""
+    """Return when a process started, in the kernel's ticks, or -1 if there is none; a pid alone is reused."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # proc(5): after the name, which may hold anything, come the state and 18 fields that do not matter.
@@ -127,5 +127,5 @@ def _started(pid: int) -> int:
     except OSError:
         return -1
 
-    # A zombie has ended; it only waits for somebody to ask.
+    # A zombie has ended; it only waits to be reaped.
     return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -1,7 +1,7 @@
-"""Files out without a store: the server that keeps a sandbox signs addresses of the files in it.
+"""Publishing without a store: the server of a sandbox signs addresses of the files in it.
 
-Runs in the process of a client of that server, over the public sandbox only. Nothing is copied: an address gives what
-the file holds when it is read, as an attachment, and ends with its time or with the sandbox.
+Runs in the process of a client of that server, over the public sandbox only. Nothing is copied: an address gives the
+content of the file when it is read, as an attachment, and ends with its time or with the sandbox.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_SANDBOXES = 10_000
 class AsyncSignedFiles:
     """Publishes files of sandboxes at a server by addresses that this server signs; nothing is copied.
 
-    An address gives what the file holds when it is read, ends after `expires_seconds`, and with the sandbox. To
+    An address gives the content of the file when it is read, ends after `expires_seconds`, and with the sandbox. To
     keep files for longer, use an `ArtifactStore`.
 
     Attributes:
@@ -61,7 +61,7 @@ class AsyncSignedFiles:
     ) -> PublishedFiles:
         """Sign addresses of files of a sandbox; the arguments are those of `ArtifactStore.publish`.
 
-        Pictures that were only shown have no file, so they are left out.
+        Pictures that were only displayed have no file, so they are left out.
 
         Raises:
             InvalidArgumentError: The sandbox is not at a server.
@@ -92,7 +92,7 @@ class AsyncSignedFiles:
         try:
             url, expires_at = await sign(sandbox_id, entry.path, self._expires_seconds)
         except (FileError, InvalidArgumentError) as error:
-            # The latter of a name that is no text, which no call can say.
+            # The latter for a name that is no text, which cannot be requested.
             return left_out(entry, error.message)
 
         return PublishedFile(
@@ -117,7 +117,7 @@ class AsyncSignedFiles:
 class SignedFiles:
     """Publishes files of sandboxes at a server by addresses that this server signs; nothing is copied.
 
-    An address gives what the file holds when it is read, ends after `expires_seconds`, and with the sandbox. To
+    An address gives the content of the file when it is read, ends after `expires_seconds`, and with the sandbox. To
     keep files for longer, use an `ArtifactStore`.
 
     Attributes:
@@ -136,7 +136,7 @@ class SignedFiles:
     ) -> PublishedFiles:
         """Sign addresses of files of a sandbox; the arguments are those of `ArtifactStore.publish`.
 
-        Pictures that were only shown have no file, so they are left out.
+        Pictures that were only displayed have no file, so they are left out.
 
         Raises:
             InvalidArgumentError: The sandbox is not at a server.
@@ -147,7 +147,7 @@ class SignedFiles:
 
 def _signer_of(sandbox: AsyncSandbox) -> SignFile:
     try:
-        # Late: its packages are there only where sandboxes can be at a server.
+        # Imported late: its packages are there only where sandboxes can be at a server.
         from fumehood.client.backend import signer_of
 
         sign = signer_of(sandbox._sandbox_handle.backend)

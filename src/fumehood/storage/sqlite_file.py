@@ -1,4 +1,4 @@
-"""The file of a SQLite database before anybody opens it for writing: made, checked, or put aside.
+"""Prepares the file of a SQLite database before it is opened for writing: makes it, checks it, or renames it aside.
 
 Runs in the server's process at its start, in a thread, under the lock that `starting` holds. A file is renamed only
 when SQLite itself says that it is no database or a broken one; a file that is locked, unreadable or newer stays.
@@ -22,10 +22,10 @@ from fumehood.log import events
 from fumehood.storage.migrating import check_revisions
 
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-# The database, its log of changes, and the index of that log.
+# The database, its write-ahead log, and the index of that log.
 _PARTS = ("", "-wal", "-shm")
 _LOCK_POLL_SECONDS = 0.05
-# How long a check waits for somebody who holds the database.
+# How long a check waits for another process that holds the database.
 _CHECK_SECONDS = 10.0
 
 
@@ -34,8 +34,8 @@ class Quarantine:
     """A broken database that was renamed aside.
 
     Attributes:
-        moved_to: Where it lies now; `-wal` and `-shm` beside it, if it had them.
-        reason: What SQLite said of it.
+        moved_to: Its path now; `-wal` and `-shm` beside it, if it had them.
+        reason: SQLite's message about it.
     """
 
     moved_to: str
@@ -43,7 +43,7 @@ class Quarantine:
 
 
 class _BrokenDatabase(Exception):  # noqa: N818 - it never leaves this module
-    """What makes a file worth renaming; the text is SQLite's."""
+    """A reason to rename a file aside; the text is SQLite's."""
 
 
 @contextlib.asynccontextmanager
@@ -60,12 +60,12 @@ async def starting(path: str, *, patience_seconds: float = 60.0) -> AsyncIterato
         await _lock(descriptor, path, time.monotonic() + patience_seconds)
         yield
     finally:
-        # Closing gives the lock back; the file stays, since removing it would let two processes lock two files.
+        # Closing releases the lock; the file stays, since removing it would let two processes lock two files.
         os.close(descriptor)
 
 
 def make_folder(folder: str, location: str) -> None:
-    """Make a folder for this user alone, if it is not there."""
+    """Make a folder that only this user can enter, if it is not there."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError as error:
@@ -73,16 +73,16 @@ def make_folder(folder: str, location: str) -> None:
 
 
 def prepare_file(path: str) -> Quarantine | None:
-    """Leave a sound database, or an empty file for a new one, at `path`, readable by this user alone.
+    """Leave a sound database, or an empty file for a new one, at `path`, readable only by this user.
 
     Returns:
-        What was put aside, or None.
+        The file that was renamed aside, or None.
     """
     try:
         quarantine = _checked(path)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
-        # Its -wal and -shm take over its mode.
+        # Its -wal and -shm get its mode.
         if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
             os.chmod(path, 0o600)
     except OSError as error:
@@ -162,7 +162,7 @@ def _put_aside(path: str, reason: str) -> Quarantine:
         number += 1
         target = f"{path}.corrupt-{stamp}-{number}"
 
-    # The database first: should this process die in between, the next one finds a log alone and moves that as well.
+    # The database first: should this process die in between, the next one finds only a log and moves that as well.
     for part in _PARTS:
         with contextlib.suppress(FileNotFoundError):
             os.rename(path + part, target + part)

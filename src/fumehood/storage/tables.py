@@ -1,4 +1,4 @@
-"""The tables as they are now; the migrations tell how a database gets there, and a test compares the two.
+"""The current tables; the migrations create them, and a test compares the two.
 
 Times are seconds since 1970 (UTC) as doubles and JSON is text, so that SQLite and PostgreSQL hold the same values.
 There are no foreign keys: usage outlives its key, a file its session.
@@ -48,7 +48,7 @@ SERVERS = Table(
     "servers",
     METADATA,
     Column("id", String(32), primary_key=True),
-    # Boot and PID namespace: where `pid` means something.
+    # Boot and PID namespace: the scope of `pid`.
     Column("place", String(200), nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("pid_started", BigInteger, nullable=False),
@@ -93,7 +93,7 @@ FILES = Table(
 
 
 def check_text(field: str, value: object, *, max_characters: int, empty: bool = False) -> None:
-    """Raise InvalidArgumentError unless every database of ours can hold `value` in a column of that width.
+    """Raise InvalidArgumentError unless every supported database can hold `value` in a column of that width.
 
     PostgreSQL has no NUL in text, and a lone surrogate has no encoding: both would fail late, as a storage error.
     """

@@ -27,7 +27,7 @@ _DAY_HOURS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageCounts:
-    """What was used; a sum over a time.
+    """Usage; a sum over a time.
 
     Attributes:
         executions: Begun: code, commands, judged cases, completions and the like.
@@ -35,7 +35,7 @@ class UsageCounts:
         cpu_seconds: CPU time of the sandboxes.
         wall_seconds: Their time.
         bytes_in: Sent into sandboxes.
-        bytes_out: Come out of them.
+        bytes_out: Received from them.
         errors: Executions that ended with an error.
     """
 
@@ -57,7 +57,7 @@ _SUMS = [func.coalesce(func.sum(USAGE.c[name]), 0).label(name) for name in _COUN
 
 @dataclass(frozen=True, slots=True)
 class UsagePeriod:
-    """What one key used in one hour or day, which began at `start` (seconds since 1970, UTC)."""
+    """The usage of one key in one hour or day, which began at `start` (seconds since 1970, UTC)."""
 
     key_id: str
     start: float
@@ -71,11 +71,11 @@ _Batch = dict[tuple[str, int], UsageCounts]
 class UsageLedger:
     """The usage of all keys.
 
-    `refresh` reads what is stored; it must be called once before `check`, and happens with each flush from then on.
+    `refresh` reads the stored usage; it must be called once before `check`, and happens with each flush from then on.
 
     Args:
-        database: Where it is stored.
-        flush_seconds: How long counts are gathered before they are stored.
+        database: Stores it.
+        flush_seconds: How long counts are collected before they are stored.
         clock: Tells the time.
     """
 
@@ -85,20 +85,20 @@ class UsageLedger:
         self._database = database
         self._clock = clock
         self._pending: _Batch = {}
-        # The day that `_stored` is about, and what the database had for each key.
+        # The day of `_stored`, and the database's counts for each key.
         self._day = -1
         self._stored: dict[str, UsageCounts] = {}
-        # What this process adds to the day beside it.
+        # The counts of this process for the day, not stored yet.
         self._unstored: dict[str, UsageCounts] = {}
         self._storing = asyncio.Lock()
         self._later = Later(flush_seconds, self.flush)
 
     def add(self, key_id: str, **counts: float) -> None:
-        """Count something for a key, by the names of the fields of `UsageCounts`."""
+        """Count usage of a key, by the names of the fields of `UsageCounts`."""
         self._count(key_id, UsageCounts(**counts))  # type: ignore[arg-type]
 
     def begin_execution(self, key_id: str, policy: KeyPolicy, count: int = 1) -> None:
-        """Check the quotas of the day and count executions, in one step that nothing can come between.
+        """Check the quotas of the day and count executions, in one atomic step.
 
         Raises:
             QuotaError: One of them is used up, or fewer executions are left; nothing was counted.
@@ -110,7 +110,7 @@ class UsageLedger:
         """Raise QuotaError if a quota of the day is used up, or does not suffice for so many executions.
 
         Raises:
-            StorageError: What is stored has not been read yet.
+            StorageError: The stored usage has not been read yet.
         """
         today = self.today(key_id)
         quotas = (
@@ -125,7 +125,7 @@ class UsageLedger:
                 )
 
     def today(self, key_id: str) -> UsageCounts:
-        """Return what a key has used today (UTC), stored or not."""
+        """Return the usage of a key today (UTC), stored or not."""
         if self._day < 0:
             operation, reason = "checking a quota", "the usage has not been read yet"
             events.STORAGE_FAILED.log(operation=operation, reason=reason)
@@ -141,7 +141,7 @@ class UsageLedger:
             await self._read_today()
 
     async def flush(self) -> None:
-        """Store what has been counted, and read what others have."""
+        """Store the counts, and read those of other servers."""
         async with self._storing:
             batch, self._pending = self._pending, {}
 
@@ -160,7 +160,7 @@ class UsageLedger:
             await self._read_today()
 
     async def close(self) -> None:
-        """Store what is still in memory."""
+        """Store the counts that are still in memory."""
         await self._later.close()
 
     async def read(
@@ -169,9 +169,9 @@ class UsageLedger:
         """Return the usage of one key, or of all, per hour or day (UTC); periods without any are left out.
 
         Args:
-            since: The first period is the one that this time lies in.
-            until: The last is the one before this time.
-            key_id: Whose, or None for all.
+            since: A time in the first period.
+            until: The last period is the one before this time.
+            key_id: The key, or None for all.
             by: Length of a period.
         """
         await self.flush()
@@ -197,7 +197,7 @@ class UsageLedger:
         return [UsagePeriod(row.key_id, float(row.period * _HOUR_SECONDS), _counts(row)) for row in rows]
 
     async def prune(self, *, before: float) -> None:
-        """Remove what was used before a time."""
+        """Remove the usage before a time."""
         async with self._database.writing("removing old usage") as connection:
             await connection.execute(delete(USAGE).where(USAGE.c.hour < int(before // _HOUR_SECONDS)))
 
@@ -209,14 +209,14 @@ class UsageLedger:
         self._later.ask()
 
     def _turn_the_day(self) -> None:
-        """Begin anew when the day is another than the one that was read."""
+        """Start again when the day is another than the one that was read."""
         today = self._today()
 
         if self._day not in (-1, today):
             self._day, self._stored, self._unstored = today, {}, {}
 
     def _settle(self, batch: Mapping[tuple[str, int], UsageCounts]) -> None:
-        """Take what was stored out of what was not; no await lies between a commit and this."""
+        """Subtract the stored counts from the unstored ones; no await lies between a commit and this."""
         self._unstored = {}
 
         for (key_id, hour), counts in self._pending.items():
@@ -233,7 +233,7 @@ class UsageLedger:
             index_elements=["key_id", "hour"],
             set_={name: USAGE.c[name] + statement.excluded[name] for name in _COUNTED},
         )
-        # In one order for all servers: two that add to the same rows do not wait for each other in a circle.
+        # In one order for all servers, so that two that add to the same rows do not deadlock.
         rows = [
             {"key_id": key_id, "hour": hour, **{name: getattr(counts, name) for name in _COUNTED}}
             for (key_id, hour), counts in sorted(batch.items(), key=lambda item: item[0])

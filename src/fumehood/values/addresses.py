@@ -1,7 +1,7 @@
-"""Which addresses are public, which are somebody's own, and which must never be dialled.
+"""Classifies IP addresses: public, private, and those that must never be dialled.
 
 Runs in the host process and only computes; the tables are those of the IANA registries of special purposes. They are
-data of ours because what Python calls global has changed with its versions.
+stored here because Python's definition of a global address has changed with its versions.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _NO_WAY = (
     errno.EACCES,
 )
 
-# Only a part of IPv6 is given out; of that, what carries other addresses in itself is left out: Teredo and its
-# neighbours, 6to4. NAT64 and mapped addresses lie outside anyway.
+# Only a part of IPv6 is allocated; ranges in it that embed other addresses are excluded: Teredo and its neighbours,
+# 6to4. NAT64 and mapped addresses lie outside anyway.
 _GIVEN_OUT_6 = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC_6 = tuple(
     map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "2620:4f:8000::/48"))
 )
 
-# To be listed one by one: the machine itself, its neighbours on the wire, services that hand out credentials.
+# Allowed only one by one: the machine itself, its neighbours on the link, services that hand out credentials.
 _GUARDED = tuple(
     map(
         ipaddress.ip_network,
@@ -72,7 +72,7 @@ _GUARDED = tuple(
         ),
     )
 )
-# Nobody's address, or everybody's, and forms that hold an IPv4 address in them.
+# Unspecified, multicast and broadcast addresses, and forms that embed an IPv4 address.
 _NEVER = tuple(
     map(
         ipaddress.ip_network,
@@ -94,7 +94,7 @@ _NEVER = tuple(
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is anybody's to reach."""
+    """Tells whether an address is public."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
 
@@ -102,17 +102,17 @@ def is_public(address: Address) -> bool:
 
 
 def is_guarded(address: Address) -> bool:
-    """Whether an address is allowed only where a rule names it alone: loopback, link-local, metadata, this machine."""
+    """Tells whether an address is allowed only where a rule names it: loopback, link-local, metadata, this machine."""
     return any(address in network for network in _GUARDED) or is_of_this_machine(address)
 
 
 def is_never_dialled(address: Address) -> bool:
-    """Whether no rule can allow an address."""
+    """Tells whether no rule can allow an address."""
     return address != ipaddress.IPv6Address("::1") and any(address in network for network in _NEVER)
 
 
 def holds_only_public(network: AddressRange) -> bool:
-    """Whether every address of a network is public."""
+    """Tells whether every address of a network is public."""
     if isinstance(network, ipaddress.IPv4Network):
         return not any(network.overlaps(other) for other in _NOT_PUBLIC_4)
 
@@ -120,14 +120,14 @@ def holds_only_public(network: AddressRange) -> bool:
 
 
 def is_of_this_machine(address: Address) -> bool:
-    """Whether one of this machine's own interfaces has an address: the way there then begins at that very address."""
+    """Tells whether an interface of this machine has this address: a route to it then starts at itself."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
 
     try:
         with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
-            # Asks the kernel for the way and sends nothing.
+            # Looks up the route and sends nothing.
             probe.connect((str(address), _ANY_PORT))
             return bool(probe.getsockname()[0] == str(address))
     except OSError as error:
-        # There is no way there, and so none to this machine; anything else is no proof that it is another's.
+        # Without a route it is not this machine; any other error does not prove that it is another one.
         return error.errno not in _NO_WAY

@@ -1,8 +1,8 @@
-"""Entries of an audit record: what one says, how it is written, and how it is chained to the one before.
+"""Entries of an audit record: their fields, their canonical text, and the hash chain.
 
-Plain values, used by callers and by all host code. The hash of an entry is that of its canonical text, in which the
-hash of the entry before stands: so none can be changed, left out or moved without all after it showing it. Numbers are
-whole and text is ASCII in it, so that any language writes the same. Nothing here knows a sandbox.
+Plain values, used by callers and by all host code. The hash of an entry is that of its canonical text, which contains
+the hash of the entry before: so none can be changed, left out or moved without a break in the chain after it. Numbers
+are whole and text is ASCII in it, so that any language writes the same. Nothing here knows a sandbox.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import datetime
 
 from fumehood.values.charts import JsonValue
 
-# What stands before the first entry.
+# The hash before the first entry.
 GENESIS = "0" * 64
-# The line that stands for entries which are not there any more.
+# The line in place of entries that were dropped.
 TRUNCATED = "truncated"
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
@@ -25,7 +25,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHead:
-    """Where an audit record stood: its newest entry. Whoever keeps it can tell later that nothing before was changed.
+    """The newest entry of an audit record at some time. A later record that lacks it was changed.
 
     Attributes:
         sequence: The number of that entry; the first is 0.
@@ -40,11 +40,11 @@ class AuditHead:
 
 
 class ComingHead(AuditHead):
-    """A head whose hash is computed when somebody asks for it, or by the one who keeps the record, in a quiet moment.
+    """A head whose hash is computed when it is first read, or earlier by the record in an idle moment.
 
     Args:
         sequence: The number of the entry.
-        find: Has `settle` called.
+        find: Computes the hash and calls `settle`.
     """
 
     __slots__ = ("_find", "_found")
@@ -66,7 +66,7 @@ class ComingHead(AuditHead):
         return self._found
 
     def settle(self, found: str) -> None:
-        """It is known."""
+        """Set the hash."""
         object.__setattr__(self, "_found", found)
         object.__setattr__(self, "_find", None)
 
@@ -89,13 +89,13 @@ def _head(sequence: int, hash_: str) -> AuditHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """One entry of an audit record. What is a guest's in it is bounded, and its control characters are spelled out.
+    """One entry of an audit record. Data of a guest in it is bounded, and its control characters are escaped.
 
     Attributes:
         sequence: Its number; the first is 0.
         at: When it was written, by the clock of the host (UTC).
-        kind: What happened, such as `executed` or `egress`.
-        fields: What is known of it: text, whole numbers, and lists and mappings of them.
+        kind: The kind of event, such as `executed` or `egress`.
+        fields: Its details: text, whole numbers, and lists and mappings of them.
         previous: The hash of the entry before; 64 zeros for the first.
         hash: Its own: SHA-256 of everything else, in hexadecimal.
     """
@@ -112,7 +112,7 @@ class AuditEntry:
         return line_of({**self._unsigned(), "hash": self.hash})
 
     def computed_hash(self) -> str:
-        """Return the hash that it must have, by its content; empty when it says what no entry can say."""
+        """Return the hash of its content; empty when the content cannot be that of an entry."""
         try:
             return digest_of(line_of(self._unsigned()))
         except (TypeError, ValueError, RecursionError):
@@ -124,11 +124,11 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainFault:
-    """Where a chain is broken, and how.
+    """A break in a chain.
 
     Attributes:
         place: The entry, counted from 1 among those that are there; in a file, its line.
-        reason: What is wrong, in words.
+        reason: The fault, in words.
     """
 
     place: int
@@ -141,7 +141,7 @@ class AuditLog:
 
     Attributes:
         sandbox_id: The sandbox.
-        entries: What happened, the oldest first.
+        entries: The entries, the oldest first.
         dropped: How many entries before the first are not kept any more; the chain goes on from the last of them.
     """
 
@@ -151,7 +151,7 @@ class AuditLog:
 
     @property
     def head(self) -> AuditHead | None:
-        """Where it stands: its newest entry, or None when there is none."""
+        """Its newest entry, or None when there is none."""
         return (
             AuditHead(sequence=self.entries[-1].sequence, hash=self.entries[-1].hash)
             if self.entries
@@ -159,11 +159,11 @@ class AuditLog:
         )
 
     def fault(self, head: AuditHead | str | None = None) -> ChainFault | None:
-        """Compute the chain anew, and return where it is broken; None when it is whole.
+        """Verify the chain, and return the first fault; None when there is none.
 
         Args:
             head: A head that was known before, such as `execution.audit_head`: it must be among the entries. Without
-                one, a record that was rewritten as a whole cannot be told from a true one.
+                one, a record that was rewritten as a whole cannot be distinguished from a true one.
         """
         found = first_fault(self.entries, self.dropped)
 
@@ -185,7 +185,7 @@ class AuditLog:
 def unsigned(
     sequence: int, at: datetime, kind: str, fields: Mapping[str, JsonValue], previous: str
 ) -> dict[str, JsonValue]:
-    """Return all of an entry but its own hash, as it is hashed."""
+    """Return all fields of an entry except for its own hash, in the form that is hashed."""
     return {
         "at": at.isoformat(timespec="microseconds"),
         "fields": fields,  # type: ignore[dict-item]  # a mapping of JSON is JSON
@@ -210,12 +210,12 @@ def digest_of(text: str) -> str:
 
 
 def truncated_line(dropped: int, previous: str) -> str:
-    """Return the line that stands for so many entries, the last of which has this hash."""
+    """Return the line in place of so many dropped entries, the last of which has this hash."""
     return line_of({"dropped": dropped, "kind": TRUNCATED, "previous": previous})
 
 
 def first_fault(entries: Iterable[AuditEntry], dropped: int = 0) -> ChainFault | None:
-    """Return where a chain of entries is broken; None when it is whole. `dropped` entries are missing before it."""
+    """Return the first fault of a chain; None when there is none. `dropped` entries are missing before it."""
     expected: str | None = None if dropped else GENESIS
     sequence = dropped
 
@@ -231,12 +231,12 @@ def first_fault(entries: Iterable[AuditEntry], dropped: int = 0) -> ChainFault |
 
 
 def fault_of(entry: AuditEntry, sequence: int, previous: str | None) -> str:
-    """Return what is wrong with an entry that should follow another; empty when nothing is.
+    """Return the fault of an entry that should follow another; empty when there is none.
 
     Args:
         entry: The entry.
         sequence: The number that it should have.
-        previous: The hash that it should name as the one before; None: nobody knows.
+        previous: The hash that it should name as the one before; None: not known.
     """
     if entry.hash != entry.computed_hash():
         return f"entry {entry.sequence} was changed: its hash does not fit what it says"

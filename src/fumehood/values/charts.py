@@ -1,6 +1,6 @@
-"""Charts as data: what a plot shows, in numbers and words, read from a guest's description of its figure.
+"""Charts as data: the numbers and labels of a plot, read from a guest's description of its figure.
 
-The description is hostile: its shape is never trusted, depth and counts are bounded, and whatever does not fit the
+The description is hostile: its form is never trusted, depth and counts are bounded, and a value that does not fit the
 declared kind becomes `UnknownChart` or is left out. The fields are those that E2B's clients know.
 """
 
@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 Coordinate: TypeAlias = float | int | str
 
-# Bounds of what is kept of one chart: far above what a reader can see, far below what hurts.
+# Bounds of one chart: far above what a reader can see, far below what costs much.
 _MAX_ELEMENTS = 1_000
 _MAX_POINTS = 100_000
 _MAX_SUBPLOTS = 100
 _MAX_LABEL_CHARACTERS = 1_000
 
-# The scales of matplotlib plus those that follow from the kind of data; anything else is reported as unknown.
+# The scales of matplotlib plus those that follow from the kind of data; any other is reported as unknown.
 SCALES = frozenset(
     (
         "linear",
@@ -77,7 +77,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes2D:
-    """What charts with two axes have in common."""
+    """The common fields of charts with two axes."""
 
     title: str | None = None
     x_label: str | None = None
@@ -88,7 +88,7 @@ class Axes2D:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAxes(Axes2D):
-    """What charts of points have in common."""
+    """The common fields of charts of points."""
 
     x_ticks: tuple[Coordinate, ...] = ()
     x_tick_labels: tuple[str, ...] = ()

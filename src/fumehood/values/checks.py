@@ -1,4 +1,4 @@
-"""What values of callers are held against: text, paths, environments, numbers, before anything is done with them.
+"""Checks of callers' values: text, paths, environments, numbers.
 
 Used on both sides of the port; pure. Each check raises InvalidArgumentError, which names the value and what is allowed.
 """
@@ -20,10 +20,10 @@ MAX_STRING_BYTES = 128 * 1024
 _MAX_STRINGS_BYTES = 1 << 20
 # PID_MAX_LIMIT of Linux, threads.h.
 _MAX_PID = 1 << 22
-# Dataclass -> its fields that are True or False.
+# The boolean fields of each dataclass.
 _flags: dict[type, tuple[str, ...]] = {}
 _LANGUAGES: tuple[Language, ...] = get_args(Language)
-# What the guest tells of a file at most (`fumehood_guest.init.files`).
+# The maximum that the guest reports for a file (`fumehood_guest.init.files`).
 _MAX_METADATA = 64
 _MAX_METADATA_BYTES = 6 * 1024
 _METADATA_NAME = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]{1,200}", re.ASCII)
@@ -91,11 +91,11 @@ def check_integer(field: str, value: object, *, low: int, high: int) -> None:
 
 
 def check_flags(request: Any, **shown: str) -> None:
-    """Refuse a dataclass whose fields that are True or False by default are anything else.
+    """Refuse a dataclass whose boolean fields hold anything but True or False.
 
     Args:
         request: The dataclass.
-        shown: Field -> the name that callers know it by, where it is another one.
+        shown: Field -> its name in the public API, where that differs.
     """
     kind = type(request)
 
@@ -129,7 +129,7 @@ def check_pid(value: object) -> None:
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
-    """Raise unless these can be the metadata of a file: few names of HTTP's kind, with printable ASCII behind them."""
+    """Raise unless these can be the metadata of a file: few names as in HTTP headers, with printable ASCII values."""
     size = 0
 
     for name, value in metadata.items():

@@ -1,7 +1,7 @@
-"""Plain data back to the public values that it was made of by `fumehood.values.plain_data`.
+"""Reads public values back from the plain data that `fumehood.values.plain_data` makes.
 
-What comes from a server is checked: a field that is missing, or of another type, raises DataError with its name.
-Unknown fields are left alone, since a newer server may have more.
+Data from a server is checked: a field that is missing, or of another type, raises DataError with its name. Unknown
+fields are ignored, since a newer server may have more.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _JSON = ("json", "data", "chart")
 
 
 class DataError(ValueError):
-    """The data is not what a value of this kind is made of."""
+    """The data does not describe a value of this class."""
 
 
 def read_value(kind: type[_T], data: object) -> _T:
-    """Returns the value of a public dataclass that `data` stands for.
+    """Returns the value of a public dataclass from its plain data.
 
     Raises:
-        DataError: It stands for none.
+        DataError: The data does not fit the class.
     """
     return cast(_T, _read(kind, data, kind.__name__))
 
@@ -67,7 +67,7 @@ def _read(hint: Any, data: object, where: str) -> object:
 
 def _read_one_of(parts: tuple[Any, ...], data: object, where: str) -> object:
     kinds = [part for part in parts if part is not type(None)]
-    # The only union of several types is JsonValue: a value of any form.
+    # The only union of several types is JsonValue: any JSON value.
     return data if len(kinds) > 1 else _read(kinds[0], data, where)
 
 
@@ -85,7 +85,7 @@ def _plain(hint: Any, data: object, where: str) -> object:
         fits = isinstance(data, hint) and (hint is bool or not isinstance(data, bool))
         return _expect(fits, data, where, data)
 
-    # JsonValue, and what has no bounds of its own.
+    # JsonValue, and types without bounds of their own.
     return data
 
 
@@ -104,7 +104,7 @@ def _dataclass(kind: type, data: Mapping[str, object], where: str) -> object:
 @cache
 def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
     hints = get_type_hints(kind)
-    # What callers see of the logs is derived from their entries.
+    # The other fields of the logs are derived from their entries.
     return tuple(
         (
             field.name,

@@ -1,8 +1,7 @@
-"""Names and addresses of hosts, as a guest writes them: one strict reader, for what is checked and for what is dialled.
+"""Parses names and addresses of hosts from a guest: one strict parser, for the check and for the connection.
 
-There is one spelling of each host and port, and whatever is not plainly a name, an IPv4 address in four decimal parts
-or an IPv6 address in brackets is refused: two readers of one text that understand it differently are how filters are
-passed.
+There is one spelling of each host and port, and a text that is not plainly a name, an IPv4 address in four decimal
+parts or an IPv6 address in brackets is refused: filters are bypassed where two parsers read one text differently.
 """
 
 from __future__ import annotations
@@ -16,18 +15,19 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MAX_NAME_CHARACTERS = 253
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# What some readers take for a number, and so for an address: the last label decides (URL standard, "ends in a number").
+# Some parsers take these for a number, and so for an address: the last label decides (URL standard, "ends in a
+# number").
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class TargetError(ValueError):
-    """What was asked for is not plainly a host and a port."""
+    """The text is not plainly a host and a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where somebody wants to go.
+    """The host and port of a connection.
 
     Attributes:
         host: A name in lower case without a dot at its end, or an address as `ipaddress` writes it.
@@ -41,12 +41,12 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Host and port in one text, brackets around IPv6."""
+        """Host and port in one text, with brackets around IPv6."""
         return f"{self.bracketed}:{self.port}"
 
     @property
     def bracketed(self) -> str:
-        """The host as it stands in an address of the web."""
+        """The host as it is written in a URL."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
@@ -122,8 +122,8 @@ def read_authority(text: str, default_port: int | None = None) -> Target:
     """Returns the target in `host:port`.
 
     Args:
-        text: What the guest wrote.
-        default_port: The port where none is written; None: one must be.
+        text: The text from the guest.
+        default_port: The port where none is written; None: one is required.
 
     Raises:
         TargetError: It is no host and port.

@@ -1,7 +1,7 @@
-"""What happens while an execution runs, in order: the items of `stream_code`.
+"""The events of an execution, in order: the items of `stream_code`.
 
-Plain values of the host process. The first event is `ExecutionStarted`, the last `ExecutionFinished`, which
-carries everything once more as one `Execution`. `at_seconds` counts from the start of the execution.
+Plain values of the host process. The first event is `ExecutionStarted`, the last `ExecutionFinished`, which contains
+the whole `Execution`. `at_seconds` counts from the start of the execution.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fumehood.values.charts import JsonValue
 from fumehood.values.execution import Changes, Execution, ExecutionError
 from fumehood.values.results import Result, held_bytes
 
-# What an event takes around what it carries.
+# The size of an event without its content.
 _EVENT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted:
-    """The code was given to its context; it had to wait for executions before it."""
+    """The code was sent to its context; earlier executions there are done."""
 
     execution_id: str
     context_id: str
@@ -44,11 +44,11 @@ class StderrEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultEvent:
-    """Something was shown or returned.
+    """A result was displayed or returned.
 
     Attributes:
-        result: What.
-        is_update: True when it takes the place of the result with the same `display_id`.
+        result: The result.
+        is_update: True when it replaces the result with the same `display_id`.
     """
 
     result: Result
@@ -58,10 +58,10 @@ class ResultEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearOutputEvent:
-    """The code asked that what it showed so far be taken away.
+    """The code cleared the output displayed so far.
 
     Attributes:
-        wait: True when it should stay until something new comes.
+        wait: True when it should stay until new output comes.
     """
 
     at_seconds: float
@@ -70,7 +70,7 @@ class ClearOutputEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorEvent:
-    """The execution failed; what follows is its end."""
+    """The execution failed; its end follows."""
 
     error: ExecutionError
     at_seconds: float
@@ -81,9 +81,9 @@ class InputRequestEvent:
     """The code waits for a line of input.
 
     Attributes:
-        execution_id: Which execution asks.
-        request_id: Name of this question; the answer repeats it.
-        prompt: What it says.
+        execution_id: The execution.
+        request_id: Id of this question; the answer repeats it.
+        prompt: Its text.
         is_password: True when the answer should not be shown.
     """
 
@@ -95,7 +95,7 @@ class InputRequestEvent:
 
 
 class Question(str):
-    """What code asks for with `input()` or `getpass()`: the text of its prompt, as `on_input` is given it.
+    """The prompt of `input()` or `getpass()`, as `on_input` receives it.
 
     Attributes:
         is_password: True when the answer should not be shown.
@@ -104,7 +104,7 @@ class Question(str):
     is_password: bool
 
     def __new__(cls, prompt: str, *, is_password: bool = False) -> Question:
-        """Return a question of this text."""
+        """Return a question with this text."""
         question = super().__new__(cls, prompt)
         question.is_password = is_password
         return question
@@ -115,10 +115,10 @@ class ToolCallEvent:
     """The code calls a tool, and waits for its answer.
 
     Attributes:
-        execution_id: Who calls.
-        request_id: Name of this call; the answer repeats it.
+        execution_id: The execution.
+        request_id: Id of this call; the answer repeats it.
         name: The tool.
-        arguments: What it is given, by name; the guest's.
+        arguments: Its arguments by name; from the guest.
     """
 
     execution_id: str
@@ -130,15 +130,15 @@ class ToolCallEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommEvent:
-    """The code has said something on a comm, the channel of Jupyter's widgets.
+    """A message of the code on a comm, the channel of Jupyter's widgets.
 
     Attributes:
         kind: comm_open, comm_msg or comm_close.
         comm_id: The channel's name.
-        data: What was said.
-        metadata: What was said about it.
+        data: Its content.
+        metadata: Its metadata.
         buffers: Binary parts that `data` leaves out.
-        target_name: With comm_open, which target is to answer.
+        target_name: With comm_open, the target that answers.
     """
 
     kind: Literal["comm_open", "comm_msg", "comm_close"]
@@ -152,11 +152,11 @@ class CommEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequestEvent:
-    """A transactional execution has done well, and waits to hear whether what it changed shall stay.
+    """A transactional execution has succeeded, and waits for the decision about its changes.
 
     Attributes:
-        execution_id: Which.
-        changes: What it changed.
+        execution_id: The execution.
+        changes: Its changes.
     """
 
     execution_id: str
@@ -166,7 +166,7 @@ class CommitRequestEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinished:
-    """The end, with everything once more."""
+    """The end of the execution, with its whole record."""
 
     execution: Execution
 
@@ -187,7 +187,7 @@ Event: TypeAlias = (
 
 
 def event_bytes(event: Event) -> int:
-    """Return what an event takes in memory while it waits for its reader, about."""
+    """Return the approximate size of an event in memory while it waits for its reader."""
     match event:
         case StdoutEvent() | StderrEvent():
             return _EVENT_BYTES + len(event.text)

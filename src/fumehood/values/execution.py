@@ -1,11 +1,10 @@
-"""What one execution did: its logs, results, error and usage, as the caller receives them.
+"""The record of one execution: its logs, results, error and usage, as the caller receives them.
 
-Plain values of the host process. An `Execution` is complete and never changes; while the code still runs
-there are only events. Code that fails is an `Execution` with an `error`, not an exception.
+Plain values of the host process. An `Execution` is complete and never changes; while the code still runs there are only
+events. Code that fails is an `Execution` with an `error`, not an exception.
 
-What an execution changed: variables of its context, and files of its sandbox.
-
-The record of a context: which code ran in it, in which order, and what each did.
+Also the changes of an execution (variables of its context, files of its sandbox), and the record of a context: the
+executions in it, in order.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from fumehood.values.plain_data import as_data, fields_data
 from fumehood.values.results import Result
 from fumehood.values.sandbox import Truncation
 
-# What the engine says of a process that ended itself; the digits of a status.
+# The engine's text about a process that ended itself; the digits of a status.
 _EXIT_CODE = re.compile(r"\(exit code (\d{1,3})\)")
 _STATUS = re.compile(r"\d{1,3}", re.ASCII)
 _MAX_DIGITS = 20
-# Characters of the text that `repr` shows.
+# Characters of the text in `repr`.
 _REPR_CHARACTERS = 60
 
 StreamName = Literal["stdout", "stderr"]
@@ -46,7 +45,7 @@ class LogEntry:
 
     Attributes:
         stream: stdout or stderr.
-        text: What was written.
+        text: The text.
         at_seconds: When, in seconds since the execution began.
     """
 
@@ -59,10 +58,10 @@ class LogEntry:
 class Logs:
     """All output of an execution, in the order in which it was written.
 
-    Of a stream that went over its limit head and tail are kept; an entry between them says how much is missing.
+    Of a stream that exceeded its limit the head and the tail are kept; an entry between them says how much is missing.
 
     Attributes:
-        entries: Standard output and standard error, interleaved as they happened.
+        entries: Standard output and standard error, interleaved in the order of writing.
     """
 
     entries: tuple[LogEntry, ...] = ()
@@ -90,7 +89,7 @@ class Logs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionError:
-    """Why an execution did not come to its ordinary end.
+    """The error that ended an execution.
 
     Attributes:
         kind: exception (the code raised), time_limit, cpu_limit, interrupted, out_of_memory or context_died.
@@ -99,8 +98,8 @@ class ExecutionError:
         value: The message. For kinds other than exception it says whether the state was kept.
         traceback: Plain text, the code's own frames only; of code that was stopped, the line where that happened.
             Empty when the context was killed.
-        hint: Which wall or limit of the sandbox it seems to have run into, in words; advice, since it is read from what
-            the code itself says of its failure. Empty when it seems to be none.
+        hint: The limit or denied access that the code seems to have met, in words; advice, since it is derived from the
+            code's own error. Empty when it seems to be none.
     """
 
     kind: ErrorKind
@@ -129,11 +128,11 @@ class ExecutionError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutcome:
-    """What came of one call of a tool.
+    """The result of one call of a tool.
 
     Attributes:
         name: The tool.
-        ok: Whether it gave a value; otherwise the code got a ToolError, or ended before.
+        ok: Whether it returned a value; otherwise the code got a ToolError, or ended before.
         seconds: How long it took, from the call to the answer.
     """
 
@@ -144,15 +143,14 @@ class ToolOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What one execution did.
+    """The record of one execution.
 
     Attributes:
-        id: Its own name.
+        id: Its own id.
         context_id: The context it ran in.
-        results: What was shown and returned, in order; a result that was updated stands where it first
-            appeared.
-        logs: What was printed.
-        error: Why it did not come to its ordinary end, or None.
+        results: The displayed and returned results, in order; an updated result keeps its first position.
+        logs: Its output.
+        error: The error that ended it, or None.
         execution_count: Its number in the context, as notebooks show it; None if it was never started.
         usage: What it used.
         truncated: How much was cut off because of the limits.
@@ -160,10 +158,9 @@ class Execution:
         isolation: The level that it ran under.
         started_at: When it began (UTC), or None if it was never started.
         tool_calls: The calls of tools that it made, in the order in which they ended.
-        transaction: What became of it if it was transactional, or None.
-        changes: What it changed if that was asked for, or None.
-        audit_head: Where the audit record of its sandbox stood when it ended; whoever keeps it can check the record
-            against it later.
+        transaction: The outcome of its transaction if it was transactional, or None.
+        changes: Its changes if they were requested, or None.
+        audit_head: The head of its sandbox's audit record when it ended; a later record can be checked against it.
     """
 
     id: str
@@ -183,12 +180,12 @@ class Execution:
     audit_head: AuditHead | None = None
 
     def __str__(self) -> str:
-        """What a notebook would show below the cell, for a person: output, results, error; controls spelled out."""
+        """Return the output as below a notebook's cell, as text; control characters are escaped."""
         shown = [str(self.logs), *map(str, self.results), *([str(self.error)] if self.error else [])]
         return visible("\n".join(part.removesuffix("\n") for part in shown if part))
 
     def __repr__(self) -> str:
-        """One line: the value, how much there is besides, what failed, and the time it took."""
+        """Return one line: the value, the amount of other output, the error, and the time it took."""
         count = len(self.results)
         shown = [
             "" if self.text is None else f"text={shortened(self.text, _REPR_CHARACTERS)!r}",
@@ -202,7 +199,7 @@ class Execution:
         return f"Execution({', '.join(part for part in shown if part)})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Show in a notebook on the host what a notebook would show below the cell; nothing that could run there."""
+        """Show in a notebook on the host what would stand below the cell; nothing that could run there."""
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
@@ -212,11 +209,11 @@ class Execution:
         return "\n".join(parts)
 
     def plain_data(self) -> dict[str, JsonValue]:
-        """Return the execution as plain data, as the server's API answers it."""
+        """Return the execution as plain data, in the form of the server's API."""
         return {**fields_data(self), "text": self.text}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return the execution as a JSON text, as the server's API answers it: binary formats are base64.
+        """Return the execution as a JSON text, in the form of the server's API: binary formats are base64.
 
         Args:
             indent: Spaces for each level, as for `json.dumps`; None: all in one line.
@@ -239,12 +236,12 @@ FileKind = Literal["created", "modified", "deleted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableChange:
-    """One variable that is not what it was.
+    """A change of one variable.
 
     Attributes:
         name: Its name.
         kind: added, changed or deleted. Changed is a variable that means another object now, and one whose object
-            looks changed: containers, arrays, frames and objects of the cells' classes are compared by a bounded look,
+            looks changed: containers, arrays, frames and objects of the cells' classes are compared by a bounded check,
             not element by element.
         type: The name of its class, as it is now, or was.
         summary: A few characters of it; never made by code of its class.
@@ -260,7 +257,7 @@ class VariableChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedFile:
-    """One file that is not what it was.
+    """A change of one file.
 
     Attributes:
         path: Absolute path inside the sandbox.
@@ -275,11 +272,11 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What an execution changed.
+    """The changes of an execution.
 
     Attributes:
-        variables: Of its context, by name; empty where the context is gone or speaks no Python.
-        files: Of the sandbox, whoever changed them while it ran; by path, at most 1,000 of each kind.
+        variables: Of its context, by name; empty where the context is gone or does not run Python.
+        files: Of the sandbox, changed by any process while it ran; by path, at most 1,000 of each kind.
         more_files: How many changed files are left out.
     """
 
@@ -290,13 +287,13 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What became of a transactional execution.
+    """The outcome of a transactional execution.
 
     Attributes:
         outcome: committed, or rolled_back: variables and files are as they were before it.
         reason: Why it was rolled back: error, time_limit, cpu_limit, interrupted, out_of_memory, context_died, or
             refused; empty when it was committed.
-        left_behind: What of the context could not be kept, and is gone if it was rolled back.
+        left_behind: The parts of the context that could not be kept, and are gone if it was rolled back.
     """
 
     outcome: Literal["committed", "rolled_back"]
@@ -306,16 +303,16 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCell:
-    """One piece of code, as it was run.
+    """One piece of code that was run, and its execution.
 
     Attributes:
         code: The code.
-        execution: What it did.
-        stdin: What its standard input gave; None: nothing.
+        execution: Its record.
+        stdin: Its standard input; None: empty.
         is_fresh: Whether the context had no state from cells before: its first cell, or the first after a restart.
         outputs_dropped: Whether its logs, results, traceback, tool calls and changes were dropped, to stay within the
             bounds of the record.
-        is_undone: Whether what it did to variables and files was taken back: the sandbox went back to a checkpoint.
+        is_undone: Whether its changes of variables and files were undone: the sandbox went back to a checkpoint.
     """
 
     code: str
@@ -328,15 +325,15 @@ class RecordedCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What ran in a context since it came to be; silent executions are not in it.
+    """The executions of a context since it was made, without silent ones.
 
-    That of a fork, or of a sandbox that was loaded, begins with what ran before in the one that it goes on from.
+    That of a fork, or of a sandbox that was loaded, begins with the executions of the one that it continues.
 
     Attributes:
         sandbox_id: The sandbox.
         context_id: The context.
         language: python or bash.
-        cells: What ran, in order; the oldest may be missing.
+        cells: The executions, in order; the oldest may be missing.
         dropped_cells: How many cells before the first are missing, because the record is bounded.
         dropped_outputs: How many of `cells` have lost their outputs for the same reason.
     """

@@ -1,6 +1,6 @@
-"""Values that cross into a sandbox, or out of one, as JSON: what is none is refused by its place.
+"""Checks values that enter or leave a sandbox as JSON: any other value is refused, with its place.
 
-Runs in the host process, without any input or output. The bounds lie within those of the wire, so that whatever
+Runs in the host process, without any input or output. The bounds lie within those of the wire, so that a value that
 passes here can be sent. It never repairs: a key that is a number does not become text, and NaN not null.
 """
 
@@ -40,7 +40,7 @@ def json_of(value: object, where: str, max_bytes: int) -> bytes:
 
 
 class _Look:
-    """One look through a value."""
+    """The checks of one value, with its counts."""
 
     def __init__(self) -> None:
         self._values = 0
@@ -88,7 +88,7 @@ class _Look:
 
 
 def _check_text(text: str, where: str) -> None:
-    # A half of a character can be escaped, and is lost or refused wherever text is written.
+    # Half a surrogate pair can be escaped in JSON, but is lost or refused in other encodings.
     try:
         text.encode()
     except UnicodeEncodeError:

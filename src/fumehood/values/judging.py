@@ -1,7 +1,7 @@
 """Judging: one program, many inputs, a verdict for each.
 
-Plain values of the host process, used on both sides of the port. What a program should print never enters a
-sandbox: outputs are compared here.
+Plain values of the host process, used on both sides of the port. The expected output never enters a sandbox: outputs
+are compared here.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class JudgeRequest:
 
     Attributes:
         code: The program, in Python; it runs as `__main__`.
-        stdins: What each run reads.
+        stdins: The standard input of each run.
         wall_seconds: Time of each run.
-        memory_bytes: What each run may take beyond what the interpreter and the imports take; None: what the sandbox
-            may take.
+        memory_bytes: The memory of each run beyond that of the interpreter and the imports; None: that of the
+            sandbox.
         concurrency: How many run at once; None: as many as the sandbox has processors.
     """
 
@@ -65,15 +65,15 @@ class JudgeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRun:
-    """What one run did.
+    """The result of one run.
 
     Attributes:
-        stdout: What it printed, up to `limits.stdout_bytes`.
-        stderr: What it wrote to standard error.
+        stdout: Its standard output, up to `limits.stdout_bytes`.
+        stderr: Its standard error.
         error: The error that ended it, as text, or empty.
         kind: How it ended: ok, time_limit, memory_limit or runtime_error.
         usage: What it used.
-        truncated: What of its output was cut off.
+        truncated: How much of its output was cut off.
     """
 
     stdout: str
@@ -91,7 +91,7 @@ class CaseResult:
     Attributes:
         verdict: accepted, wrong_answer, time_limit, memory_limit or runtime_error. Output that was cut off is never
             accepted.
-        run: What the program did.
+        run: The run of the program.
     """
 
     verdict: Verdict
@@ -99,7 +99,7 @@ class CaseResult:
 
 
 def checked_cases(cases: object) -> list[tuple[str, str]]:
-    """Return of each case what it reads, and what it should print.
+    """Return the input and the expected output of each case.
 
     Raises:
         InvalidArgumentError: One is no pair of texts.
@@ -118,15 +118,15 @@ def _checked(case: object) -> tuple[str, str]:
 
 
 def judged(run: CaseRun, expected: str) -> CaseResult:
-    """Compare what a program printed with what it should have: line by line, without the space at the ends."""
+    """Compare a program's output with the expected one: line by line, without the space at the ends."""
     if run.kind != "ok":
         return CaseResult(verdict=run.kind, run=run)
 
-    # Of what was cut off nobody knows whether it is right.
+    # Output that was cut off may be right or wrong.
     is_right = not run.truncated.stdout_bytes and _lines(run.stdout) == _lines(expected)
     return CaseResult(verdict="accepted" if is_right else "wrong_answer", run=run)
 
 
 def _lines(text: str) -> Sequence[str]:
-    # Other characters that end a line for some are as good as any.
+    # Other characters that some programs take for line ends are compared like any character.
     return [line.rstrip() for line in text.rstrip().split("\n")]

@@ -1,7 +1,7 @@
-"""What a sandbox may use (`Limits`) and what an execution has used (`Usage`): same words, units in the names.
+"""The limits of a sandbox (`Limits`) and the usage of an execution (`Usage`): same words, units in the names.
 
-Plain values of the host process. Nothing is enforced here. A `Limits` that exists is valid: zero, negative,
-NaN, absurd and wrongly typed values are refused when it is made, so no other module checks them again.
+Plain values of the host process. Nothing is enforced here. A `Limits` that exists is valid: zero, negative, NaN, absurd
+and wrongly typed values are refused when it is made, so no other module checks them again.
 """
 
 from __future__ import annotations

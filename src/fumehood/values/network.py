@@ -1,7 +1,7 @@
-"""What a sandbox may reach (`Network`), and what it did reach or tried to (`EgressRecord`).
+"""The network policy of a sandbox (`Network`), and the record of its connections (`EgressRecord`).
 
 Plain values, used by callers and by all host code. Nothing is enforced here. A `Network` that exists is valid: each of
-its rules can be read, and one that says nothing allows nothing.
+its rules can be parsed, and an empty one allows nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fumehood.values.network_rules import Rule, read_rule
 NetworkLevel = Literal["none", "pip", "listed", "internet"]
 Verdict = Literal["allowed", "denied"]
 
-# The least first.
+# From the least to the most.
 NETWORK_LEVELS = ("none", "pip", "listed", "internet")
 PRESETS = ("pip",)
 _MAX_RULES = 1000
 _BYTES = Bound(1, 1024 * TIB, "bytes")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,8192}")
-# Such as say where a request goes, or where it ends, are not anybody's to set.
+# Headers that route or frame a request cannot be set.
 _FRAMING = {
     "connection",
     "content-length",
@@ -97,7 +97,7 @@ class Network:
 
     @property
     def level(self) -> NetworkLevel:
-        """One word: none, pip (the package index alone), listed (what rules allow), or internet."""
+        """One word: none, pip (the package index alone), listed (by rules), or internet."""
         if self.internet:
             return "internet"
 
@@ -119,12 +119,12 @@ class Network:
         )
 
     def without_secrets(self) -> Network:
-        """Return the same with the values of its secrets left out, fit to be shown."""
+        """Return a copy without the values of its secrets, fit to be shown."""
         hidden = {place: dict.fromkeys(headers, "") for place, headers in self.secrets.items()}
         return replace(self, secrets=hidden)
 
     def with_secrets_of(self, other: Network) -> Network:
-        """Return the same, secrets without a value filled in from `other`; so what was shown can be given back."""
+        """Return a copy with missing values of secrets filled in from `other`; so a shown network can be set again."""
         filled = {
             place: {
                 name: value or other.secrets.get(place, {}).get(name, "") for name, value in headers.items()
@@ -138,10 +138,10 @@ NetworkChoice: TypeAlias = Network | Literal["none", "pip", "internet"] | list[s
 
 
 def read_network(value: NetworkChoice | None) -> Network:
-    """Return the network that a caller means.
+    """Return the network for a caller's argument.
 
     Args:
-        value: One of its own; `none`, `pip` (the package index alone) or `internet`; or a list of such words and of
+        value: A `Network`; `none`, `pip` (the package index alone) or `internet`; or a list of such words and of
             rules as `Network(allow=...)` takes them.
 
     Raises:
@@ -162,7 +162,7 @@ def read_network(value: NetworkChoice | None) -> Network:
     if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
         return _listed_network([word for word in value if word != "none"])
 
-    # Anything else may hold a secret.
+    # A value of any other type may hold a secret.
     shown = value if isinstance(value, str | bool | int) else type(value).__name__
     raise InvalidArgumentError(
         field="network",
@@ -204,15 +204,15 @@ class EgressRecord:
 
     Attributes:
         at: When it was decided (UTC).
-        sandbox_id: By which sandbox.
-        kind: How it was asked for: http, connect or socks.
-        name: The host as it was asked for, a name or an address, in its canonical form.
+        sandbox_id: The sandbox.
+        kind: The protocol of the request: http, connect or socks.
+        name: The requested host, a name or an address, in its canonical form.
         address: The address that was dialled; None when none was.
         port: The port.
         verdict: allowed or denied.
         rule: The rule that allowed it, or why it was denied.
-        bytes_sent: Bytes that went out so far.
-        bytes_received: Bytes that came in so far.
+        bytes_sent: Bytes sent out so far.
+        bytes_received: Bytes received so far.
     """
 
     at: datetime
@@ -229,7 +229,7 @@ class EgressRecord:
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    """Where a secret goes: to one host and port, over one scheme."""
+    """The destination of a secret: one host and port, over one scheme."""
 
     scheme: Literal["http", "https"]
     name: str
@@ -237,7 +237,7 @@ class SecretPlace:
 
 
 def read_secret_place(text: str) -> SecretPlace:
-    """Return the place that a key of `Network.secrets` names.
+    """Return the destination that a key of `Network.secrets` names.
 
     Raises:
         InvalidArgumentError: It names none.
@@ -309,7 +309,7 @@ def _secrets(value: object) -> dict[str, Mapping[str, str]]:
 
 
 def _check_header(place: str, name: object, text: object) -> None:
-    """The value is a secret: no error repeats it."""
+    """Check the value of a secret; no error repeats it."""
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name) or name.lower() in _FRAMING:
         raise InvalidArgumentError(
             field=f"network.secrets[{place!r}]",

@@ -1,6 +1,6 @@
-"""Rules of a network policy: one text each, read once, before a sandbox has it.
+"""Rules of a network policy: one text each, parsed once, before a sandbox has it.
 
-A rule that cannot be read is refused when the policy is made: one that is skipped would leave out a denial.
+A rule that cannot be parsed is refused when the policy is made: skipping it could drop a denial.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.values.addresses import AddressRange, is_never_dialled
 from fumehood.values.domain_names import Address, TargetError, read_host, read_port
 
-# Where a rule that allows names no port.
+# The ports of an allow rule without a port.
 USUAL_PORTS = (80, 443)
 _ALLOWED = "rules such as 'api.example.com', '*.example.org:443', '192.0.2.7:8080', '10.1.0.0/16' or '[2001:db8::]/32'"
 
@@ -23,9 +23,9 @@ class Rule:
 
     Attributes:
         text: As it was written.
-        name: The host name; of a rule with a star, what stands behind `*.`.
-        is_wildcard: Whether it stands for all names below `name`, and not for `name` itself.
-        network: The addresses, when it names such.
+        name: The host name; of a rule with a star, the part after `*.`.
+        is_wildcard: Whether it matches all names below `name`, and not `name` itself.
+        network: The addresses, for a rule of addresses.
         port: The port; None: the usual ones where the rule allows, all where it denies.
     """
 
@@ -41,20 +41,20 @@ class Rule:
         return self.network is not None and self.network.num_addresses == 1
 
     def fits_name(self, name: str) -> bool:
-        """Whether it stands for this name."""
+        """Tells whether it matches this name."""
         if self.name is None:
             return False
 
         return name.endswith(f".{self.name}") if self.is_wildcard else name == self.name
 
     def fits_address(self, address: Address) -> bool:
-        """Whether it stands for this address."""
+        """Tells whether it matches this address."""
         return (
             self.network is not None and self.network.version == address.version and address in self.network
         )
 
     def covers(self, other: Rule) -> bool:
-        """Whether this one, of addresses, stands for all that another one of addresses stands for."""
+        """Tells whether this rule of addresses covers another one of addresses."""
         mine, theirs = self.network, other.network
 
         if mine is None or theirs is None or self.port not in (None, other.port):
@@ -67,11 +67,11 @@ class Rule:
         )
 
     def allows_port(self, port: int) -> bool:
-        """Whether a rule that allows stands for this port."""
+        """Tells whether an allow rule includes this port."""
         return port in USUAL_PORTS if self.port is None else port == self.port
 
     def denies_port(self, port: int) -> bool:
-        """Whether a rule that denies stands for this port."""
+        """Tells whether a deny rule includes this port."""
         return self.port in (None, port)
 
 
@@ -79,11 +79,11 @@ def read_rule(field: str, text: object) -> Rule:
     """Returns the rule in `text`.
 
     Args:
-        field: What the caller calls it.
+        field: Its name in errors.
         text: The rule.
 
     Raises:
-        InvalidArgumentError: It is none, or one that would stand for everything.
+        InvalidArgumentError: It is none, or one that would match everything.
     """
     try:
         if not isinstance(text, str):

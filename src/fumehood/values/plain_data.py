@@ -1,6 +1,6 @@
 """Public values as plain data that JSON can hold, for programs and for other processes.
 
-`fumehood.values.codec` reads it back. What a value says beyond its fields it adds itself, in `plain_data`.
+`fumehood.values.codec` reads it back. A class with more than its fields defines `plain_data`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HasPlainData(Protocol):
 
 def as_data(value: object) -> JsonValue:
     """Return `value`, which is made of our dataclasses and plain values, as plain data."""
-    # By its type first: most values are plain, and each pattern below is a question of its own.
+    # By its type first: most values are plain, and each pattern below costs a test.
     if type(value) in _PLAIN:
         return value  # type: ignore[return-value]
 

@@ -1,7 +1,7 @@
-"""What callers ask a context besides running code, and what it answers: completion, inspection, comms.
+"""Requests to a context besides running code, and their answers: completion, inspection, comms.
 
-Used on both sides of the port, checked when made like every request. Answers hold text of the guest: show it
-through `fumehood.text.visible`, never render it as markup.
+Used on both sides of the port, checked when made like every request. Answers hold text of the guest: show it through
+`fumehood.text.visible`, never render it as markup.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CommKind = Literal["comm_open", "comm_msg", "comm_close"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCode:
-    """Name what could stand at the cursor; answered by a CodeCompletion.
+    """Request completions at the cursor; answered by a CodeCompletion.
 
     Attributes:
         code: The code so far.
-        cursor: Where the cursor is, in Unicode characters.
-        context_id: Where; None means the default context.
+        cursor: Position of the cursor, in Unicode characters.
+        context_id: The context; None means the default one.
     """
 
     code: str
@@ -44,13 +44,13 @@ class CompleteCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectCode:
-    """Describe what the cursor is on; answered by a CodeInspection.
+    """Request a description of the name at the cursor; answered by a CodeInspection.
 
     Attributes:
         code: The code.
-        cursor: Where the cursor is, in Unicode characters.
+        cursor: Position of the cursor, in Unicode characters.
         detail: 0 for the documentation, 1 for the source as well.
-        context_id: Where; None means the default context.
+        context_id: The context; None means the default one.
     """
 
     code: str
@@ -66,7 +66,7 @@ class InspectCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckComplete:
-    """Tell whether code is ready to be run, or needs more lines; answered by a CodeCompleteness."""
+    """Request whether code is complete, or needs more lines; answered by a CodeCompleteness."""
 
     code: str
     context_id: str | None = None
@@ -80,7 +80,7 @@ Question: TypeAlias = CompleteCode | InspectCode | CheckComplete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCompletion:
-    """What could stand at the cursor, in place of the characters from `start` to `end`."""
+    """The completions that can replace the characters from `start` to `end`."""
 
     matches: tuple[str, ...]
     start: int
@@ -89,14 +89,14 @@ class CodeCompletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeInspection:
-    """What the cursor is on, as a MIME bundle of text; empty when nothing was found."""
+    """The description of the name at the cursor, as a MIME bundle of text; empty when nothing was found."""
 
     data: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCompleteness:
-    """Whether code is ready to be run, and how the next line begins if it is not."""
+    """Whether code is complete, and the indentation of the next line if it is not."""
 
     status: Literal["complete", "incomplete", "invalid", "unknown"]
     indent: str = ""
@@ -112,10 +112,10 @@ class CommMessage:
     Attributes:
         kind: comm_open, comm_msg or comm_close.
         comm_id: The channel's name.
-        data: What is said.
-        metadata: What is said about it.
+        data: Its content.
+        metadata: Its metadata.
         buffers: Binary parts that `data` leaves out.
-        target_name: With comm_open, which target is to answer.
+        target_name: With comm_open, the target that answers.
     """
 
     kind: CommKind

@@ -1,8 +1,8 @@
-"""What callers ask a backend for: frozen, checked when made, able to cross a process border.
+"""The requests to a backend: frozen, checked when made, able to cross a process boundary.
 
-Used on both sides of the port. A request that exists is valid: types, names, sizes and paths are checked
-here once, in the host process, before anything is done. Paths are paths inside the sandbox; nothing here or
-behind the port uses one on the host.
+Used on both sides of the port. A request that exists is valid: types, names, sizes and paths are checked here once, in
+the host process, before anything is done. Paths are paths inside the sandbox; nothing here or behind the port uses one
+on the host.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BASH_CONTEXT_ID = "bash"
 
 
 def flag(description: str) -> Any:
-    """Declares a field that is False unless asked for; HTTP bodies, their checks and their pages come from it."""
+    """Declares a field that is False by default; HTTP bodies and their documentation are derived from it."""
     return field(default=False, metadata={"description": description})
 
 
@@ -68,7 +68,7 @@ class SandboxSpec:
         metadata: The caller's own labels.
         timeout_seconds: Its time; None: it lives until it is killed.
         idle_timeout_seconds: Its time without a call; None: never for that reason.
-        owner: For whom a server keeps it.
+        owner: The owner at a server.
         on_timeout: What happens when its time is over: kill, or pause.
         network: What it may reach.
         isolation: The weakest level of isolation that will do; None: what the settings of the host say.
@@ -115,7 +115,7 @@ class SandboxSpec:
 
     @property
     def limits_asked(self) -> dict[str, float | None]:
-        """What was chosen of the limits, by name: what goes to a server, which knows the defaults of its keys."""
+        """Return the limits that were chosen, by name: sent to a server, which knows the defaults of its keys."""
         values = {item.name: getattr(self.limits, item.name) for item in fields(Limits)}
         ordinary = Limits()
         return {
@@ -142,8 +142,8 @@ class ExecuteRequest:
         wall_seconds: Its time; None means `limits.wall_seconds`.
         stdin: What `input()` and the standard input get, up to its end; None: the standard input is empty, and
             `allow_input` says what `input()` does.
-        tools: What the code may call on the caller's side while it runs; Python only. Somebody follows the events
-            and answers each ToolCallEvent.
+        tools: What the code may call on the caller's side while it runs; Python only. The reader of the events
+            must answer each ToolCallEvent.
     """
 
     code: str
@@ -199,7 +199,7 @@ class ExecuteRequest:
 
     @property
     def max_tool_calls(self) -> int:
-        """How often the code may call tools, all together: 100 times, or what the most generous tool allows."""
+        """How often the code may call tools in total: 100 times, or the largest maximum among the tools."""
         return max([DEFAULT_TOOL_CALLS, *(tool.max_calls for tool in self.tools)])
 
 
@@ -208,8 +208,8 @@ class InputAnswer:
     """The answer to an `InputRequestEvent`.
 
     Attributes:
-        execution_id: Who asked.
-        request_id: The question's name.
+        execution_id: The execution.
+        request_id: The question's id.
         text: The line without its end; None means that there is no input, and the code gets EOFError.
     """
 
@@ -224,7 +224,7 @@ class InputAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateContext:
-    """Make a context; the answer is it alone."""
+    """Make a context; the answer has only this one."""
 
     language: str = "python"
     cwd: str | None = None
@@ -238,14 +238,14 @@ class CreateContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListContexts:
-    """Name the contexts; the answer is all of them, the default one first."""
+    """List the contexts; the answer has all of them, the default one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartContext:
-    """Replace a context by a fresh one of the same id, language and cwd; the answer is it alone.
+    """Replace a context by a fresh one of the same id, language and cwd; the answer has only this one.
 
-    What runs in it is killed.
+    Code that runs in it is killed.
     """
 
     context_id: str
@@ -269,7 +269,7 @@ ContextCall: TypeAlias = CreateContext | ListContexts | RestartContext | RemoveC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatFile:
-    """Describe a path; the answer is it alone. Links are followed."""
+    """Describe a path; the answer has only this entry. Links are followed."""
 
     path: str
 
@@ -279,7 +279,7 @@ class StatFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListFiles:
-    """Describe what is below a directory, `depth` levels deep; sorted by path."""
+    """Describe the entries below a directory, `depth` levels deep; sorted by path."""
 
     path: str
     depth: int = 1
@@ -291,7 +291,7 @@ class ListFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeDir:
-    """Make a directory and its parents; the answer is it alone, PathExistsError if something is there."""
+    """Make a directory and its parents; the answer describes it. PathExistsError if the path exists."""
 
     path: str
 
@@ -301,9 +301,9 @@ class MakeDir:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFile:
-    """Remove a file, or a directory with all that is in it; the answer is empty.
+    """Remove a file, or a directory with its content; the answer is empty.
 
-    PathNotFoundError if nothing is there.
+    PathNotFoundError if the path does not exist.
     """
 
     path: str
@@ -314,7 +314,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameFile:
-    """Move a file or directory within the sandbox, parents made; the answer is it at its new place."""
+    """Move a file or directory within the sandbox, parents made; the answer describes it at its new path."""
 
     source: str
     destination: str
@@ -411,7 +411,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListProcesses:
-    """Name the running commands; the answer is all of them."""
+    """List the running commands; the answer has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,7 +464,7 @@ ProcessCall: TypeAlias = ListProcesses | SendStdin | CloseStdin | SignalProcess 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOutput:
-    """A piece of what a command wrote; pty for a terminal."""
+    """A piece of a command's output; pty for a terminal."""
 
     stream: Literal["stdout", "stderr", "pty"]
     data: bytes
@@ -497,11 +497,11 @@ ForkSeconds: TypeAlias = float | Literal["inherit"] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRequest:
-    """Make sandboxes that go on from where one is, or was at a checkpoint; all of them are made, or none.
+    """Make sandboxes that continue from the state of one, now or at a checkpoint; all of them are made, or none.
 
     Attributes:
         count: How many.
-        checkpoint_id: From which point, by its id or its name; None: from now on.
+        checkpoint_id: The checkpoint, by its id or its name; None: the present state.
         reseed: Let randomness diverge: each fork draws numbers of its own.
         timeout_seconds: The time of each; None: it lives until it is killed; "inherit": as much as its parent was
             given, counted from the fork.
@@ -535,11 +535,11 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """What came of a fork.
+    """The result of a fork.
 
     Attributes:
         items: The new sandboxes.
-        left_behind: What could not come along, in words: other contexts, running commands, threads, child processes,
+        left_behind: What could not be forked, in words: other contexts, running commands, threads, child processes,
             sockets and the like.
     """
 
@@ -549,11 +549,11 @@ class Forked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeCheckpoint:
-    """Keep the state of a context together with the files; the answer is the checkpoint alone.
+    """Keep the state of a context together with the files; the answer has only this checkpoint.
 
     Attributes:
-        context_id: Which context; None means the default one.
-        name: What the caller calls it.
+        context_id: The context; None means the default one.
+        name: The caller's name for it.
         strict: Refuse when something could not be kept, in place of naming it.
     """
 
@@ -573,12 +573,12 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListCheckpoints:
-    """Name the checkpoints, the oldest first."""
+    """List the checkpoints, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollBack:
-    """Go back to a checkpoint, which stays; the answer is it alone. What runs in its context is waited for."""
+    """Go back to a checkpoint, which stays; the answer has only this one. Waits for code of its context."""
 
     checkpoint_id: str
 
@@ -588,7 +588,7 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropCheckpoint:
-    """Forget a checkpoint; the answer is empty."""
+    """Remove a checkpoint; the answer is empty."""
 
     checkpoint_id: str
 
@@ -601,8 +601,8 @@ class CommitAnswer:
     """The answer to a `CommitRequestEvent`.
 
     Attributes:
-        execution_id: Who asked.
-        commit: Whether what was changed shall stay.
+        execution_id: The execution.
+        commit: Whether its changes are kept.
     """
 
     execution_id: str
@@ -617,12 +617,12 @@ CheckpointCall: TypeAlias = TakeCheckpoint | ListCheckpoints | RollBack | DropCh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Make a sandbox of a saved state.
+    """Make a sandbox from a saved state.
 
     Attributes:
-        spec: What it should be. Its environment variables come over those of the saved state.
-        keep_template: Whether it starts from the template that it was saved with, and not from that of `spec`.
-        files_only: Whether it begins with the files alone: no variables, and no contexts but a fresh default one.
+        spec: The options of the sandbox. Its environment variables override those of the saved state.
+        keep_template: Whether it uses the template that it was saved with, and not that of `spec`.
+        files_only: Whether only the files are restored: no variables, and only a fresh default context.
     """
 
     spec: SandboxSpec = field(default_factory=SandboxSpec)
@@ -636,11 +636,11 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A sandbox that was made of a saved state.
+    """A sandbox that was made from a saved state.
 
     Attributes:
         sandbox: The sandbox.
-        report: What of the saved state is in it.
+        report: The parts of the saved state that are in it.
     """
 
     sandbox: SandboxInfo
@@ -660,7 +660,7 @@ _MAX_SPEC_BYTES = 64 * 1024
 _MAX_SPECS_BYTES = 256 * 1024
 _MAX_PARAMETER_CHARACTERS = 128
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-# Stands beside the tools.
+# Defined beside the tools.
 _TAKEN = "ToolError"
 
 
@@ -669,8 +669,8 @@ class ToolSpec:
     """A function of the caller's that code inside may call while it runs.
 
     Attributes:
-        name: What it is called inside.
-        description: What `help()` says of it.
+        name: Its name inside.
+        description: Its text in `help()`.
         parameters: Its arguments, which are given by name: a JSON Schema whose type is object.
         awaited: Whether code inside awaits it; otherwise a call blocks.
         timeout_seconds: How long one call may take.
@@ -758,10 +758,10 @@ class ToolAnswer:
     """The answer to a `ToolCallEvent`.
 
     Attributes:
-        execution_id: Who called.
-        request_id: The call's name.
-        value: What the tool gave: a JSON value.
-        error: What the code gets as a ToolError instead of a value, or None.
+        execution_id: The execution.
+        request_id: The call's id.
+        value: The tool's result: a JSON value.
+        error: The message of the ToolError that the code gets instead of a value, or None.
     """
 
     execution_id: str

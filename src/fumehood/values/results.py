@@ -1,7 +1,7 @@
-"""One thing that an execution showed or returned: a MIME bundle, decoded when it is looked at.
+"""One result of an execution: a MIME bundle, decoded when it is read.
 
-The parts are a guest's bytes: kept as they came (within the limits), decoded only on request, within bounds, and
-never rendered, imported or executed. A part that is not what its type says reads as None; its bytes stay in `parts`.
+The parts are a guest's bytes: kept as received (within the limits), decoded only on request, within bounds, and never
+rendered, imported or executed. A part that does not have its type's format reads as None; its bytes stay in `parts`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEXT_MIME = "text/plain"
 DATA_MIME = "application/vnd.fumehood.data+json"
 CHART_MIME = "application/vnd.fumehood.chart+json"
 
-# Attribute of `Result` for each type that has one; all other types are found in `extra`.
+# The attribute of `Result` for each type that has one; all other types are in `extra`.
 FORMATS: Mapping[str, str] = {
     TEXT_MIME: "text",
     "text/html": "html",
@@ -37,35 +37,36 @@ FORMATS: Mapping[str, str] = {
     CHART_MIME: "chart",
 }
 
-# What a notebook on the host may show of a guest's bundle. HTML, SVG and JavaScript are left out: they
+# The formats that a notebook on the host may show of a guest's bundle. HTML, SVG and JavaScript are excluded: they
 # would run in the page.
 _PASSIVE = ("image/png", "image/jpeg")
-# Characters of the text that `repr` shows.
+# Characters of the text in `repr`.
 _REPR_CHARACTERS = 60
 
-# A value of JSON costs about 40 bytes of memory, whatever it costs in text.
+# A JSON value costs about 40 bytes of memory, whatever the length of its text.
 _MAX_JSON_VALUES = 1_000_000
-# A member of an object costs five times the time as well: all of them are read in one call that nothing interrupts.
+# A member of an object costs five times the time as well: all of them are parsed in one call that cannot be
+# interrupted.
 _MAX_JSON_MEMBERS = 100_000
-# What a value costs at most, beside the text of it: an object in an object.
+# The maximum cost of a value, beside its text: an object in an object.
 _VALUE_BYTES = 200
-# What is read when somebody looks, and whenever a result is written for a client: a value of a list costs little, a
-# list, an object and each of its members much more.
+# Parsed when the attribute is read, and when a result is written for a client: a value of a list costs little, a list,
+# an object and each of its members much more.
 _READ_MIMES = ("application/json", DATA_MIME, CHART_MIME)
 _ITEM_BYTES = 20
 _MEMBER_BYTES = 100
-# Below this text that holds such characters is not told apart from values, and above this number of texts neither.
+# Below this cost separators inside texts are not told apart from values, and neither above this number of texts.
 _SMALL_COST_BYTES = 1 << 20
 _MANY_TEXTS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What an execution showed (`display`, a figure) or returned (its last expression).
+    """A result that an execution displayed (`display`, a figure) or returned (its last expression).
 
     Attributes:
         parts: The bytes of each format by MIME type, as the guest sent them.
-        metadata: What came with them, such as the size of a picture.
+        metadata: Their metadata, such as the size of a picture.
         is_main_result: True for the value of the last expression.
         display_id: The name under which the code may update it.
         truncated: Original size in bytes of each format that was cut or left out because of
@@ -79,7 +80,7 @@ class Result:
     truncated: Mapping[str, int] = field(default_factory=dict)
 
     def formats(self) -> list[str]:
-        """Return the names of the attributes that hold something, and the types found in `extra`."""
+        """Return the names of the attributes that are not None, and the types in `extra`."""
         return [FORMATS.get(mime, mime) for mime in self.parts]
 
     @property
@@ -159,7 +160,7 @@ class Result:
 
     @cached_property
     def _held_bytes(self) -> int:
-        # Counted once: that takes milliseconds for a large text, and each queue on the way asks.
+        # Computed once: it takes milliseconds for a large text, and each queue on the way needs it.
         read = sum(_read_cost(self.parts[mime]) for mime in _READ_MIMES if mime in self.parts)
         return self.size_bytes + read + json_cost(self.metadata)
 
@@ -168,7 +169,7 @@ class Result:
         return None if part is None else part.decode("utf-8", "replace")
 
     def plain_data(self) -> dict[str, JsonValue]:
-        """Return the result as plain data: its formats by name, binary ones in base64, and what came with them."""
+        """Return the result as plain data: its formats by name, binary ones in base64, and its metadata."""
         formats = {name: as_data(getattr(self, name)) for name in FORMATS.values()}
         return {
             **{name: content for name, content in formats.items() if content is not None},
@@ -208,12 +209,12 @@ class Result:
 
 
 def held_bytes(result: Result) -> int:
-    """Return what a result takes in memory, about: its parts, what is read of them, and its metadata."""
+    """Return the approximate size of a result in memory: its parts, their parsed values, and its metadata."""
     return result._held_bytes
 
 
 def json_cost(value: Mapping[str, JsonValue]) -> int:
-    """Return what an object of JSON takes in memory at most, however small its values are."""
+    """Return an upper bound of the memory of a JSON object, however small its values are."""
     if not value:
         return 0
 
@@ -222,7 +223,7 @@ def json_cost(value: Mapping[str, JsonValue]) -> int:
 
 
 def _read_cost(data: bytes) -> int:
-    """What the values of a JSON text take in memory, about."""
+    """Return the approximate memory of the values of a JSON text."""
     cost = _count_cost(data)
 
     if cost <= _SMALL_COST_BYTES or data.count(b'"') > 2 * _MANY_TEXTS:
@@ -236,7 +237,7 @@ def _count_cost(data: bytes) -> int:
 
 
 def fit_result(result: Result, max_bytes: int) -> Result:
-    """Return `result` made to fit: the smallest formats stay, plain text is cut, others are left out."""
+    """Return `result` cut to fit: the smallest formats stay, plain text is cut, others are left out."""
     if result.size_bytes <= max_bytes:
         return result
 
@@ -286,8 +287,8 @@ def _is_bounded(data: bytes) -> bool:
     if data.count(b":") <= _MAX_JSON_MEMBERS and count_values(data) <= _MAX_JSON_VALUES:
         return True
 
-    # Separators inside strings are no values; looked at only when it matters, string by string: one call for all of
-    # them would keep the interpreter's lock for long.
+    # Separators inside strings are no values; checked only when it matters, string by string: one call for all of them
+    # would hold the interpreter's lock for long.
     members = values = end = 0
 
     for string in JSON_STRING.finditer(data):

@@ -1,6 +1,6 @@
-"""Parts of a page that shows what a guest made, in a notebook on the host: text, pictures, tables.
+"""HTML of a guest's results for a notebook on the host: text, pictures, tables.
 
-All that comes from a guest is escaped or base64: nothing that it wrote can become markup. Pure.
+All data of a guest is escaped or base64: nothing in it can become markup. Pure.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _ERROR_STYLE = ' style="color: #b00020"'
 
 
 def preformatted(text: str, *, is_error: bool = False) -> str:
-    """Return text as it stands, control characters spelled out; behind 100,000 characters it is cut off."""
+    """Return text as preformatted HTML, control characters escaped; cut off after 100,000 characters."""
     shown = escape(shortened(visible(text), _MAX_TEXT_CHARACTERS))
     return f"<pre{_ERROR_STYLE if is_error else ''}>{shown}</pre>"
 
 
 def picture(mime: str, content: bytes) -> str:
-    """Return a picture; a browser reads its bytes as a picture and as nothing else.
+    """Return a picture; a browser parses its bytes only as a picture.
 
     Args:
-        mime: Its type, one of ours and never the guest's word.
+        mime: Its type, one of a fixed list and never the guest's text.
         content: Its bytes.
     """
     return f'<img src="data:{escape(mime)};base64,{base64.b64encode(content).decode()}">'

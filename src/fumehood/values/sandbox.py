@@ -1,10 +1,10 @@
 """The plain values that callers of the API receive: sandboxes, contexts, files, processes.
 
-Used by all host code and by callers. Frozen, and made of numbers, text and one another only, so that each
-can cross a process border. Text in them may come from a guest: show it through `fumehood.text.visible`,
-never use it as a path of the host.
+Used by all host code and by callers. Frozen, and made of numbers, text and one another only, so that each can cross a
+process boundary. Text in them may come from a guest: show it through `fumehood.text.visible`, never use it as a path of
+the host.
 
-The levels of isolation: their names, from the weakest to the strongest, and the floor that a caller sets.
+Also the levels of isolation: their names, from the weakest to the strongest, and the floor that a caller sets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fumehood.values.network import Network
 LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
 TimeoutAction = Literal["kill", "pause"]
-# What runs in a context.
+# The languages of contexts.
 Language = Literal["python", "bash"]
 FileType = Literal["file", "dir", "symlink", "other"]
 FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
@@ -33,7 +33,7 @@ class Layer:
 
     Attributes:
         name: Such as `namespaces`, `seccomp` or `cgroup memory`.
-        state: on; degraded (a weaker means took over); off.
+        state: on; degraded (a weaker means is used instead); off.
         why: Reason of anything but on, or a detail such as a version.
     """
 
@@ -44,7 +44,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """What stands between the guest and the host.
+    """The isolation of a guest from the host.
 
     Attributes:
         level: One word for all layers together, computed from what was really applied.
@@ -62,14 +62,14 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseReport:
-    """What a pause has given back of a sandbox's memory, as the kernel counts it.
+    """The memory of a sandbox that a pause has freed, as the kernel counts it.
 
     Attributes:
-        memory_before_bytes: Memory in use when everything stood still; None where nobody counts from outside.
-        memory_after_bytes: Memory in use after the kernel was asked to take back what it can; None: not known.
-        reclaimed_bytes: How much was given back.
-        means: How it was asked, such as `memory.reclaim`; empty when it was not.
-        why: Why no more came back.
+        memory_before_bytes: Memory in use when all processes were frozen; None without a control group.
+        memory_after_bytes: Memory in use after the kernel was asked to reclaim what it can; None: not known.
+        reclaimed_bytes: How much was freed.
+        means: How it was reclaimed, such as `memory.reclaim`; empty when it was not.
+        why: Why no more was freed.
     """
 
     memory_before_bytes: int | None = None
@@ -84,25 +84,24 @@ class SandboxInfo:
     """One living sandbox.
 
     Attributes:
-        id: Its name in every call.
-        template: What it started from.
-        state: running, paused, or ending while it is being taken down.
+        id: Its id in every call.
+        template: Its template.
+        state: running, paused, or ending while it is being killed.
         started_at: When it was handed out (UTC).
         ends_at: When it will be killed (UTC), or None if it lives until `kill()` or the end of the process
-            that keeps it.
+            that hosts it.
         idle_timeout_seconds: After how long without a call it is killed, or None.
         metadata: The caller's own labels.
-        limits: What it may use.
-        isolation: What stands between it and the host.
-        owner: For whom a server keeps it; empty where there is one user only.
+        limits: Its limits.
+        isolation: Its isolation from the host.
+        owner: The owner at a server; empty where there is one user only.
         on_timeout: What happens when its time is over: kill, or pause.
         auto_resume: Whether a call to it while it is paused resumes it.
-        network: What it may reach; secrets in it have no values.
+        network: Its network policy; secrets in it have no values.
         parent_id: The sandbox that it was forked from, or None; that may have ended.
-        generation: How many forks lie between it and a sandbox that is none; 0: it is none.
-        own_interpreter: Whether it has an interpreter of its own, which nobody shares but its forks, and whom it was
-            forked from.
-        pause: Of a paused one: what came back of its memory.
+        generation: How many forks lie between it and a sandbox that was made directly; 0: it was.
+        own_interpreter: Whether it has an interpreter of its own, which it shares only with its forks and its parent.
+        pause: Of a paused one: the memory that was freed.
     """
 
     id: str
@@ -126,12 +125,12 @@ class SandboxInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a host has, and how much of it is taken.
+    """The capacity of a host, and how much of it is taken.
 
     Attributes:
-        sandboxes: Living sandboxes, those that nobody has asked for yet not counted.
+        sandboxes: Living sandboxes, without ready ones of the pool.
         max_sandboxes: How many may live at once.
-        memory_available_bytes: Memory that can be had without pushing anything out, of the machine or of the
+        memory_available_bytes: Memory that is available without swapping or eviction, of the machine or of the
             control group that holds the host, whichever is less.
         memory_total_bytes: All memory, of the machine or of that control group.
         cpu_cores: Processors that the host may use.
@@ -156,14 +155,14 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """What a sandbox uses now.
+    """The current resource use of a sandbox.
 
     Attributes:
         cpu_seconds: CPU time since its start, all processes together.
         memory_bytes: Memory in use now.
-        peak_memory_bytes: Most memory that was ever in use, as far as the kernel tells.
+        peak_memory_bytes: Most memory that was ever in use, as far as the kernel reports it.
         disk_used_bytes: Bytes in its writable mounts.
-        disk_total_bytes: Room of its writable mounts.
+        disk_total_bytes: Size of its writable mounts.
         inodes_used: Files and directories in its writable mounts.
         processes: Living processes and threads.
         uptime_seconds: Time since its start.
@@ -263,7 +262,7 @@ class FileChange:
         kind: create, write, remove, rename or chmod.
         name: Path relative to the watched directory.
         path: Absolute path inside the sandbox.
-        entry: What is there when the change is told, where that was asked for; None if it is gone.
+        entry: The description of the path when the change is reported, if requested; None if it is gone.
     """
 
     kind: FileChangeKind
@@ -301,7 +300,7 @@ class ProcessInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortAddress:
-    """Where a port of a sandbox is reached from outside.
+    """The address of a port of a sandbox from outside.
 
     Attributes:
         url: An address for a browser; it ends with a slash.
@@ -314,7 +313,7 @@ class PortAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """How much was cut off, because a limit said so.
+    """How much output was cut off because of a limit.
 
     Attributes:
         stdout_bytes: Bytes of standard output that were dropped.
@@ -338,7 +337,7 @@ class CommandResult:
     """A command that has ended.
 
     Attributes:
-        stdout: What it wrote, decoded as UTF-8, up to `limits.stdout_bytes`.
+        stdout: Its standard output, decoded as UTF-8, up to `limits.stdout_bytes`.
         stderr: The same of standard error.
         exit_code: Its code; 128 plus the signal's number when a signal ended it.
         truncated: How much was cut off.
@@ -351,14 +350,14 @@ class CommandResult:
 
 
 IsolationLevel = Literal["none", "landlock-only", "namespaces"]
-# From the weakest to the strongest. A level is named here when there is a runtime that reaches it.
+# From the weakest to the strongest. A level is listed when a runtime provides it.
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
-# What a sandbox must reach unless its caller or the settings name another level.
+# The minimum level of a sandbox unless its caller or the settings name another.
 DEFAULT_ISOLATION: IsolationLevel = "namespaces"
 
 
 def reaches(level: str, floor: str) -> bool:
-    """Tells whether a level is the floor or stronger; one that is not in the list reaches none but `none`."""
+    """Tells whether a level is the floor or stronger; an unknown level satisfies only `none`."""
     rank = ISOLATION_LEVELS.index(level) if level in ISOLATION_LEVELS else 0
     return rank >= ISOLATION_LEVELS.index(floor)
 

@@ -1,4 +1,4 @@
-"""What is known of a saved state: the values of its manifest, and the reports of saving and loading.
+"""The manifest of a saved state, and the reports of saving and loading.
 
 Used by all host code and by callers. Frozen, and made of numbers, text and one another only. Names and reasons come
 from a guest: show them through `fumehood.text.visible`, never use one as a path of the host.
@@ -16,10 +16,10 @@ SavedFileType = Literal["file", "dir", "symlink", "hardlink"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Something that could not be kept, or could not be made again.
+    """Something that could not be kept, or could not be restored.
 
     Attributes:
-        kind: What it is; moment: that files are not all of the moment at which the variables were written down.
+        kind: Its kind; moment: that files are not all of the moment at which the variables were pickled.
         name: Its name: of a variable, a path, the id of a context.
         reason: Why.
         context_id: The context, of a variable.
@@ -33,11 +33,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPart:
-    """One part of the file that a state is saved in.
+    """One part of the file of a saved state.
 
     Attributes:
-        name: Its name in there.
-        size_bytes: How large it is.
+        name: Its name in the file.
+        size_bytes: Its size.
         sha256: The digest of its bytes, in hexadecimal digits.
     """
 
@@ -53,7 +53,7 @@ class SavedVariable:
     Attributes:
         name: Its name.
         type: The name of its class.
-        size_bytes: What it takes in the saved state; what it shares with one before it is counted there.
+        size_bytes: Its size in the saved state; objects shared with an earlier variable are counted there.
         sha256: The digest of these bytes.
     """
 
@@ -81,7 +81,7 @@ class SavedContext:
     """A context that was kept.
 
     Attributes:
-        id: Its name where it was saved; all but `default` have another one where they are loaded.
+        id: Its id where it was saved; all but `default` have another one where they are loaded.
         language: python, or bash.
         cwd: Its working directory.
         environment: The environment variables of its process.
@@ -89,8 +89,8 @@ class SavedContext:
         variables: Its variables, in the order of their bytes.
         imports: The modules among them.
         pickle: The part with the variables, or None.
-        pickled_by: What has pickled them.
-        record: The part with what ran in it.
+        pickled_by: The library that pickled them.
+        record: The part with its record.
     """
 
     id: str
@@ -110,12 +110,12 @@ class SavedFile:
     """A file that was kept.
 
     Attributes:
-        path: Where it lay in the sandbox.
+        path: Its path in the sandbox.
         type: file, dir, symlink, or hardlink: another name of a file before it.
         mode: Its permission bits.
         modified_ns: When it was last changed, in nanoseconds.
-        content: The part with what is in it, of a file.
-        target: Where a link leads.
+        content: The part with its content, of a file.
+        target: The target of a link.
     """
 
     path: str
@@ -128,11 +128,11 @@ class SavedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What is in a saved state.
+    """The manifest of a saved state.
 
     Attributes:
-        format: What kind of file it is.
-        version: Of that kind.
+        format: The kind of file.
+        version: The version of that format.
         fumehood: The version of fumehood that wrote it.
         python: The version of the interpreter inside.
         template: The name of the sandbox's template.
@@ -140,7 +140,7 @@ class Manifest:
         saved_at: When it was written, in ISO 8601.
         envs: The environment that the sandbox was made with.
         contexts: Its contexts, the default one first.
-        files: Its files, each directory before what is in it.
+        files: Its files, each directory before its content.
         left_out: What could not be kept.
         memory: The part with the image of its whole memory, of a runtime that can make one; None here.
     """
@@ -161,16 +161,16 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveReport:
-    """What was saved.
+    """The report of saving.
 
     Attributes:
-        location: Where it is.
-        size_bytes: How large the saved state is.
+        location: The file or URL.
+        size_bytes: The size of the saved state.
         variables: The names of the variables and modules that were kept, by context.
         left_out: What was not, and why.
         files: How many files were kept, directories and links not counted.
-        files_bytes: How large they are, all together.
-        manifest: All that is known of it.
+        files_bytes: Their total size.
+        manifest: The manifest.
     """
 
     location: str
@@ -184,12 +184,12 @@ class SaveReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What was loaded.
+    """The report of loading.
 
     Attributes:
-        contexts: The contexts of the saved state and what each is called now.
-        missing: What the saved state has, and could not be made again here, and why.
-        left_out: What the saved state never had.
+        contexts: The contexts of the saved state and the id of each now.
+        missing: Parts of the saved state that could not be restored here, and why.
+        left_out: Parts that the saved state never had.
         template: The template that it was saved with.
         python: The version of the interpreter that it was saved with.
         sandbox_id: The sandbox that it was saved from.

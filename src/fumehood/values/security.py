@@ -1,7 +1,7 @@
-"""What is worth looking at while a sandbox runs (`SecurityEvent`), and what is done about it (`SecurityRule`).
+"""Security events of a running sandbox (`SecurityEvent`), and the reactions to them (`SecurityRule`).
 
-Plain values, used by callers and by all host code. Nothing is enforced here: the walls hold whether or not anybody
-looks. A rule that exists is valid.
+Plain values, used by callers and by all host code. Nothing is enforced here: the isolation holds without any observer.
+A rule that exists is valid.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _MAX_RULES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityEvent:
-    """Something that code in a sandbox did or tried, and that somebody may want to know of.
+    """An action or attempt of code in a sandbox that is relevant to security.
 
     Attributes:
         at: When it was noted (UTC).
-        sandbox_id: In which sandbox.
+        sandbox_id: The sandbox.
         kind: refused_call, egress_denied, unusual_program, process_storm, file_storm, limit_hit, protocol_violation or
             telemetry.
         severity: info, warning or danger.
-        detail: What happened, in one line; what is the guest's in it is bounded, and its controls are spelled out.
+        detail: A description in one line; data of the guest in it is bounded, and its control characters are escaped.
         process_id: The number inside of the process that did it, where that is known.
-        advice: True where code in the sandbox could have kept it away, or made it up.
+        advice: True where code in the sandbox could have suppressed or invented it.
         count: How many of its kind there have been in this sandbox, this one included.
-        action: What was done about it: record, pause or kill.
+        action: The reaction: record, pause or kill.
     """
 
     at: datetime
@@ -62,12 +62,12 @@ class SecurityEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityRule:
-    """What is done when something has happened so often in a sandbox.
+    """The reaction to a number of security events in a sandbox.
 
     Attributes:
-        kind: Of which events.
-        action: record (nothing but that), pause or kill.
-        count: At the how-manieth of them, and at each one after it.
+        kind: The kind of events.
+        action: record (only that), pause or kill.
+        count: The number of the first event of that kind that has this reaction; later ones have it too.
     """
 
     kind: SecurityKind
@@ -98,11 +98,11 @@ class SecurityRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    """How a sandbox is watched.
+    """How a sandbox is observed.
 
     Attributes:
-        rules: What is done about events.
-        telemetry: Whether its interpreters tell what code does in them; advice, since code can keep them from it.
+        rules: The reactions to events.
+        telemetry: Whether its interpreters report calls of the code; advice, since code can suppress that.
     """
 
     rules: Sequence[SecurityRule] = ()
@@ -123,6 +123,6 @@ class SecuritySettings:
         object.__setattr__(self, "rules", tuple(rules))
 
     def action_at(self, kind: str, count: int) -> SecurityAction:
-        """Return what is to be done at this event of its kind: the strongest that a rule asks for."""
+        """Return the reaction to this event of its kind: the strongest among the matching rules."""
         asked = [rule.action for rule in self.rules if rule.kind == kind and count >= rule.count]
         return max(asked, key=_ACTIONS.index, default="record")

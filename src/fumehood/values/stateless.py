@@ -19,16 +19,16 @@ _MAX_FILES_BYTES = 256 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatelessRequest:
-    """What to run, in what, with which files.
+    """The code, the sandbox and the files of a stateless run.
 
     Attributes:
         spec: The sandbox.
         code: What runs in it.
         stdin: What `input()` and the standard input get, up to its end; None: as `code` says.
         files: Content by path, written before the code runs.
-        outputs: Paths of files, or of directories for all files below them, that are read after it has run; what
-            is not there is left out.
-        max_output_bytes: How much of them at most; what does not fit is named in `StatelessReply.skipped`.
+        outputs: Paths of files, or of directories for all files below them, that are read after it has run; missing
+            ones are left out.
+        max_output_bytes: How much of them at most; files that do not fit are named in `StatelessReply.skipped`.
     """
 
     spec: SandboxSpec
@@ -58,7 +58,7 @@ class StatelessRequest:
                 field="ask_commit", value=True, allowed="False here, where nobody decides"
             )
 
-        # The bounds of the input are those of the code that gets it.
+        # The bounds of the input are those of the code's request.
         self.whole_code()
 
         if len(self.files) > MAX_STATELESS_FILES or len(self.outputs) > MAX_STATELESS_FILES:
@@ -81,14 +81,14 @@ class StatelessRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatelessReply:
-    """What it did.
+    """The result of a stateless run.
 
     Attributes:
         execution: The record of the execution.
-        isolation: What stood between it and the host.
-        files: Content by path, of what `outputs` named; what lies below a directory by the directory's path, as
+        isolation: The isolation of its sandbox.
+        files: Content by path, of the `outputs`; of a file below a directory by the directory's path, as
             it was given, and the path in it.
-        skipped: Paths that `outputs` named and that did not fit, or could not be read.
+        skipped: Paths of `outputs` that did not fit, or could not be read.
     """
 
     execution: Execution

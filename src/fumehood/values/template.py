@@ -1,8 +1,8 @@
-"""A template: which Python environment a sandbox starts from, and what is already imported in it.
+"""A template: the Python environment of a sandbox, and the modules that are already imported in it.
 
-Plain data of the host process. A template names an environment of the host (a virtual environment or an
-installation); nothing is copied or built here: runtimes show it to the guest, read-only. The
-builder and the store of this folder make environments and keep them under names.
+Plain data of the host process. A template names an environment of the host (a virtual environment or an installation);
+nothing is copied or built here: runtimes mount it for the guest, read-only. The builder and the store of this folder
+make environments and keep them under names.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Template:
     """What a sandbox starts from.
 
     Attributes:
-        name: How `Sandbox(template=...)` refers to it.
+        name: Its name in `Sandbox(template=...)`.
         python: Path of the environment's interpreter; None is the environment that this process runs in.
         preload: Modules that are imported once, before any sandbox is made. Those that the environment does not
-            have, whose import fails or leaves threads running are left out; the log (`fumehood.runtimes`) says so.
+            have, whose import fails or leaves threads running are left out, with a line in the log.
         files: A folder whose content each sandbox finds in its home; None gives nothing.
         envs: Environment variables of everything that runs in its sandboxes, and of the preloading.
         own_interpreter: Start an interpreter for each sandbox, in place of forking all of them from one: hash seed and

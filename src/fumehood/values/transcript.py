@@ -1,11 +1,9 @@
-"""The record of one running execution: events in, an `Execution` out, never more of it than the limits allow.
+"""The record of one running execution: takes events, returns an `Execution` within the limits.
 
-Runs in the host process, without input or output of its own. The guest decides what comes, how often and in
-which pieces, so every dimension that it could grow is bounded here: bytes of each stream, pieces, results,
-bytes of results, the error's text. What is cut off is counted. Of each stream the record keeps the head and the
-tail; the caller's stream of events is cut where the limit is reached, and gets what is kept of the rest at the end.
-
-What is kept of the two streams of an execution: the head and the tail of each, and how much lay between them.
+Runs in the host process, without input or output of its own. The guest decides which events come, how often and in
+which pieces, so every dimension is bounded here: bytes of each stream, pieces, results, bytes of results, the error's
+text. Dropped output is counted. Of each stream the record keeps the head and the tail; the caller's stream of events is
+cut where the limit is reached, and gets the rest of the kept output at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from fumehood.values.sandbox import NOTHING_CUT, Truncation
 
 __all__ = ["MAX_LOG_ENTRIES", "Transcript"]
 
-# Bounds that are no limits of the caller: they keep a hostile guest from making the record itself expensive.
+# Bounds beside the caller's limits: they keep a hostile guest from making the record itself expensive.
 MAX_TOTAL_RESULT_BYTES = 64 * MIB
 MAX_COMM_EVENTS = 20_000
 MAX_ERROR_NAME_CHARACTERS = 200
@@ -49,9 +47,9 @@ class Transcript:
     """Records one execution.
 
     Args:
-        execution_id: Its name.
+        execution_id: Its id.
         context_id: The context it runs in.
-        limits: What may be kept of it.
+        limits: The limits of its record.
         isolation: The level that it runs under.
         started_at: When it began, or None while it waits.
     """
@@ -85,7 +83,7 @@ class Transcript:
         return self._error
 
     def add(self, event: Event) -> Event | None:
-        """Record an event and return what may be passed on of it: itself, a shortened one, or None."""
+        """Record an event and return the event to pass on: itself, a shortened one, or None."""
         match event:
             case StdoutEvent():
                 return self._add_text("stdout", event)
@@ -105,7 +103,7 @@ class Transcript:
                 return event
 
     def held_back(self) -> list[StdoutEvent | StderrEvent]:
-        """Return the kept output that `add` has not passed on, each piece once, for a stream that comes to its end."""
+        """Return the kept output that `add` has not passed on, each piece once, for a stream that ends."""
         return [
             (StdoutEvent if entry.stream == "stdout" else StderrEvent)(
                 text=entry.text, at_seconds=entry.at_seconds
@@ -125,11 +123,11 @@ class Transcript:
         """Return the complete execution.
 
         Args:
-            usage: What it used.
+            usage: Its usage.
             execution_count: Its number in the context.
-            error: Takes the place of what the code itself reported, when it was stopped from outside.
+            error: Replaces the error of the code itself, when it was stopped from outside.
             state_lost: True when the context had to be replaced.
-            dropped_by_guest: What the guest cut off before sending; added to what was cut off here.
+            dropped_by_guest: Output that the guest dropped before sending; added to what was dropped here.
         """
         return Execution(
             id=self._execution_id,
@@ -213,7 +211,7 @@ class Transcript:
         return None
 
     def _clear(self, event: ClearOutputEvent) -> ClearOutputEvent:
-        """Take the results away, as a notebook does; the logs stay, as the record of what happened."""
+        """Remove the results, as a notebook does; the logs stay, as the record of the output."""
         if event.wait:
             self._clear_before_next = True
         else:
@@ -237,7 +235,7 @@ def _bounded(error: ExecutionError) -> ExecutionError:
         name=visible_line(error.name, max_characters=MAX_ERROR_NAME_CHARACTERS),
         value=_head(error.value, MAX_ERROR_VALUE_CHARACTERS),
         traceback=_head(error.traceback, MAX_TRACEBACK_CHARACTERS),
-        # Ours, and short.
+        # Made by the engine, and short.
         hint=error.hint,
     )
 
@@ -249,7 +247,7 @@ def _head(text: str, max_characters: int) -> str:
     return f"{text[:max_characters]}… ({len(text) - max_characters} characters cut off)"
 
 
-# Entries of both streams together; what comes when there are as many is added to the last one of its stream.
+# Entries of both streams together; further output is appended to the last entry of its stream.
 MAX_LOG_ENTRIES = 20_000
 _MAX_HEAD_PIECES = MAX_LOG_ENTRIES // 2
 _MAX_TAIL_PIECES = MAX_LOG_ENTRIES // 4 - 1
@@ -272,11 +270,11 @@ class _Stream:
     """One of the two streams.
 
     Attributes:
-        head_room: What the head may still take.
-        tail_room: What the tail may take altogether.
-        live_room: What may still be passed on while the code runs.
+        head_room: How much more the head may take.
+        tail_room: The size of the tail.
+        live_room: How much more may be passed on while the code runs.
         total: Bytes so far.
-        passed: The place up to which all was passed on, or given in `unpassed`.
+        passed: The position up to which all was passed on, or returned by `unpassed`.
     """
 
     head_room: int
@@ -308,12 +306,12 @@ class KeptOutput:
         self._count = 0
 
     def add(self, stream: StreamName, text: str, at_seconds: float) -> str:
-        """Keeps text, and returns its head that may be passed on now, as far as the limit of the stream allows."""
+        """Keeps text, and returns the head of it that may be passed on now, within the limit of the stream."""
         raw = text.encode("utf-8", "replace")
         one = self._streams[stream]
         one.total += len(raw)
         live = cut_text(raw, one.live_room) if one.live_room else b""
-        # Once something was held back, nothing later may slip into the room that a cut character left.
+        # Once output was held back, later output must not fill the space that a cut character left.
         one.live_room = one.live_room - len(live) if len(live) == len(raw) else 0
         one.passed += len(live)
         rest = self._add_to_head(stream, one, raw, at_seconds) if one.head_room else raw
@@ -330,7 +328,7 @@ class KeptOutput:
         return one.dropped_bytes
 
     def entries(self) -> list[LogEntry]:
-        """Returns all that is kept, in order; where something is missing, an entry says how much."""
+        """Returns all kept output, in order; an entry says how much is missing at its place."""
         pieces = list(self._head)
 
         for one in self._streams.values():
@@ -341,7 +339,7 @@ class KeptOutput:
         return list(self._with_notices(pieces))
 
     def unpassed(self) -> list[LogEntry]:
-        """Returns what `add` has held back and is still kept, each piece once; what is missing before it is said."""
+        """Returns the output that `add` has held back and that is still kept, each piece once, with a note of gaps."""
         found: list[tuple[int, LogEntry]] = []
 
         for stream, one in self._streams.items():
@@ -369,7 +367,7 @@ class KeptOutput:
                 found.append((piece.number, entry))
 
             if missing > 0:
-                # Where not one character fits into the tail.
+                # If not even one character fits into the tail.
                 found.append(
                     (self._count + 1, LogEntry(stream=stream, text=_notice(stream, missing), at_seconds=0.0))
                 )
@@ -380,7 +378,7 @@ class KeptOutput:
         return [entry for _, entry in found]
 
     def _add_to_head(self, stream: StreamName, one: _Stream, raw: bytes, at_seconds: float) -> bytes:
-        """Returns what there was no room for."""
+        """Returns the bytes that did not fit."""
         head = cut_text(raw, one.head_room)
         one.head_room = one.head_room - len(head) if len(head) == len(raw) else 0
 
@@ -427,7 +425,7 @@ class KeptOutput:
             )
 
         for stream, one in self._streams.items():
-            # Where not one character fits into the tail.
+            # If not even one character fits into the tail.
             if one.dropped_bytes and stream not in told:
                 text = _notice(stream, one.dropped_bytes, one.dropped_lines)
                 yield LogEntry(stream=stream, text=text, at_seconds=pieces[-1].at_seconds if pieces else 0.0)
@@ -457,6 +455,6 @@ def _drop(one: _Stream, size_bytes: int) -> None:
 
 
 def _begin_with_character(one: _Stream) -> None:
-    """Drops what is left of a character whose beginning was dropped."""
+    """Drops the rest of a character whose beginning was dropped."""
     while one.dropped_bytes and one.tail and one.tail[0].data[0] & 0xC0 == 0x80:
         _drop(one, 1)

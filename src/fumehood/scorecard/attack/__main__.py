@@ -1,4 +1,4 @@
-"""`python -m attack NAME ARGUMENTS` prints what one probe found; `batch PLAN` runs those of a file."""
+"""`python -m attack NAME ARGUMENTS` prints the result of one probe; `batch PLAN` runs those of a file."""
 
 from __future__ import annotations
 

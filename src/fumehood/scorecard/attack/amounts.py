@@ -1,7 +1,7 @@
-"""R01 to R10: how much a process gets of what the machine has.
+"""R01 to R10: how much of the machine's resources a process gets.
 
-A part of the program `attack`, which runs in a sandbox and outside. Each probe stops at an amount that no machine
-minds, and gives back what it took: outside it succeeds, and does no harm.
+A part of the program `attack`, which runs in a sandbox and outside. Each probe stops at a harmless amount, and releases
+it: outside it succeeds, and does no harm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def take_memory(mebibytes: int) -> str:
-    """Take so much memory and touch it: "ok", or how the process that tried has ended."""
+    """Allocate so much memory and touch it: "ok", or how the process ended."""
 
     def take() -> str:
         kept = [bytearray(MIB) for _ in range(mebibytes)]
@@ -87,7 +87,7 @@ def _raise(number: int, hard: int) -> str:
 
 
 def take_precedence() -> dict[str, str]:
-    """Ask for a better priority than others have, and for real time; both in a child that then ends."""
+    """Request a higher priority, and real-time scheduling; both in a child that then ends."""
     return {
         "nice": apart(outcome, os.nice, -1),
         "real time": apart(outcome, os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1)),
@@ -95,12 +95,12 @@ def take_precedence() -> dict[str, str]:
 
 
 def core_limit() -> int:
-    """Return how large a core file may become; -1 is without limit. One byte keeps handlers from being called."""
+    """Return the maximum size of a core file; -1 is without limit. One byte keeps handlers from being called."""
     return resource.getrlimit(resource.RLIMIT_CORE)[1]
 
 
 def kernel_objects(most: int) -> dict[str, int]:
-    """Make so many instances of inotify, and so many terminals; return how many there were."""
+    """Make so many instances of inotify, and so many terminals; return how many were made."""
     return {
         "inotify": _count(most, lambda: [descriptor("inotify_init")]),
         "terminals": _count(most, lambda: list(os.openpty())),

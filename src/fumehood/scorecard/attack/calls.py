@@ -1,7 +1,7 @@
-"""System calls by name and number, and what came of an attempt, for programs of the attacker.
+"""System calls by name and number, and their results, for the attacker's programs.
 
 Runs in a sandbox, in every kind of process, and outside, as a part of the program `attack`; needs the standard library
-of Python 3.9 only. It never raises for what the kernel says: that is the answer.
+of Python 3.9 only. An error of the kernel is a result and is never raised.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def number(number: int, *arguments: Any) -> str:
 
 
 def clone(flags: int) -> str:
-    """Make a raw clone whose child leaves at once."""
+    """Make a raw clone whose child exits at once."""
     nothing = [ctypes.c_long(0)] * 4
     pid = _libc.syscall(ctypes.c_long(numbers()["clone"]), ctypes.c_long(flags), *nothing)
 
@@ -55,14 +55,14 @@ def clone(flags: int) -> str:
     if pid == -1:
         return errno.errorcode[ctypes.get_errno()]
 
-    if not flags & 0x8000:  # CLONE_PARENT: it is not ours to wait for
+    if not flags & 0x8000:  # CLONE_PARENT: this process cannot wait for it
         os.waitpid(pid, 0)
 
     return "ok"
 
 
 def run_machine_code(code: bytes) -> int:
-    """Run machine code in this process, and return its number."""
+    """Run machine code in this process, and return its result."""
     import mmap
 
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -98,7 +98,7 @@ def open_and_close(path: str, flags: int) -> None:
 
 
 def apart(function: Callable[..., object], *arguments: Any) -> Any:
-    """Run a function in a forked child, as what it tries cannot be undone; a death becomes "signal N"."""
+    """Run a function in a forked child, as its effect cannot be undone; a death becomes "signal N"."""
     read_end, write_end = os.pipe()
     pid = os.fork()
 

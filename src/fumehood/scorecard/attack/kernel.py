@@ -1,8 +1,8 @@
-"""K01 to K12: what the kernel lets a process do.
+"""K01 to K12: system calls that the kernel permits a process.
 
-A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. What it tries is
-harmless where it succeeds: calls that act on the whole machine are made with arguments that the kernel refuses after it
-has let the caller in.
+A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. An attempt is harmless
+where it succeeds: calls that act on the whole machine are made with arguments that the kernel refuses after its
+permission check.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMESPACE_FLAGS = {
 
 
 def privileges() -> dict[str, Any]:
-    """Return what /proc says of the privileges of this process and of a new thread."""
+    """Return the privileges of this process and of a new thread by /proc."""
 
     def read(path: str) -> dict[str, str]:
         with open(path, encoding="ascii", errors="replace") as file:
@@ -80,7 +80,7 @@ def privileges() -> dict[str, Any]:
 
 
 def namespaces() -> dict[str, str]:
-    """Try to make new namespaces by every call, and to enter those that there are."""
+    """Try to make new namespaces by every call, and to enter existing ones."""
     links = {name: os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACE_FLAGS}
     said = {f"unshare {name}": apart(call, "unshare", flag) for name, flag in NAMESPACE_FLAGS.items()}
 
@@ -167,7 +167,7 @@ def calls(table: str) -> dict[str, str]:
 
 
 def real_mounts() -> dict[str, str]:
-    """Mount and unmount with arguments that are right, and see whether the table of mounts has changed."""
+    """Mount and unmount with valid arguments, and check whether the table of mounts has changed."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
         before = file.read()
 
@@ -191,7 +191,7 @@ def _mount_and_unmount(here: bytes) -> dict[str, str]:
 
 
 def other_memory(pid: int) -> dict[str, str]:
-    """Try to read another process: by tracing, across, and in /proc."""
+    """Try to read another process: by tracing, process_vm_readv, and in /proc."""
     (_own, own), (_there, there) = buffer(b"secret", 8), buffer(b"", 8)
     local, remote = (struct.pack("=QQ", address, 8) for address in (there, own))
     said = {
@@ -224,7 +224,7 @@ def _read_byte(path: str) -> None:
 
 
 def file_handles() -> dict[str, str]:
-    """Open a file by its handle, and by one that is made up."""
+    """Open a file by its handle, and by a forged one."""
     (_handle, handle), (_mount_id, mount_id) = buffer(struct.pack("=II", 128, 0), 136), buffer(b"", 8)
     crafted = struct.pack("=IIQ", 8, 1, 2)  # type FILEID_INO32_GEN, inode 2: the root of an ext4
     folder = os.open(HERE, os.O_RDONLY)
@@ -238,7 +238,7 @@ def file_handles() -> dict[str, str]:
 
 
 def socket_families() -> dict[str, str]:
-    """Open a socket of each family and kind, and load code into one."""
+    """Open a socket of each family and kind, and attach a filter program to one."""
     said = {}
 
     for family in range(46):
@@ -265,7 +265,7 @@ def _open_socket(family: int, kind: int, protocol: int) -> None:
 
 
 def foreign_abis() -> dict[str, str]:
-    """Call by other tables of system calls, and weaken the memory of this process."""
+    """Call by other tables of system calls, and weaken the memory protection of this process."""
     said = {
         "read implies exec": apart(call, "personality", 0x0400000),
         "no randomization": apart(call, "personality", 0x0040000),
@@ -286,13 +286,13 @@ def _through_int_80() -> str:
 
 
 def declared_calls(declared: dict[str, str]) -> dict[str, str]:
-    """Make every call that a policy refuses, and every number that nobody knows, with arguments that are wrong.
+    """Make every call that a policy refuses, and every unknown number, with invalid arguments.
 
     Args:
-        declared: By the name of a call: the errno that the policy answers.
+        declared: By the name of a call: the errno that the policy returns.
 
     Returns:
-        The calls that said something else, and what.
+        The calls with another result, and the result.
     """
     said = {name: apart(call, name, *[-1] * 6) for name in declared if name in numbers()}
     wrong = {name: answer for name, answer in said.items() if answer != declared[name]}

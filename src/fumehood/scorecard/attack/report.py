@@ -1,7 +1,7 @@
-"""Runs probes by name and says what they found as a line of JSON.
+"""Runs probes by name and returns their results as a line of JSON.
 
 A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. A probe that cannot run
-is told as such: it has neither failed nor succeeded.
+is reported as such: it has neither failed nor succeeded.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ _PARTS = (kernel, view, surroundings, amounts, workloads)
 
 
 def report(name: str, *arguments: Any) -> str:
-    """Run one probe, or one of the ways to run many, and return what was found."""
+    """Run one probe, or one of the ways to run many, and return the result."""
     return json.dumps(_WAYS[name](*arguments) if name in _WAYS else _probe(name)(*arguments))
 
 
 def several(probes: list[list[Any]]) -> list[Any]:
-    """Run several probes, each a name and its arguments, and return what they found."""
+    """Run several probes, each a name and its arguments, and return their results."""
     return [_probe(name)(*arguments) for name, *arguments in probes]
 
 
 def batch(path: str) -> dict[str, Any]:
-    """Run the probes of a file: by key, a name and arguments; what cannot run says why under "broken"."""
+    """Run the probes of a file: by key, a name and arguments; one that cannot run has the reason under "broken"."""
     with open(path, encoding="utf-8") as file:
         plan = json.load(file)
 
@@ -34,7 +34,7 @@ def batch(path: str) -> dict[str, Any]:
     for key, (name, arguments) in plan.items():
         try:
             found[key] = {"found": _probe(name)(*arguments)}
-        except Exception as error:  # noqa: BLE001 - whatever keeps a probe from running is told
+        except Exception as error:  # noqa: BLE001 - any error that keeps a probe from running is reported
             found[key] = {"broken": f"{type(error).__name__}: {error}"[:300]}
 
     return found

@@ -1,8 +1,8 @@
-"""What lies around a process: files, other processes and the network.
+"""The surroundings of a process: files, other processes and the network.
 
-A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. It needs the standard
-library only. `change_files` removes what it finds: it is for folders that are read-only or of no worth; `open_system`
-puts everything back.
+A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. It needs only the
+standard library. `change_files` removes the files it finds: it is for folders that are read-only or of no value;
+`open_system` restores everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMMON_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 def change_files(folder: str) -> dict[str, str]:
-    """Tries every way of changing what lies in a folder that holds at least one file."""
+    """Tries every way of changing files in a folder that holds at least one."""
     victim = next(entry.path for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
     through_root = f"/proc/self/root{victim}"
     descriptor = os.open(victim, os.O_RDONLY)
@@ -101,7 +101,7 @@ def _reopen(path: str) -> None:
 
 
 def unbounded_mounts() -> dict[str, str]:
-    """Tell which writable mounts allow set-uid programs or devices, or have no size."""
+    """Return writable mounts that allow set-uid programs or devices, or have no size."""
     said = {}
 
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
@@ -123,7 +123,7 @@ def unbounded_mounts() -> dict[str, str]:
 
 
 def words_of_the_host(words: list[str]) -> dict[str, str]:
-    """Look for words in the environment, paths of modules, command lines, memory maps and the system's files."""
+    """Search for words in the environment, paths of modules, command lines, memory maps and the system's files."""
     import sys
 
     texts = {
@@ -146,7 +146,7 @@ def words_of_the_host(words: list[str]) -> dict[str, str]:
 
 
 def other_processes(foreign: list[int]) -> dict[str, Any]:
-    """Look for processes, and signal and open those of the host."""
+    """Search for processes, and signal and open those of the host."""
     visible = [name for name in os.listdir("/proc") if name.isdigit()]
 
     with open("/proc/1/cmdline", "rb") as file:
@@ -170,7 +170,7 @@ def _is_inside() -> bool:
 
 
 def signal_init() -> dict[str, str]:
-    """Sends every signal to process 1 by every call there is."""
+    """Sends every signal to process 1 by every system call for signals."""
     init = os.pidfd_open(1)
     information = struct.pack("=iii", 0, 0, -1) + bytes(116)  # si_code SI_QUEUE
     said = {}
@@ -188,7 +188,7 @@ def signal_init() -> dict[str, str]:
 
 
 def stay_behind(mark: str) -> str:
-    """Leave a process behind that is in no session of ours and deaf to signals; it ends by itself after a minute."""
+    """Leave a process in another session that ignores signals; it ends by itself after a minute."""
     import signal
     import subprocess
     import sys
@@ -222,7 +222,7 @@ def environments() -> dict[str, str]:
 
 
 def words_in_processes(words: list[str]) -> dict[str, str]:
-    """Look for words in the environment of every process that can be read."""
+    """Search for words in the environment of every process that can be read."""
     return {name: "ok" for name, text in environments().items() if any(word in text for word in words)}
 
 
@@ -245,7 +245,7 @@ def reach(names: list[str], key: int = 0, segment: int = -1) -> dict[str, str]:
 
 
 def leave(name: str) -> dict[str, str]:
-    """Leave files of this name wherever everybody may write."""
+    """Leave files of this name in every world-writable folder."""
     return {folder: outcome(_touch, f"{folder}/{name}") for folder in COMMON_FOLDERS}
 
 
@@ -254,12 +254,12 @@ def _touch(path: str) -> None:
 
 
 def find(name: str) -> dict[str, str]:
-    """Look for files of this name, and remove them."""
+    """Search for files of this name, and remove them."""
     return {folder: outcome(os.unlink, f"{folder}/{name}") for folder in COMMON_FOLDERS}
 
 
 def draw() -> dict[str, str]:
-    """Draw from every source that should differ between two sandboxes."""
+    """Draw random values from every source that should differ between two sandboxes."""
     import random
     import secrets
     import uuid
@@ -276,7 +276,7 @@ def draw() -> dict[str, str]:
 
 
 def draw_in_forks() -> list[dict[str, str]]:
-    """Draw in two forks of one process, as clones do that nobody has made different."""
+    """Draw random values in two forks of one process, without a reseed."""
     draw()
     return [apart(draw), apart(draw)]
 
@@ -285,7 +285,7 @@ def draw_in_forks() -> list[dict[str, str]]:
 
 
 def go_out(targets: list[list[Any]], patience_seconds: float = 5) -> dict[str, Any]:
-    """Connect or send to each; return what the kernel said and after how many seconds."""
+    """Connect or send to each; return the kernel's result and the seconds it took."""
     said = {}
 
     for kind, address, port in targets:
@@ -309,7 +309,7 @@ def _send(kind: str, address: str, port: int, patience_seconds: float) -> None:
 
 
 def interfaces() -> dict[str, Any]:
-    """Return the names of all interfaces, the routes, and whether the kernel may be asked for them."""
+    """Return the names of all interfaces, the routes, and whether netlink can be used for them."""
     with open("/proc/net/route", encoding="ascii") as file:
         routes = [line.split()[0] for line in file.readlines()[1:]]
 

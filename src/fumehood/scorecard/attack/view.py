@@ -1,4 +1,4 @@
-"""K13 to K17: what a process sees of the machine: terminals, descriptors, /proc, /sys and devices.
+"""K13 to K17: a process's view of the machine: terminals, descriptors, /proc, /sys and devices.
 
 A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. Files are opened for
 writing and closed again, never written.
@@ -19,7 +19,7 @@ from .calls import apart, open_and_close, outcome
 
 
 def terminals() -> dict[str, str]:
-    """Type into a terminal of one's own, and look for a controlling one."""
+    """Inject input into a terminal of its own, and search for a controlling one."""
     said = {"/dev/tty": outcome(open_and_close, "/dev/tty", os.O_RDWR | os.O_NOCTTY)}
 
     def type_into_own() -> dict[str, str]:
@@ -37,14 +37,14 @@ def terminals() -> dict[str, str]:
 
 
 def descriptors() -> dict[str, Any]:
-    """List all open descriptors, what they lead to and whose they are."""
+    """List all open descriptors, their targets and their owners."""
     found: dict[str, Any] = {}
 
     for name in os.listdir("/proc/self/fd"):
         try:
             mode = os.fstat(int(name)).st_mode
         except OSError:
-            continue  # the one that this very listing has used
+            continue  # the one of this listing itself
 
         found[name] = {"kind": stat.filemode(mode)[0], "leads_to": os.readlink(f"/proc/self/fd/{name}")}
 
@@ -58,7 +58,7 @@ def descriptors() -> dict[str, Any]:
 
 
 def read_paths(paths: list[str]) -> dict[str, str]:
-    """Read the beginning of each: "" for nothing, the errno, or what was there."""
+    """Read the beginning of each: "" for an empty file, the errno, or the content."""
     said = {}
 
     for path in paths:

@@ -1,7 +1,7 @@
-"""Ordinary work that must go on: the controls without which a sandbox that runs nothing would score best.
+"""Ordinary work that must succeed: the controls without which a sandbox that runs nothing would score best.
 
 A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. Each one returns "ok" or
-says what went wrong; a package that is not installed is told as `absent`.
+the error; a package that is not installed is `absent`.
 """
 
 from __future__ import annotations

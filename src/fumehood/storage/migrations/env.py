@@ -1,6 +1,6 @@
-"""Read by alembic, which runs it to migrate one open connection; nobody else imports it.
+"""Run by alembic to migrate one open connection; no other module imports it.
 
-Runs in the server's process at its start, or in a developer's hands. The connection comes from
+Runs in the server's process at its start, or on a developer's machine. The connection comes from
 `fumehood.storage.migrating`, which has begun the one transaction that all revisions share.
 """
 

@@ -1,7 +1,7 @@
 """Revision 0001: the first tables.
 
-Run by alembic only. A revision is never edited after a release: it says what databases out there have been through.
-It is written out and does not import the tables of today, which will have moved on.
+Run by alembic only. A revision is never edited after a release: existing databases have run it. It is written out and
+does not import the current tables, which will have changed.
 """
 
 from __future__ import annotations
