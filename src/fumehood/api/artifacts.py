@@ -15,7 +15,7 @@ from fumehood.portal import call
 from fumehood.values.results import Result
 from fumehood.values.sandbox import FileInfo
 
-# Attribute of `Result` and ending of the file, the best first.
+# Attribute of `Result` and suffix of the file, the best first.
 _PICTURES = (("png", "png"), ("jpeg", "jpg"), ("pdf", "pdf"))
 
 
@@ -41,12 +41,12 @@ def save_files(
 
 
 def list_tree(files: Filesystem, root: str) -> list[FileInfo]:
-    """List what a program may have left below `root`: all but what is hidden, or in a hidden directory."""
+    """List the files below `root` without hidden ones and those in hidden directories."""
     return call(transfers.list_tree, files._async, root)
 
 
 def save_pictures(results: Iterable[Result], *, into: str, stem: str) -> list[Saved]:
-    """Write the picture of each result that has one; a number that is not in use is chosen for its name."""
+    """Write the picture of each result that has one; its name gets an unused number."""
     saved: list[Saved] = []
 
     for result in results:
@@ -62,7 +62,7 @@ def save_pictures(results: Iterable[Result], *, into: str, stem: str) -> list[Sa
 
 
 def picture_of(result: Result) -> tuple[bytes, str] | None:
-    """Return the bytes of a result's picture and the ending of its file, or None if it has none."""
+    """Return the bytes of a result's picture and the suffix of its file, or None if it has none."""
     for name, ending in _PICTURES:
         content: bytes | None = getattr(result, name)
 

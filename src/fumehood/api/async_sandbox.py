@@ -1,7 +1,7 @@
-"""`AsyncSandbox`: what the user holds, for asyncio.
+"""`AsyncSandbox`: the class of a sandbox, for asyncio.
 
-This is the one implementation: it turns the public verbs into calls of the backend port and nothing else. `Sandbox`
-is written from it by `make sync-api`, docstrings included: a paragraph that begins with "Asynchronous:" stays here.
+This is the one implementation: it turns the public verbs into calls of the backend port and nothing else. `Sandbox` is
+generated from it by `make sync-api`, docstrings included: a paragraph that begins with "Asynchronous:" stays here.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ DownloadedPaths: TypeAlias = list[Path]
 
 @dataclass(frozen=True, slots=True)
 class _Answering:
-    """What answers the questions of one execution."""
+    """The callbacks that answer the questions of one execution."""
 
     tools: Mapping[str, ReadyTool]
     on_tool_call: AsyncToolCallback | None
@@ -117,7 +117,7 @@ class _Answering:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The fields of the request that say what it may ask."""
+        """The fields of the request that enable its questions."""
         return {
             "allow_input": self.on_input is not None,
             "tools": tuple(tool.spec for tool in self.tools.values()),
@@ -277,7 +277,7 @@ class AsyncSandbox(Uncopied):
         Raises:
             InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
         """
-        # Late: who never asks for a notebook does not load what reads it. Refused before a sandbox starts.
+        # Imported late: only notebooks need the reader. An error is raised before a sandbox starts.
         from fumehood.notebook.reading import read_notebook, set_parameters
         from fumehood.notebook.running import run_cells
 
@@ -338,7 +338,7 @@ class AsyncSandbox(Uncopied):
             await self.kill()
 
     def __del__(self) -> None:
-        # A warning imports; while the interpreter ends, the lock of that may be held by a thread that is no more.
+        # A warning imports modules; while the interpreter ends, a thread that is gone may hold the import lock.
         if sys.is_finalizing():
             return
 
@@ -367,14 +367,14 @@ class AsyncSandbox(Uncopied):
         return await self._sandbox_handle.backend.info(self.id)
 
     async def get_metrics(self) -> Metrics:
-        """Tell what the sandbox uses now, paused or not."""
+        """Return the current resource use of the sandbox, paused or not."""
         return await self._sandbox_handle.backend.metrics(self.id)
 
     async def get_record(self, context: Context | None = None) -> Record:
-        """Tell what ran in a context, the default one unless given, and what came of it.
+        """Return the executions of a context, the default one unless given, with their results.
 
-        Executions that were silent are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs
-        are dropped first, then the oldest cells, and both are counted.
+        Silent executions are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs are dropped
+        first, then the oldest cells, and both are counted.
         """
         return await self._sandbox_handle.backend.record(self.id, _context_id(context))
 
@@ -389,11 +389,11 @@ class AsyncSandbox(Uncopied):
                 text of the notebook is returned and no file written.
             context: Which; the default context unless given.
         """
-        # Late, as above.
+        # Imported late, as above.
         from fumehood.notebook.writing import check_form, write_record
 
         check_form(path)
-        # In a thread: a large record would hold up what else runs on this loop.
+        # In a thread: a large record would block the loop.
         return await asyncio.to_thread(write_record, await self.get_record(context), path)
 
     async def upload(self, local: LocalPath, remote: InsidePath | None = None) -> FileInfos:
@@ -506,7 +506,7 @@ class AsyncSandbox(Uncopied):
         return True
 
     async def set_timeout(self, timeout: float | None) -> None:
-        """Let the sandbox live for so many seconds from now on; None: until it is killed.
+        """Set the rest of the sandbox's life to so many seconds from now on; None: until it is killed.
 
         Of a paused one it is the time that it gets when it is resumed.
         """
@@ -514,14 +514,14 @@ class AsyncSandbox(Uncopied):
         await self._sandbox_handle.backend.set_timeout(self.id, timeout)
 
     async def set_network(self, network: NetworkChoice) -> None:
-        """Change what the sandbox may reach; connections that the new rules would not allow end.
+        """Change what the sandbox may reach; connections that the new rules forbid are closed.
 
         Secrets without a value, as `get_info().network` shows them, keep the value that they have.
         """
         await self._sandbox_handle.backend.set_network(self.id, read_network(network))
 
     async def egress_log(self) -> EgressRecords:
-        """Tell what the sandbox reached, and tried to reach: the last 1000 of each, the oldest first."""
+        """Return the connections that the sandbox made, and tried to make: the last 1000 of each, the oldest first."""
         return [*await self._sandbox_handle.backend.egress_log(self.id)]
 
     async def pause(self) -> bool:
@@ -534,7 +534,7 @@ class AsyncSandbox(Uncopied):
         return await self._sandbox_handle.backend.pause(self.id)
 
     async def resume(self) -> bool:
-        """Let the paused sandbox go on where it was, with the time that it had left; False if it ran.
+        """Resume the paused sandbox, with the time that it had left; False if it was running.
 
         One that was paused because its time was over gets all of it again.
         """
@@ -633,7 +633,7 @@ class AsyncSandbox(Uncopied):
                     case ExecutionFinished():
                         return event.execution
 
-        # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+        # The port promises ExecutionFinished or an exception; a backend that breaks the promise is gone.
         raise SandboxClosedError(sandbox_id=self.id, reason="died", outcome_unknown=True)
 
     async def stream_code(
@@ -652,7 +652,7 @@ class AsyncSandbox(Uncopied):
         on_commit: AsyncCommitCallback | None = None,
         changes: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
+        """Run code and yield events as they happen; the last event is `ExecutionFinished`.
 
         Leaving the loop early interrupts the code. The arguments are those of `run_code`.
         """
@@ -675,7 +675,7 @@ class AsyncSandbox(Uncopied):
                 yield event
 
     async def _answered(self, request: ExecuteRequest, answering: _Answering) -> AsyncGenerator[Event, None]:
-        """Runs code, gives what happens, and answers its questions with the callbacks of the caller."""
+        """Runs code, yields its events, and answers its questions with the callbacks of the caller."""
         backend = self._sandbox_handle.backend
         happening = backend.execute(self.id, request)
 
@@ -698,10 +698,10 @@ class AsyncSandbox(Uncopied):
                     await backend.answer_commit(self.id, await _decide(event, answering.on_commit))
 
     async def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.
+        """Interrupt the code of a context, from another thread or a callback; False if none runs.
 
-        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the
-        execution's error and `state_lost` say which of the two happened.
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
+        and `state_lost` say which of the two happened.
         """
         return await self._sandbox_handle.backend.interrupt(self.id, _context_id(context))
 
@@ -728,9 +728,9 @@ class AsyncSandbox(Uncopied):
         )
 
     async def audit_log(self) -> AuditLog:
-        """Tell what happened in and around the sandbox, in a record in which every later change shows.
+        """Return the audit record of the sandbox, in which every later change shows.
 
-        Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
+        It has the newest entries, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
         after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
         """
         return await self._sandbox_handle.backend.audit_log(self._sandbox_handle.id)
@@ -778,7 +778,7 @@ class AsyncSandbox(Uncopied):
         ]
 
     async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Forget a checkpoint, and free what it holds."""
+        """Remove a checkpoint, and free its memory."""
         call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
         await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call)
 
@@ -821,7 +821,7 @@ class AsyncSandbox(Uncopied):
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """Of a fork: what could not come along from its parent, in words; empty for what is none."""
+        """Of a fork: what could not be forked from its parent, in words; empty for a sandbox that is no fork."""
         return self._left_behind
 
     async def fork(
@@ -924,7 +924,7 @@ class AsyncSandbox(Uncopied):
 
     @property
     def load_report(self) -> LoadReport | None:
-        """What of a saved state is in it, of a sandbox that was loaded; None of any other."""
+        """The report of a sandbox that was loaded from a saved state; None of any other."""
         return self._load_report
 
     async def save(self, place: StatePlace) -> SaveReport:
@@ -946,7 +946,7 @@ class AsyncSandbox(Uncopied):
         Raises:
             SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
         """
-        # Late, as below: who never saves does not load what writes archives.
+        # Imported late, as below: only saving needs the archive writer.
         from fumehood.saved.verbs import save_to
 
         return await save_to(self._sandbox_handle.backend, self._sandbox_handle.id, place)
@@ -1022,7 +1022,7 @@ class AsyncSandbox(Uncopied):
 
 
 async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | None) -> CommitAnswer:
-    """What raises, or says nothing clear, says no; the error goes to the caller."""
+    """Returns False for an exception, or a result that is not clear; the exception goes to the caller."""
     return CommitAnswer(
         execution_id=event.execution_id, commit=await notify(on_commit, event.changes) is True
     )

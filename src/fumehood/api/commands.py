@@ -1,9 +1,7 @@
-"""Commands in a sandbox, as the user holds them: `sandbox.commands`, asynchronous and synchronous.
+"""Commands in a sandbox: `sandbox.commands`, asynchronous and synchronous, and handles of running commands.
 
-Runs in the host process and speaks only the backend port. A command is a process inside the guest, started
-without a shell of the host; a line of text is given to the guest's bash.
-
-A running command, as the user holds it: follow it, feed it, kill it.
+Runs in the user's process and uses only the backend port. A command is a process inside the guest, started without a
+shell of the host; a line of text is run by the guest's bash.
 """
 
 from __future__ import annotations
@@ -260,7 +258,7 @@ class AsyncCommandHandle:
         await process_call(self._sandbox_handle, CloseStdin(pid=self.pid))
 
     async def _feed(self, stdin: bool | str | bytes) -> None:
-        """Give it all of its standard input and close that; nothing when `stdin` is True or False."""
+        """Write all of its standard input and close it; does nothing when `stdin` is True or False."""
         if isinstance(stdin, bool):
             return
 
@@ -276,7 +274,7 @@ class AsyncCommandHandle:
             return
 
     async def _feed_and_wait(self, stdin: bool | str | bytes) -> CommandResult:
-        """Feed it and wait for its end; it is killed when the caller gives up."""
+        """Write its input and wait for its end; it is killed when the caller is cancelled."""
         feeding = asyncio.create_task(self._feed(stdin))
 
         try:
@@ -331,7 +329,7 @@ class AsyncCommandHandle:
 
 
 async def process_call(sandbox_handle: SandboxHandle, request: ProcessCall) -> tuple[ProcessInfo, ...]:
-    """Ask about the commands of a handle's sandbox."""
+    """Send a request about the commands of a handle's sandbox."""
     return await sandbox_handle.backend.process_call(sandbox_handle.id, request)
 
 
@@ -340,7 +338,7 @@ async def check_known(sandbox_handle: SandboxHandle, pid: int) -> None:
     if any(process.pid == pid for process in await process_call(sandbox_handle, ListProcesses())):
         return
 
-    # What one that has ended wrote, or its end, comes at once.
+    # The output of an ended one, or its end, comes at once.
     async with aclosing(sandbox_handle.backend.process_output(sandbox_handle.id, pid)) as events:
         await anext(events)
 
@@ -356,7 +354,7 @@ async def kill_process(sandbox_handle: SandboxHandle, pid: int) -> bool:
 
 
 def as_bytes(data: str | bytes) -> bytes:
-    """Return what is to be written, text as UTF-8."""
+    """Return the data to write, text as UTF-8."""
     if isinstance(data, bytes):
         return data
 

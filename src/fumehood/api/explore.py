@@ -41,7 +41,7 @@ class Branch(Generic[_S]):
 
     @property
     def execution(self) -> Execution:
-        """What came of it; raises `failure` if there is one."""
+        """The execution; raises `failure` if there is none."""
         if self.outcome is not None:
             return self.outcome
 
@@ -203,7 +203,7 @@ async def aexplore(
     try:
         return AsyncBranches(sandbox, await asyncio.gather(*runs))
     except BaseException:
-        # Nobody will hear of them.
+        # Their results are not used.
         for task in runs:
             task.cancel()
 
@@ -256,7 +256,7 @@ def explore(
 
 
 def _checked(codes: Iterable[str], timeout: float | None) -> list[str]:
-    """What would be refused anyway is refused before anything is forked."""
+    """Check the arguments before a sandbox is forked."""
     wanted = [] if isinstance(codes, str) or not isinstance(codes, Iterable) else [*codes]
 
     if not 1 <= len(wanted) <= MAX_FORKS:
@@ -269,7 +269,7 @@ def _checked(codes: Iterable[str], timeout: float | None) -> list[str]:
 
 
 async def _kill(sandboxes: Sequence[AsyncSandbox]) -> None:
-    """Ends sandboxes, whatever becomes of the others."""
+    """Kill sandboxes, all of them even if some fail."""
     ends = await asyncio.gather(*(one.kill(wait=False) for one in sandboxes), return_exceptions=True)
 
     for end in ends:

@@ -1,8 +1,8 @@
-"""The files of a sandbox, as the user holds them: `sandbox.files`, asynchronous and synchronous.
+"""The files of a sandbox: `sandbox.files`, asynchronous and synchronous.
 
-Runs in the host process and speaks only the backend port. Every act is carried out inside the guest; paths
-are paths of the sandbox, relative ones start at /home/user. Content streams in pieces, so that size costs
-time and not memory.
+Runs in the user's process and uses only the backend port. Every operation is carried out inside the guest; paths are
+paths of the sandbox, relative ones start at /home/user. Content streams in pieces, so that size costs time and not
+memory.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ async def _pieces(data: Content) -> AsyncGenerator[bytes, None]:
     if not callable(getattr(data, "read", None)):
         raise InvalidArgumentError(field="data", value=data, allowed="text, bytes or an open file")
 
-    # A file may be slow (a pipe, a network mount), and the engine serves others meanwhile.
+    # A file may be slow (a pipe, a network mount); in a thread it does not block the loop.
     while piece := await asyncio.to_thread(data.read, _CHUNK_BYTES):
         yield bytes(_encode(piece))
 

@@ -1,4 +1,4 @@
-"""What a facade holds of a sandbox: where it lives, its name, and the process that may use it.
+"""The state of a facade: its backend, the sandbox's id, and the process that may use it.
 
 The parts of one facade (`files`, `commands`, `pty`) share one handle, so that they agree on whether the sandbox was
 started. A handle never ends a sandbox.
@@ -25,7 +25,7 @@ class Uncopied:
 
 
 class SandboxHandle:
-    """A backend and the sandbox in it, once there is one."""
+    """A backend and, once it was made, a sandbox in it."""
 
     def __init__(self, backend: Backend | None) -> None:
         self._backend = backend
@@ -44,7 +44,7 @@ class SandboxHandle:
 
     @property
     def backend(self) -> Backend:
-        """Where the sandbox lives; the one of this process unless another was named."""
+        """The backend of the sandbox; the one of this process unless another was named."""
         if self._backend is None:
             self._backend = default_backend()
 
@@ -52,7 +52,7 @@ class SandboxHandle:
 
     @property
     def info(self) -> SandboxInfo:
-        """What was known of the sandbox when it was started.
+        """The description of the sandbox when it was started.
 
         Raises:
             SandboxNotStartedError: There is none yet.
@@ -68,11 +68,11 @@ class SandboxHandle:
 
     @property
     def id(self) -> str:
-        """The sandbox's name; raises like `info`."""
+        """The sandbox's id; raises like `info`."""
         return self.info.id
 
     def grant(self, info: SandboxInfo) -> None:
-        """Say which sandbox this is."""
+        """Set the sandbox of this handle."""
         self._info = info
         self._owner_pid = os.getpid()
 
@@ -86,7 +86,7 @@ def check_child(child: object, kind: type) -> None:
 
 
 def default_backend() -> Backend:
-    """Return where sandboxes live when no other place is named: the server of FUMEHOOD_URL, or this process."""
+    """Return the backend if none is named: the server of FUMEHOOD_URL, or this process."""
     # By name and late: the facade knows the port only, and importing it must not load an engine.
     from fumehood.assemble import chosen_backend
 

@@ -1,11 +1,9 @@
-"""A record run again in a sandbox of its own, and compared with what it was, cell by cell.
+"""Runs records and notebooks in a sandbox: replays a record and compares it, cell by cell; executes a notebook.
 
-Runs in the host process, over the public sandbox only. The code is that of the record, so it is as hostile as it was;
-it runs in a fresh sandbox, which is killed at the end.
-
-A notebook run in a sandbox, cell by cell, as `nbconvert --execute` does: what each cell did replaces its outputs.
-
-What can honestly be fixed before code runs again: seeds, the system's randomness and the time of day.
+Runs in the user's process, over the public sandbox only. The code of a record is as hostile as it was; it runs in a
+fresh sandbox, which is killed at the end. A notebook is executed as by `nbconvert --execute`: the output of each cell
+replaces its outputs. `Determinism` says what can be fixed before code runs again: seeds, the system's randomness and
+the time of day.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ async def run_notebook(
     """
     options = options or NotebookOptions()
     determinism = options.determinism
-    # In threads: what is large would hold up what else runs on this loop.
+    # In threads: a large one would block the loop.
     notebook = await asyncio.to_thread(read_notebook, source)
     set_parameters(notebook, options.parameters)
 
@@ -82,7 +80,7 @@ async def run_notebook(
         execution = await sandbox.run_code(code, transactional=options.transactional)
 
         if execution.state_lost and determinism is not None:
-            # With the state what was fixed in it has gone.
+            # The fixed seeds and clock were lost with the state.
             await determinism.apply(sandbox)
 
         return execution
@@ -120,7 +118,7 @@ class ReplayReport:
 
     @property
     def first_difference(self) -> CellComparison | None:
-        """The first cell that did something else than before, or None."""
+        """The first cell with another result than before, or None."""
         return next((cell for cell in self.cells if cell.differences), None)
 
     @property
@@ -193,7 +191,7 @@ async def areplay(
             execution = await sandbox.run_code(
                 cell.code, language=_language(record), context=context, stdin=cell.stdin
             )
-            # In a thread: large outputs would hold up what else runs on this loop.
+            # In a thread: large outputs would block the loop.
             compared.append(await asyncio.to_thread(compare_cell, number, cell, execution))
 
         return ReplayReport(

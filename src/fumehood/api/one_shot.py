@@ -102,7 +102,7 @@ async def arun_code(
             on_tool_call=on_tool_call,
         )
     finally:
-        # Its end is certain; that the kernel has taken everything back need not be waited for.
+        # Its end is certain; it need not wait until the kernel has freed everything.
         await sandbox.kill(wait=False)
 
 

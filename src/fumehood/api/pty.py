@@ -1,8 +1,7 @@
-"""Terminals in a sandbox, as the user holds them: `sandbox.pty`, asynchronous and synchronous.
+"""Terminals in a sandbox: `sandbox.pty`, asynchronous and synchronous.
 
-Runs in the host process and speaks only the backend port. What a terminal writes is bytes of the guest,
-escape sequences included: passing them on to a real terminal gives the guest that terminal, so whoever does
-it has decided to.
+Runs in the user's process and uses only the backend port. Output of a terminal is bytes of the guest, escape sequences
+included: writing them to a real terminal gives the guest control of that terminal, which is the caller's decision.
 """
 
 from __future__ import annotations

@@ -295,14 +295,14 @@ class Sandbox(Uncopied):
         return call(self._async.get_info)
 
     def get_metrics(self) -> Metrics:
-        """Tell what the sandbox uses now, paused or not."""
+        """Return the current resource use of the sandbox, paused or not."""
         return call(self._async.get_metrics)
 
     def get_record(self, context: Context | None = None) -> Record:
-        """Tell what ran in a context, the default one unless given, and what came of it.
+        """Return the executions of a context, the default one unless given, with their results.
 
-        Executions that were silent are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs
-        are dropped first, then the oldest cells, and both are counted.
+        Silent executions are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs are dropped
+        first, then the oldest cells, and both are counted.
         """
         return call(self._async.get_record, context)
 
@@ -405,21 +405,21 @@ class Sandbox(Uncopied):
         return call(self._async.is_running)
 
     def set_timeout(self, timeout: float | None) -> None:
-        """Let the sandbox live for so many seconds from now on; None: until it is killed.
+        """Set the rest of the sandbox's life to so many seconds from now on; None: until it is killed.
 
         Of a paused one it is the time that it gets when it is resumed.
         """
         call(self._async.set_timeout, timeout)
 
     def set_network(self, network: NetworkChoice) -> None:
-        """Change what the sandbox may reach; connections that the new rules would not allow end.
+        """Change what the sandbox may reach; connections that the new rules forbid are closed.
 
         Secrets without a value, as `get_info().network` shows them, keep the value that they have.
         """
         call(self._async.set_network, network)
 
     def egress_log(self) -> EgressRecords:
-        """Tell what the sandbox reached, and tried to reach: the last 1000 of each, the oldest first."""
+        """Return the connections that the sandbox made, and tried to make: the last 1000 of each, the oldest first."""
         return call(self._async.egress_log)
 
     def pause(self) -> bool:
@@ -432,7 +432,7 @@ class Sandbox(Uncopied):
         return call(self._async.pause)
 
     def resume(self) -> bool:
-        """Let the paused sandbox go on where it was, with the time that it had left; False if it ran.
+        """Resume the paused sandbox, with the time that it had left; False if it was running.
 
         One that was paused because its time was over gets all of it again.
         """
@@ -532,7 +532,7 @@ class Sandbox(Uncopied):
         on_commit: CommitCallback | None = None,
         changes: bool = False,
     ) -> Iterator[Event]:
-        """Run code and give what happens as it happens; the last event is `ExecutionFinished`.
+        """Run code and yield events as they happen; the last event is `ExecutionFinished`.
 
         Leaving the loop early interrupts the code. The arguments are those of `run_code`.
         """
@@ -555,10 +555,10 @@ class Sandbox(Uncopied):
         )
 
     def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt what runs in a context, from another thread or a callback; False if nothing ran.
+        """Interrupt the code of a context, from another thread or a callback; False if none runs.
 
-        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the
-        execution's error and `state_lost` say which of the two happened.
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
+        and `state_lost` say which of the two happened.
         """
         return call(self._async.interrupt, context)
 
@@ -579,9 +579,9 @@ class Sandbox(Uncopied):
         call(self._async.remove_code_context, context)
 
     def audit_log(self) -> AuditLog:
-        """Tell what happened in and around the sandbox, in a record in which every later change shows.
+        """Return the audit record of the sandbox, in which every later change shows.
 
-        Its newest entries are told, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
+        It has the newest entries, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
         after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
         """
         return call(self._async.audit_log)
@@ -625,7 +625,7 @@ class Sandbox(Uncopied):
         return call(self._async.list_checkpoints)
 
     def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Forget a checkpoint, and free what it holds."""
+        """Remove a checkpoint, and free its memory."""
         call(self._async.drop_checkpoint, checkpoint)
 
     def judge(
@@ -665,7 +665,7 @@ class Sandbox(Uncopied):
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """Of a fork: what could not come along from its parent, in words; empty for what is none."""
+        """Of a fork: what could not be forked from its parent, in words; empty for a sandbox that is no fork."""
         return self._async.left_behind
 
     def fork(
@@ -757,7 +757,7 @@ class Sandbox(Uncopied):
 
     @property
     def load_report(self) -> LoadReport | None:
-        """What of a saved state is in it, of a sandbox that was loaded; None of any other."""
+        """The report of a sandbox that was loaded from a saved state; None of any other."""
         return self._async.load_report
 
     def save(self, place: StatePlace) -> SaveReport:

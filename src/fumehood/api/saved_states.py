@@ -1,4 +1,4 @@
-"""What is in a saved state, read without starting a sandbox."""
+"""Reads the content of a saved state without starting a sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StatePlace: TypeAlias = str | os.PathLike[str]
 
 
 def read_saved(place: StatePlace) -> SaveReport:
-    """Tell what is in a saved state, as `Sandbox.save` did, without starting anything.
+    """Return the report of a saved state, as `Sandbox.save` did, without starting anything.
 
     Raises:
         LoadError: See `Sandbox.load`.
@@ -25,7 +25,7 @@ def read_saved(place: StatePlace) -> SaveReport:
 
 
 def read_saved_record(place: StatePlace, context: ContextInfo | str = "default") -> Record:
-    """Tell what had run in a context of a saved state, as `Sandbox.get_record` did.
+    """Return the record of a context of a saved state, as `Sandbox.get_record` did.
 
     Raises:
         LoadError: See `Sandbox.load`.

@@ -1,8 +1,7 @@
-"""Security events of a sandbox, given to a callback of the user until the sandbox ends.
+"""Calls a callback of the user with the security events of a sandbox until it ends.
 
-Security events can come at any time, even between
-calls: an async callback is awaited on the loop that the sandbox was made on, a plain one of a `Sandbox` is called in a
-thread of its own. What a callback raises is logged.
+Security events can come at any time, even between calls: an async callback is awaited on the loop that the sandbox was
+made on, a plain one of a `Sandbox` is called in a thread of its own. An exception of a callback is logged.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _following: set[asyncio.Task[None]] = set()
 
 
 def follow_security_events(backend: Backend, sandbox_id: str, callback: AsyncSecurityCallback) -> None:
-    """Call back with each event of a sandbox until it ends, from a task of the running loop."""
+    """Call `callback` with each event of a sandbox until it ends, from a task of the running loop."""
     task = asyncio.create_task(_follow(backend, sandbox_id, callback))
     _following.add(task)
     task.add_done_callback(_following.discard)
 
 
 def called_apart(callback: SecurityCallback | None) -> AsyncSecurityCallback | None:
-    """Return an async version of a callback that runs it in the thread that callbacks without a caller have."""
+    """Return an async version of a callback that runs it in the thread of callbacks without a caller."""
     check_callbacks(on_security_event=callback)
 
     if callback is None:
@@ -53,7 +52,7 @@ async def _follow(backend: Backend, sandbox_id: str, callback: AsyncSecurityCall
             async for event in coming:
                 await _tell(callback, event)
     except FumehoodError as error:
-        # It has ended, or its server is not there any more: no more events come.
+        # The sandbox has ended, or its server is gone: no more events come.
         events.SECURITY_EVENTS_OVER.log(sandbox_id=sandbox_id, reason=error.message)
 
 

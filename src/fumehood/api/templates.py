@@ -1,9 +1,7 @@
-"""The verbs on named templates: build, list, remove.
+"""The verbs of named templates: build, list, remove.
 
-Runs in the process of the user, over the parts of this folder and the store that the settings name. A template
-that is built is tried by a real sandbox, in an engine of its own that ends with the trial.
-
-A trial: one real sandbox of a template, in an engine of its own that ends with it.
+Runs in the process of the user, over the template builder and the store that the settings name. A template that was
+built is tested by a real sandbox, in an engine of its own that ends with the test.
 """
 
 from __future__ import annotations
@@ -121,7 +119,7 @@ def _say_nothing(_text: str) -> None:
 
 
 def _try_out(template: Template) -> tuple[LeftOut, ...]:
-    """Starts a sandbox; returns the modules that have to be left out since their import starts threads."""
+    """Starts a sandbox; returns the modules that are left out since their import starts threads."""
     left_out = try_template(template).left_out
     wrong = next((one for one in left_out if one.cause != "threads"), None)
 
@@ -148,10 +146,10 @@ _RESULT = "42"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a trial has shown.
+    """The result of a test of a template.
 
     Attributes:
-        start_seconds: From nothing to a sandbox: what a template's first one takes.
+        start_seconds: From nothing to a sandbox: the time of a template's first one.
         run_seconds: For a cell in it.
         level: The level of isolation that it reached.
         left_out: The modules of the preload list that are not preloaded.
@@ -164,11 +162,11 @@ class Trial:
 
 
 def try_template(template: Template) -> Trial:
-    """Starts a sandbox and has it compute something.
+    """Starts a sandbox and runs a computation in it.
 
     Raises:
         SandboxStartError: No sandbox starts from the template.
-        TemplateError: It starts, and code in it does not do what it should.
+        TemplateError: It starts, and code in it gives a wrong result.
     """
     portal = Portal()
     try:

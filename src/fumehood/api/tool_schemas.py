@@ -1,10 +1,10 @@
-"""JSON Schemas of tools: made from a function's signature, and checked against what code inside gives.
+"""JSON Schemas of tools: made from a function's signature, and used to check the arguments of code inside.
 
 Runs in the caller's process. The calling code is hostile, so arguments are checked strictly and nothing is converted.
-The slim install has no library for JSON Schema, and needs none: what is made here uses a dozen keywords, which the
-check below knows. A schema of the caller's own that uses others (`$ref`, `allOf`, `pattern`, ...) is checked by
-`jsonschema` where that is installed, and refused at once where it is not: a keyword that nobody looks at would be
-a wall that is only painted. A `pattern` is searched in text of a guest's: keep it one that cannot run for ever.
+The slim install has no library for JSON Schema, and needs none: the schemas made here use a dozen keywords, which the
+check below knows. A schema of the caller's own with others (`$ref`, `allOf`, `pattern`, ...) is checked by `jsonschema`
+where that is installed, and refused at once where it is not: an unchecked keyword would give a false sense of safety. A
+`pattern` is matched against a guest's text: it must not be one that can run for ever.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.text import visible_line
 from fumehood.values.charts import JsonValue
 
-# Gives what is wrong with the arguments of a call, or None.
+# Returns the fault in the arguments of a call, or None.
 Check = Callable[[Mapping[str, JsonValue]], str | None]
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -54,7 +54,7 @@ _PLAIN_HINTS: Mapping[Any, str] = {
 }
 _LISTS = (list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 _MAPPINGS = (dict, collections.abc.Mapping)
-# Bounds: what is measured, and whether the bound is the least.
+# Bounds: the types that each applies to, and whether it is a minimum.
 _BOUNDS: Mapping[str, tuple[tuple[type, ...], bool]] = {
     "minimum": ((int, float), True),
     "maximum": ((int, float), False),
@@ -138,7 +138,7 @@ def check_of(schema: Mapping[str, JsonValue], where: str) -> Check:
     """Returns the check of arguments against a schema.
 
     Raises:
-        InvalidArgumentError: The schema is none, or has keywords that nobody here can check.
+        InvalidArgumentError: The schema is none, or has keywords that cannot be checked here.
     """
     strange = _strange_keywords(schema, where)
 
@@ -224,7 +224,7 @@ def _refused(where: str, reason: str) -> InvalidArgumentError:
 
 
 def _strange_keywords(schema: object, where: str) -> set[str]:
-    """The keywords that the check below does not know, anywhere in a schema."""
+    """Returns the keywords that the check below does not know, anywhere in a schema."""
     if isinstance(schema, bool):
         return set()
 
@@ -259,7 +259,7 @@ def _is_well_formed(schema: Mapping[str, Any]) -> bool:
 
 
 def _fault(schema: Any, value: Any, where: str) -> str | None:
-    """What is wrong with a value, beginning with its place; None if nothing is."""
+    """Returns the fault in a value, beginning with its place; None if there is none."""
     if schema is True:
         return None
 
@@ -376,7 +376,7 @@ def _library_check(schema: Mapping[str, JsonValue], where: str, strange: set[str
     except jsonschema.SchemaError as error:
         raise InvalidArgumentError(field=where, value=error.message, allowed="a JSON Schema") from None
 
-    # Without a registry it would fetch what `$ref` names from anywhere.
+    # Without a registry it would fetch the target of `$ref` from anywhere.
     validator = kind(dict(schema), registry=referencing.Registry())
 
     def check(arguments: Mapping[str, JsonValue]) -> str | None:

@@ -1,10 +1,8 @@
-"""Calling tools: from a call that an execution makes to the answer that goes back.
+"""Tools: functions of the caller's that code inside may call while it runs; carries out each call of an execution.
 
 Runs in the caller's process, on the loop of the call that runs the code; every call is a task of its own, so that
-several are under way at once. When the execution ends, so do they. The code learns as little as possible of what goes
-wrong in a function, the caller's log all of it; what `on_tool_call` raises ends the run.
-
-Tools: functions of the caller's that code inside may call while it runs.
+several are under way at once. When the execution ends, so do they. The code sees as little as possible of an exception
+in a function, the caller's log all of it; an exception of `on_tool_call` ends the run.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ ToolFunction: TypeAlias = Callable[..., object]
 
 
 class ToolError(Exception):
-    """Raised by a tool to tell the code inside what went wrong: the message is what the code sees.
+    """Raised by a tool to report an error to the code inside: the message is what the code sees.
 
-    Of any other exception the code sees the name of its type and nothing else.
+    Of any other exception the code sees only the name of its type.
     """
 
 
@@ -71,12 +69,12 @@ Tools: TypeAlias = Mapping[str, ToolFunction | HostTool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call, as `on_tool_call` is asked about it.
+    """One call, as `on_tool_call` receives it.
 
     Attributes:
-        execution_id: Who calls.
+        execution_id: The execution.
         name: The tool.
-        arguments: What it is given, by name. They fit the tool's schema; what they say is the guest's.
+        arguments: Its arguments, by name. They fit the tool's schema; their values come from the guest.
     """
 
     execution_id: str
@@ -86,12 +84,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyTool:
-    """A tool whose schema is known.
+    """A tool with its schema.
 
     Attributes:
-        spec: What the sandbox knows of it.
-        function: What is called.
-        check: Holds arguments against the schema.
+        spec: Its description for the sandbox.
+        function: The function.
+        check: Checks arguments against the schema.
     """
 
     spec: ToolSpec
@@ -115,7 +113,7 @@ def ready_tools(tools: Tools | None) -> Mapping[str, ReadyTool]:
 
 
 def described(name: str, tool: ToolFunction | HostTool) -> HostTool:
-    """Returns a tool of which nothing is left open."""
+    """Returns a tool with every default filled in."""
     given = tool if isinstance(tool, HostTool) else HostTool(tool)
     where = f"tools[{name!r}]"
 
@@ -141,7 +139,7 @@ def described(name: str, tool: ToolFunction | HostTool) -> HostTool:
 
 
 def is_async(function: ToolFunction) -> bool:
-    """Whether a function, or an object that is called like one, is an `async def`."""
+    """Tells whether a function, or a callable object, is an `async def`."""
     if isinstance(function, functools.partial):
         return is_async(function.func)
 
@@ -165,7 +163,7 @@ def _ready(name: str, tool: ToolFunction | HostTool) -> ReadyTool:
     return ReadyTool(spec=spec, function=whole.function, check=check)
 
 
-# How long a function that is cancelled may take to hear it.
+# How long a cancelled function may take to end.
 _CLEANUP_SECONDS = 5.0
 
 Approval: TypeAlias = bool | str | None
@@ -179,8 +177,8 @@ class ToolRunner:
 
     Args:
         tools: By name.
-        on_tool_call: Asked before each call, if there is one.
-        send: Gives an answer to the sandbox.
+        on_tool_call: Called before each call, if there is one.
+        send: Sends an answer to the sandbox.
     """
 
     def __init__(
@@ -196,7 +194,7 @@ class ToolRunner:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def follow(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        """Gives the events of an execution, and answers its calls meanwhile.
+        """Yields the events of an execution, and answers its calls meanwhile.
 
         Raises:
             Exception: What `on_tool_call` raised; the execution is ended.
@@ -212,7 +210,7 @@ class ToolRunner:
                 await self._close()
 
     async def _next(self, events: AsyncGenerator[Event, None]) -> Event | None:
-        """The next event, or None at the end; raises at once what a callback raises."""
+        """Returns the next event, or None at the end; raises at once an exception of a callback."""
         pull = asyncio.create_task(_next_or_none(events))
         try:
             futures: tuple[asyncio.Future[Any], ...] = (pull, self._failed)
@@ -241,14 +239,14 @@ class ToolRunner:
                 events.TOOL_GOES_ON.log(task=task.get_name())
 
         if not self._failed.cancel() and not self._failed.cancelled():
-            # Read once: what comes after the end is nobody's.
+            # Retrieved once: a failure after the end is not used.
             self._failed.exception()
 
     async def _serve(self, event: ToolCallEvent) -> None:
         try:
             answer = await self._answer(event)
 
-            # Whoever follows the events hears of the sandbox's end.
+            # The reader of the events gets the sandbox's end.
             with suppress(SandboxError):
                 await self._send(answer)
         except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
@@ -272,7 +270,7 @@ class ToolRunner:
 
 
 def relay_tools(turn: Turn, tools: Tools | None) -> dict[str, HostTool] | None:
-    """Returns async version of tools, for the engine to await: a plain function runs in the caller's thread."""
+    """Returns an async version of tools, for the engine to await: a plain function runs in the caller's thread."""
     if tools is None or not isinstance(tools, Mapping):
         return tools
 
@@ -329,7 +327,7 @@ def _relayed_function(
         is_wanted = True
 
         def call(_: None) -> Any:
-            # The caller's thread may come to it when the call was given up long since.
+            # The call may have been cancelled before the caller's thread gets to it.
             return function(*positional, **arguments) if is_wanted else None
 
         relayed = turn.relay(call)
@@ -354,7 +352,7 @@ async def _next_or_none(events: AsyncGenerator[Event, None]) -> Event | None:
 
 
 async def _call(tool: ReadyTool, event: ToolCallEvent) -> ToolAnswer:
-    """Calls the function, in its time."""
+    """Calls the function, within its time."""
     name, seconds = tool.spec.name, tool.spec.timeout_seconds
     try:
         async with asyncio.timeout(seconds) as deadline:
@@ -396,7 +394,7 @@ def _failure(event: ToolCallEvent, error: str) -> ToolAnswer:
 
 
 def _denial(call: ToolCall, said: object) -> str | None:
-    """What the code hears of a call that was refused; None lets it pass."""
+    """Returns the error of a refused call for the code; None for a call that may go on."""
     if said is True or said is None:
         return None
 

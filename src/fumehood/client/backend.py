@@ -1,7 +1,7 @@
-"""Sandboxes that live elsewhere: the port, over a server's native API.
+"""The port over a server's native API: sandboxes of another process.
 
-Runs in the process that asks. Each verb is one request; nothing is kept here but connections. What the server
-answers is checked and becomes the same values, and the same errors, as those of a sandbox in this process.
+Runs in the caller's process. Each verb is one request; only connections are kept here. Responses of the server are
+checked and become the same values, and the same errors, as those of a sandbox in this process.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def judge_bodies(request: JudgeRequest) -> Iterator[dict[str, Any]]:
 
 
 async def call_files(ask: Ask, sandbox_id: str, call: FileCall) -> list[object]:
-    """Asks a server to describe, list, make, remove or rename; returns what it answered, each a `FileInfo` as data."""
+    """Asks a server to describe, list, make, remove or rename; returns its answers, each a `FileInfo` as data."""
     place = sandbox_path(sandbox_id, "files")
 
     match call:
@@ -185,7 +185,7 @@ def metadata_headers(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 async def ask_to_fork(ask: Ask, sandbox_id: str, request: ForkRequest) -> object:
-    """Asks a server to fork a sandbox; returns what it answered, a `Forked` as data."""
+    """Asks a server to fork a sandbox; returns its answer, a `Forked` as data."""
     body = {
         "count": request.count,
         "checkpoint_id": request.checkpoint_id,
@@ -197,7 +197,7 @@ async def ask_to_fork(ask: Ask, sandbox_id: str, request: ForkRequest) -> object
 
 
 async def ask_to_adopt(ask: Ask, sandbox_id: str, child_id: str) -> object:
-    """Asks a server to let a fork take a sandbox's place; returns what it answered, a `SandboxInfo` as data."""
+    """Asks a server to replace a sandbox by a fork; returns its answer, a `SandboxInfo` as data."""
     return await ask("POST", sandbox_path(sandbox_id, "adopt"), json={"child_id": child_id})
 
 
@@ -209,7 +209,7 @@ SignFile = Callable[[str, str, int], Awaitable[tuple[str, datetime]]]
 
 
 def signer_of(backend: Backend) -> SignFile | None:
-    """Return what signs addresses for reading files, or None where no server keeps the sandboxes."""
+    """Return a function that signs addresses for reading files, or None without a server."""
     if not isinstance(backend, HttpBackend):
         return None
 
@@ -230,9 +230,9 @@ class HttpBackend(LoopBound, Backend):
     """The sandboxes of a server.
 
     Args:
-        address: Where it is.
+        address: Its address.
         loop: The loop that the connections live on; it runs, or will.
-        on_behalf: In whose name sandboxes are made: only a host, whose socket is its owner's alone, listens to it.
+        on_behalf: The owner of new sandboxes: only a host daemon, whose socket is its owner's alone, accepts it.
     """
 
     def __init__(
@@ -314,7 +314,7 @@ class HttpBackend(LoopBound, Backend):
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         if request.allow_input or request.tools or request.ask_commit:
-            # Questions come in a stream only.
+            # Questions are asked only in a stream.
             return await super().run(sandbox_id, request)
 
         answer = await self._ask("POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
@@ -478,7 +478,7 @@ class HttpBackend(LoopBound, Backend):
                     async for numbered in answers:
                         yield numbered
             except FumehoodError:
-                # Nothing was begun. Which of them is to blame is found by asking for each alone.
+                # Nothing was begun. Which of them is refused is found by sending each alone.
                 async with aclosing(super().run_many([asked for _, asked in batch], concurrency)) as answers:
                     async for index, answer in answers:
                         yield batch[index][0], answer
@@ -557,7 +557,7 @@ class HttpBackend(LoopBound, Backend):
         return self._read(PortAddress, signed)
 
     async def aclose(self) -> None:
-        """Let go of the connections; the sandboxes live on, since the server keeps them."""
+        """Close the connections; the sandboxes live on at the server."""
         await self._do(self._connection.aclose)
 
     # -- requests
@@ -614,7 +614,7 @@ class HttpBackend(LoopBound, Backend):
 
 
 def connect_to_host(socket_path: str) -> HttpBackend:
-    """Return the backend of a host that listens on a unix socket, on the loop that runs; it need not be there yet."""
+    """Return the backend of a host daemon's unix socket, on the running loop; the daemon may start later."""
     address = ServerAddress(url="http://host", socket_path=socket_path)
     return HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
 

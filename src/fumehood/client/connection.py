@@ -1,13 +1,8 @@
-"""The way to a server: requests, streams of lines and tunnels, over TCP or a unix socket.
+"""The connection to a server: requests, streams of lines and tunnels, over TCP or a unix socket.
 
-Runs in the process that asks a server, on one loop. What the server refuses is raised as the error that it is; a
-server that cannot be reached, or breaks off, is a HostUnavailableError that says whether the act may have happened.
-
-Lines of a server's streams back to the events that they are written from.
-
-Problem details back to the error that the server raised: the same class, with the same fields.
-
-Where the parts of a sandbox are on a server.
+Runs in the caller's process, on one loop. Problem details become the error that the server raised, with the same class
+and fields; a server that cannot be reached, or breaks off, is a HostUnavailableError that says whether the request may
+have been carried out. Lines of a server's streams become events again. It also has the paths of a server's resources.
 """
 
 from __future__ import annotations
@@ -63,7 +58,7 @@ _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 60.0
 _WRITE_SECONDS = 60.0
 _MAX_CONNECTIONS = 10_000
-# A machine that is gone without a word is noticed in half a minute.
+# A machine that vanishes is noticed in half a minute.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -75,17 +70,17 @@ _KEEPALIVE = [
 _NORMAL = 1000
 _REFUSED = 1008
 _TUNNEL_BYTES = 64 * 1024
-# A server sends no more than such a piece at a time either.
+# A server also sends no larger piece at a time.
 _MAX_MESSAGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Where a server is.
+    """The address of a server.
 
     Attributes:
         url: Its address; for a unix socket the part before the path means nothing.
-        token: What opens it.
+        token: Its token.
         socket_path: The unix socket that it listens on, or None for TCP.
     """
 
@@ -99,7 +94,7 @@ class ServerAddress:
                 field="url", value=self.url, allowed="http://HOST:PORT or https://HOST"
             )
 
-        # A line break is what is left of reading it from a file. It is nobody's business in a message.
+        # A line break remains from reading the token from a file. The token must not be in a message.
         if not all("!" <= character <= "~" for character in self.token):
             raise InvalidArgumentError(
                 field="api_key",
@@ -109,26 +104,26 @@ class ServerAddress:
 
     @property
     def name(self) -> str:
-        """How it is called in messages; those of a server reach its clients, who have no business with its paths."""
+        """Its name in messages; those of a server reach its clients, which must not see its paths."""
         return "the host of the sandboxes" if self.socket_path else self.url
 
     @property
     def headers(self) -> dict[str, str]:
-        """What each request brings."""
+        """The headers of each request."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 async def _name_request(request: httpx2.Request) -> None:
-    """Gives a request to a host daemon the id of the one that is being answered: their lines belong together."""
+    """Gives a request to a host daemon the id of the current one, so that their log lines belong together."""
     if name := request_id():
         request.headers["X-Request-Id"] = name
 
 
 class HttpConnection:
-    """A server, as seen from one loop.
+    """The connections of one loop to a server.
 
     Args:
-        address: Where it is.
+        address: Its address.
     """
 
     def __init__(self, address: ServerAddress) -> None:
@@ -147,14 +142,14 @@ class HttpConnection:
         )
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._client.aclose()
 
     async def ask(self, method: str, path: str, **options: Any) -> Any:
-        """Send a request and return its answer: a JSON value, or None when there is nothing to say.
+        """Send a request and return its answer: a JSON value, or None for an empty one.
 
         Raises:
-            FumehoodError: The server refused, or could not be asked.
+            FumehoodError: The server refused, or could not be reached.
         """
         with self._watched():
             response = await self._client.request(method, path, **options)
@@ -165,7 +160,7 @@ class HttpConnection:
         return self._value(response.content) if response.content else None
 
     async def lines(self, method: str, path: str, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """Send a request and yield the lines of its answer; leaving early ends what it stands for.
+        """Send a request and yield the lines of its answer; leaving early ends its work on the server.
 
         Raises:
             FumehoodError: The server refused at once or on the way, or broke off.
@@ -187,7 +182,7 @@ class HttpConnection:
     async def stream(
         self, method: str, path: str, *, past_the_end: tuple[int, ...] = (), **options: Any
     ) -> AsyncIterator[httpx2.Response]:
-        """Send a request and give its answer while it comes; statuses of `past_the_end` are no refusals."""
+        """Send a request and yield its answer as it arrives; statuses of `past_the_end` are no refusals."""
         with self._watched():
             async with self._client.stream(method, path, **options) as response:
                 if response.is_error and response.status_code not in past_the_end:
@@ -196,14 +191,14 @@ class HttpConnection:
                 yield response
 
     async def tunnel(self, path: str, sandbox_id: str) -> ByteStream:
-        """Open a tunnel into a sandbox: what is written comes out at its other end."""
+        """Open a tunnel into a sandbox."""
         url = "ws" + self.address.url.removeprefix("http").rstrip("/") + path
         options: dict[str, Any] = {
             "additional_headers": self.address.headers,
             "compression": None,
             "max_size": _MAX_MESSAGE_BYTES,
             "open_timeout": _CONNECT_SECONDS,
-            # Behind data that nobody takes yet a pong is not read: a pause would look like a death.
+            # A pong behind unread data is not read: a pause would look like a dead connection.
             "ping_interval": None,
         }
 
@@ -227,7 +222,7 @@ class HttpConnection:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Turns what can happen on the way into an error of ours."""
+        """Turns errors of the transport into errors of ours."""
         try:
             yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
@@ -273,10 +268,10 @@ class _Tunnel(ByteStream):
         self._is_closed = False
 
     async def read(self) -> bytes:
-        """Return what has arrived.
+        """Return received bytes.
 
         Raises:
-            HostUnavailableError: The way to the server broke off: what has arrived may not be all.
+            HostUnavailableError: The connection to the server broke off: the received bytes may not be all.
         """
         try:
             message = await self._connection.recv()
@@ -346,7 +341,7 @@ _EVENTS: dict[str, type[Event]] = {
 
 
 def event_of(line: dict[str, Any]) -> Event:
-    """Returns the event of an execution that a line stands for; raises DataError for none."""
+    """Returns the event of a line; raises DataError for a line that is none."""
     kind = _EVENTS.get(str(line.get("type")))
 
     if kind is None:

@@ -28,7 +28,7 @@ _MAX_SOCKET_BYTES = 107
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings(EngineSettings):
-    """What the host daemon may be told; `help` of each field says what for."""
+    """The settings of the host daemon; `help` of each field describes it."""
 
     STATE_NAME: ClassVar[str] = "fumehood-host"
     GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {}

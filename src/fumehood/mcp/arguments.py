@@ -1,6 +1,6 @@
-"""Arguments that several tools take, each with its bounds and the words in which a model reads of it.
+"""Common arguments of tools, each with its bounds and its description for models.
 
-Runs in the process of the MCP server. What is out of bounds never reaches a tool: the SDK tells the model which
+Runs in the process of the MCP server. A value out of bounds never reaches a tool: the SDK tells the model which
 argument it was.
 """
 

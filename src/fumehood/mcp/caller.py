@@ -1,8 +1,8 @@
-"""For whom a tool works: where the caller's sandboxes live, and which of them this server has to end.
+"""The caller of a tool: the backend of its sandboxes, and which of them this server has to end.
 
-Runs in the process of the MCP server, on its loop. The protocol is stateless, so nothing here knows a client's
-session: a sandbox is known by its id alone. Over stdio there is one caller, the host that has started us; over HTTP
-each request brings its own, whom the server in front has made sure of.
+Runs in the process of the MCP server, on its loop. The protocol is stateless, so nothing here knows a client's session:
+a sandbox is known by its id alone. Over stdio there is one caller, the host that has started us; over HTTP each request
+has its own, which the server in front has authenticated.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from fumehood.mcp.network import NetworkWord, network_named
 CallContext: TypeAlias = Context[Any, Any]
 Sandboxes: TypeAlias = list[AsyncSandbox]
 
-# Where the server in front leaves the caller of a request.
+# The key under which the server in front stores the caller of a request.
 CALLER_STATE = "mcp_caller"
 LABEL = {"made_by": "mcp"}
-# Nobody says goodbye over a stateless protocol: what is not used for so long is ended.
+# A stateless protocol has no end of a session: an unused sandbox is killed after so long.
 IDLE_SECONDS = 1800.0
 LONGEST_SECONDS = 86_400.0
 _MAX_KEPT = 32
@@ -46,13 +46,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSandbox:
-    """What a sandbox is made as.
+    """The options of a new sandbox.
 
     Attributes:
-        template: What it starts from.
+        template: Its template.
         envs: Its environment.
         idle_timeout_seconds: After how long without a call it ends.
-        network: What it may reach.
+        network: Its network policy.
     """
 
     template: str = "default"
@@ -63,11 +63,11 @@ class NewSandbox:
 
 @dataclass(kw_only=True)
 class Caller:
-    """For whom a tool works.
+    """The caller of a tool.
 
     Attributes:
-        backend: Where the caller's sandboxes live; None: where `Sandbox()` would make them.
-        keeps: Whether what the caller makes ends with this server.
+        backend: The backend of its sandboxes; None: that of `Sandbox()`.
+        keeps: Whether its sandboxes end with this server.
         max_network: The most network that a sandbox may be given here: none, listed or internet.
         made: Sandboxes that were made here and must end with it, by id.
         making: How many more are being made.
@@ -81,10 +81,10 @@ class Caller:
 
     @asynccontextmanager
     async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
-        """Make a sandbox that outlives the block only if that succeeds: otherwise nobody would know its id.
+        """Make a sandbox that outlives the block only if that succeeds: otherwise its id would be lost.
 
         Raises:
-            CapacityError: The caller keeps as many as one host may.
+            CapacityError: The caller has as many as one host may.
             FumehoodError: It could not be made.
         """
         async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
@@ -126,7 +126,7 @@ class Caller:
         return await sandbox.kill()
 
     async def kill_all(self) -> None:
-        """End all that was made here; what does not hear of it within ten seconds is left to its time-outs."""
+        """End all sandboxes made here; one that cannot be ended within ten seconds is left to its timeouts."""
         sandboxes = list(self.made.values())
         self.made.clear()
 
@@ -177,7 +177,7 @@ class Caller:
 
     @asynccontextmanager
     async def _room(self, count: int) -> AsyncGenerator[None, None]:
-        """Holds places for so many more while the block makes them; CapacityError when there are none."""
+        """Holds places for so many more while the block makes them; raises CapacityError when there are none."""
         if self.keeps and len(self.made) + self.making + count > _MAX_KEPT:
             await self._forget_ended()
 
@@ -193,7 +193,7 @@ class Caller:
             self.making -= count
 
     async def _forget_ended(self) -> None:
-        # What is made while that is asked is in no answer, and has not ended.
+        # A sandbox that is made during this request is not in its answer, and has not ended.
         known = set(self.made)
         living = {info.id for info in await self.list()}
 
@@ -203,7 +203,7 @@ class Caller:
 
 
 def caller_of(context: CallContext) -> Caller:
-    """Return for whom this call is."""
+    """Return the caller of this call."""
     call = context.request_context
     caller = call.lifespan_context if call.request is None else call.request.scope["state"][CALLER_STATE]
     assert isinstance(caller, Caller)
@@ -215,11 +215,11 @@ async def in_order(
 ) -> _T:
     """Do work that a cancelled call ends once and then waits for.
 
-    The SDK's cancellation strikes again at each `await` of what is cancelled, also where that tidies up.
+    The SDK's cancellation is raised again at each `await` of a cancelled call, also in its cleanup.
 
     Args:
-        work: What to do.
-        undo: Takes back what was done when the cancellation came too late to stop it.
+        work: The work.
+        undo: Undoes the work when the cancellation came too late to stop it.
     """
 
     async def run() -> _T:
@@ -234,7 +234,7 @@ async def in_order(
         with anyio.CancelScope(shield=True):
             await asyncio.wait([task])
 
-            # The error is read in any case, or the loop would report it as never retrieved.
+            # The error is retrieved in any case, or the loop would report it as never retrieved.
             if not task.cancelled() and task.exception() is None and undo is not None:
                 await undo(task.result())
 
@@ -245,5 +245,5 @@ async def _kill_quietly(sandbox: AsyncSandbox) -> None:
     try:
         await sandbox.kill()
     except FumehoodError:
-        # It ended by itself, or its server is gone: it is not ours to end any more.
+        # The sandbox has ended by itself, or its server is gone: it cannot be ended here.
         return

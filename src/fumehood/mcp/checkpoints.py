@@ -68,5 +68,5 @@ def _describe(sandbox_id: str, info: CheckpointInfo) -> KeptCheckpoint:
 
 
 def _left_behind(info: CheckpointInfo) -> list[str]:
-    """What could not be kept, as the guest says it."""
+    """Returns the parts that could not be kept, as the guest reports them."""
     return [readable(item)[:200] for item in info.left_behind[:_MAX_LEFT_BEHIND]]

@@ -49,14 +49,14 @@ async def run_command(
 async def outcome_of(
     sandbox: AsyncSandbox, command: str | list[str], *, cwd: str | None, timeout: float, note: Note | None
 ) -> CommandOutcome:
-    """Run a command to its end, whatever that is, and return what it did, within bounds.
+    """Run a command to its end, and return its outcome, within bounds.
 
     Args:
-        sandbox: Where.
+        sandbox: The sandbox.
         command: A line for bash, or a program and its arguments.
         cwd: The directory.
         timeout: Seconds after which it is killed.
-        note: Takes each piece of output.
+        note: Called with each piece of output.
     """
     code: int | None = 0
 
@@ -84,7 +84,7 @@ async def outcome_of(
 
 
 def tell_outcome(outcome: CommandOutcome) -> CallToolResult:
-    """Return what a command did, in both forms."""
+    """Return the outcome of a command, in both forms."""
     parts = [outcome.stdout.rstrip("\n")]
 
     if outcome.stderr:

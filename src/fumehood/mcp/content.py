@@ -1,7 +1,7 @@
-"""What is in a file of a sandbox, for a model or a resource: its type, and no more of it than may be held.
+"""The content of a sandbox's file, for a model or a resource: its type, and a bounded part of it.
 
-Runs in the process of the MCP server. Names and bytes are a guest's: the type is told by the name alone, and never
-makes anything here interpret the bytes.
+Runs in the process of the MCP server. Names and bytes come from a guest: the type is derived from the name alone, and
+no bytes are interpreted here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fumehood import AsyncSandbox
 
 UNKNOWN_TYPE = "application/octet-stream"
-# Beside what ends in text/.
+# Text types that do not begin with text/.
 _TEXT_TYPES = frozenset(
     {
         "application/javascript",
@@ -28,7 +28,7 @@ _TEXT_TYPES = frozenset(
         "image/svg+xml",
     }
 )
-# What the table of the system does not know, or knows differently from one to the next.
+# Types that the system's table lacks, or that differ between systems.
 _OWN_TYPES = {
     ".csv": "text/csv",
     ".md": "text/markdown",
@@ -62,7 +62,7 @@ class Lines:
 
 
 def type_of(path: str) -> str:
-    """Return the type that a name says."""
+    """Return the type of a file by its name."""
     name = path.rpartition("/")[2].lower()
     ending = name[name.rfind(".") :] if "." in name else ""
     return _OWN_TYPES.get(ending) or _TABLE.guess_type(f"x{ending}")[0] or UNKNOWN_TYPE
@@ -110,11 +110,11 @@ async def read_lines(
 
 
 class _Window:
-    """Takes a file piece by piece and keeps the lines that are wanted, within a bound."""
+    """Takes a file piece by piece and keeps the wanted lines, within a bound."""
 
     def __init__(self, first_line: int, max_lines: int, max_bytes: int) -> None:
         self._first_line = first_line
-        # Lines that are still wanted: what was kept is not counted again with each piece.
+        # Lines that are still wanted: kept ones are not counted again with each piece.
         self._lines_left = max_lines
         self._max_bytes = max_bytes
         self._skip = first_line - 1
@@ -148,12 +148,12 @@ class _Window:
         return False
 
     def lines(self, max_chars: int) -> Lines | None:
-        """Return what was kept."""
+        """Return the kept lines."""
         if self._is_binary:
             return None
 
         try:
-            # What was cut may end inside a character.
+            # A cut may be inside a character.
             text = self._kept.decode("utf-8") if not self._has_more else _decode_head(bytes(self._kept))
         except UnicodeDecodeError:
             return None
@@ -183,7 +183,7 @@ class _Window:
 
 
 def _end_of_lines(content: bytes | bytearray, count: int) -> int:
-    """Return where the line of this number ends; -1 when there are not so many."""
+    """Return where the line of this number ends; -1 when there are fewer."""
     end = 0
 
     for _ in range(count):

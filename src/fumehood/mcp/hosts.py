@@ -1,4 +1,4 @@
-"""What stands in the configuration of the common hosts so that they find us: for a program they start, or a server.
+"""The configuration of common MCP hosts: for a program that they start, or a server.
 
 Pure text, made in the user's terminal. Hosts with a window do not see the user's PATH, so a program is named by its
 whole path. A key is never written out where a host can read it from the environment.
@@ -25,7 +25,7 @@ _BETWEEN = re.compile(r",\n\s+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a host reaches us.
+    """How a host connects to us.
 
     Attributes:
         argv: The program and its arguments, for a host that starts it.
@@ -38,11 +38,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A host that speaks MCP.
+    """An MCP host.
 
     Attributes:
         title: Its name.
-        file: Where its configuration lies.
+        file: The path of its configuration.
         write: Makes the snippet.
     """
 
@@ -69,10 +69,10 @@ def endpoint_of(url: str) -> str:
 
 
 def config_for(host: str, launch: Launch) -> str:
-    """Return the snippet for a host; where it belongs stands above it.
+    """Return the snippet for a host, with its path above it.
 
     Raises:
-        InvalidArgumentError: We do not know this host.
+        InvalidArgumentError: The host is unknown.
     """
     known = HOSTS.get(host)
 
@@ -100,7 +100,7 @@ def _claude_desktop(launch: Launch) -> str:
     entry = _program(launch)
 
     if launch.url:
-        # Its file knows programs only; ours speaks to the server in the host's place.
+        # Its file supports only programs; ours connects to the server for it.
         address = launch.url.removesuffix("/mcp")
         entry["env"] = {_URL_VARIABLE: address, KEY_VARIABLE: _YOUR_KEY}
 

@@ -1,7 +1,7 @@
-"""The server over streamable HTTP, without sessions: every request stands for itself.
+"""The MCP server over streamable HTTP, without sessions: every request is independent.
 
-Runs in the process of a server that has looked at the request before: its Host, its origin, its size and its sender.
-Each request gets a transport of its own that ends with it, so that nothing of a client outlives what it asked.
+Runs in the process of a server that has checked the request before: its Host, its origin, its size and its caller. Each
+request gets a transport of its own that ends with it, so that no state of a client outlives its request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HttpTransport:
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, backend: Backend, max_network: str
     ) -> None:
-        """Answer one request of a caller, whose sandboxes are those of this backend and may have this much network."""
+        """Answer one request of a caller, with the sandboxes of this backend and up to this much network."""
         scope.setdefault("state", {})[CALLER_STATE] = Caller(backend=backend, max_network=max_network)
         exchange = StreamableHTTPSessionManager(
             self._server, stateless=True, max_request_body_size=self._max_body_bytes

@@ -1,7 +1,7 @@
-"""What a sandbox made by a model may reach: nothing, the package index, or everything public.
+"""The network of a sandbox that a model makes: none, the package index, or everything public.
 
-Runs in the process of the MCP server; names only. Whether a caller may have it is decided where its sandboxes live,
-and over stdio by whoever started the server.
+Runs in the process of the MCP server; names only. The server of the sandboxes decides whether a caller may have it;
+over stdio the command line does.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def network_named(word: NetworkWord, most: str) -> Network:
 
 
 def surroundings(network: Network, most: str) -> Surroundings:
-    """Return what hints may say of a sandbox, in the words of the tools.
+    """Return the facts for hints about a sandbox, in terms of the tools.
 
     Args:
-        network: What the sandbox can reach.
+        network: The network of the sandbox.
         most: The most that one of the caller's may be given: none, pip, listed or internet.
     """
     can_install = network.internet or "pip" in network.presets

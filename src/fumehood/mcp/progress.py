@@ -1,6 +1,6 @@
-"""Progress of a long call: how long it runs, and what it has written last, for clients that ask for it.
+"""Progress of a long call: its time and its latest output, for clients that ask for it.
 
-Runs in the process of the MCP server. What running code writes is kept to its last few hundred characters and sent at a
+Runs in the process of the MCP server. The last few hundred characters of running code's output are kept and sent at a
 bounded rate, so that code that prints without end costs the client no more than code that prints a line.
 """
 
@@ -17,7 +17,7 @@ from fumehood.mcp.caller import CallContext
 _TICK_SECONDS = 1.0
 _APART_SECONDS = 0.1
 _MESSAGE_CHARS = 500
-# Escape sequences and what is overwritten make text shorter, so a little more is kept than is sent.
+# Escape sequences and overwritten text make output shorter, so a little more is kept than is sent.
 _KEPT_CHARS = 4 * _MESSAGE_CHARS
 
 Note = Callable[[str], None]
@@ -32,7 +32,7 @@ async def reporting(context: CallContext, total_seconds: float | None) -> AsyncG
         total_seconds: How long it may take at most.
 
     Yields:
-        What takes each piece of output; None when the client did not ask for progress.
+        A function to call with each piece of output; None when the client did not ask for progress.
     """
     if not _is_wanted(context):
         yield None

@@ -1,7 +1,7 @@
-"""What a model is told when a tool cannot do what it asks: what failed, with the value, and what to do next.
+"""The text of a refused tool call for the model: the error, with the value, and the next step.
 
 Runs in the process of the MCP server. Errors of the tree name the verbs of Python in their hints; a model has tools, so
-the way out is said in their words here. What is in no tree stays in the server's log.
+the way out is described in their terms here. An error outside of the tree stays in the server's log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AGAIN = (
 _ROOM = (
     "end sandboxes that are no longer needed with kill_sandbox (list_sandboxes shows them), then try again"
 )
-# Stable codes of errors to ways out in the words of the tools.
+# Ways out in terms of the tools, by stable code of the error.
 _WAYS_OUT = {
     "sandbox_not_found": "list_sandboxes shows the ids there are; run_code without sandbox_id makes a new sandbox",
     "sandbox_closed": _AGAIN,
@@ -45,7 +45,7 @@ _NOT_THERE = {"sandbox_not_found", "sandbox_closed", "path_not_found", "path_is_
 
 
 def explain(error: FumehoodError) -> str:
-    """Return what a model reads of an error: one line of what failed, one of the way out."""
+    """Return the text of an error for a model: one line for the error, one for the way out."""
     way_out = _WAYS_OUT.get(error.code, error.hint)
 
     if isinstance(error, QuotaError) and error.quota == "sandboxes":
@@ -69,6 +69,6 @@ def refusing(tool: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
 
 
 def refuse_resource(error: FumehoodError) -> NoReturn:
-    """Raise what the SDK tells of a resource that cannot be read."""
+    """Raise the SDK's error for a resource that cannot be read."""
     kind = ResourceNotFoundError if error.code in _NOT_THERE else ResourceError
     raise kind(explain(error)) from error

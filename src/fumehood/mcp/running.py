@@ -1,7 +1,7 @@
-"""The tool that matters most: code, in a sandbox that remembers.
+"""The main tool: runs code in a sandbox with state.
 
-Runs in the process of the MCP server. A call without a sandbox makes one, and ends it again if the call never comes to
-an answer: nobody would know its id.
+Runs in the process of the MCP server. A call without a sandbox makes one, and kills it again if the call gets no
+answer: its id would be lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def run_code(
     one is remembered. A sandbox ends by itself after 30 minutes without a call. Code that runs out of time is
     interrupted, and its variables are kept.
     """
-    # Some models write it as in a message.
+    # Some models send it in a Markdown fence.
     code = unfenced(code)
     caller = caller_of(context)
 
@@ -56,7 +56,7 @@ async def run_code(
 
     around = Surroundings()
 
-    # Only hints at an error speak of the network.
+    # Only hints of an error mention the network.
     if execution.error is not None:
         around = surroundings((await sandbox.get_info()).network, caller.max_network)
 
@@ -65,7 +65,7 @@ async def run_code(
 
 @asynccontextmanager
 async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[AsyncSandbox, None]:
-    """The sandbox of this id, or a new one."""
+    """Returns the sandbox of this id, or a new one."""
     if sandbox_id is not None:
         yield await caller.sandbox(sandbox_id)
         return

@@ -1,7 +1,7 @@
-"""The MCP server itself: tools, resources, and what a host tells its model about them.
+"""The MCP server itself: tools, resources, and their descriptions.
 
-Runs in the process that `fumehood mcp` is, or in that of `fumehood serve`. It knows no transport and holds no state of
-a client; each call says whom it works for (`caller.py`).
+Runs in the process of `fumehood mcp`, or in that of `fumehood serve`. It knows no transport and holds no state of a
+client; each call names its caller (`caller.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Call: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class SandboxServer(MCPServer[Any]):
-    """An MCP server whose resources are files of sandboxes, and which says in plain words what arguments are wrong."""
+    """An MCP server whose resources are files of sandboxes, and whose errors about arguments are in plain words."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -78,9 +78,9 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
     """Make the server, without a transport.
 
     Args:
-        launcher: For whom it works when requests do not say; what this caller makes ends with the server.
+        launcher: The caller of requests without one; its sandboxes end with the server.
     """
-    # What tools are called with, and what they refuse, is up to the caller.
+    # Arguments and refusals of tools are the caller's data, and not logged.
     logging.getLogger("mcp").setLevel(logging.WARNING)
     server = SandboxServer(
         NAME,
@@ -99,7 +99,7 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
             refusing(tool.function), tool.name, tool.title, tool.description, annotations=tool.annotations
         )
 
-    # The SDK hands out what its transports are made of only by way of one of them.
+    # The SDK gives access to the parts of its transports only through one of them.
     server.streamable_http_app(stateless_http=True)
     return server.session_manager.app
 
@@ -117,7 +117,7 @@ def _keeping(launcher: Caller | None) -> _Lifespan:
 
 
 async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerResult:
-    """Tell a model of an argument that does not exist: a misspelt `sandbox_id` would make a new sandbox."""
+    """Report an argument that does not exist to the model: a misspelt `sandbox_id` would make a new sandbox."""
     params = ctx.params or {}
     name, given = params.get("name"), params.get("arguments")
 
@@ -141,7 +141,7 @@ async def _refuse_unknown_arguments(ctx: _Call, call_next: CallNext) -> HandlerR
 
 @functools.cache
 def _arguments() -> dict[str, dict[str, bool]]:
-    """The names of arguments by the name of the tool, and whether each has to be given."""
+    """Returns the names of arguments by the name of the tool, and whether each is required."""
     return {
         tool.name: {
             name: parameter.default is parameter.empty

@@ -1,7 +1,7 @@
-"""What the tools return as data: the output schemas that clients see, bounded like the text beside them.
+"""The results of the tools as data: the output schemas that clients see, bounded like the text beside them.
 
-Runs in the process of the MCP server. Hosts give a model either the text or this, so each says all that matters; names
-and units are those of the library. Text of a guest in it is made readable and shortened before it comes here.
+Runs in the process of the MCP server. Hosts give a model either the text or this, so each is complete; names and units
+are those of the library. Text of a guest in it is made readable and shortened before.
 """
 
 from __future__ import annotations

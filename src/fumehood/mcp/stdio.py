@@ -1,8 +1,7 @@
-"""The server over standard input and output, for a host that has started us: one JSON message a line.
+"""The MCP server over standard input and output, for a host that has started us: one JSON message a line.
 
-Runs in the process that `fumehood mcp` is. The two descriptors are taken for the protocol alone; whatever else writes
-to standard output is sent to standard error. It ends when its input ends or a signal says so, and takes its sandboxes
-with it.
+Runs in the process of `fumehood mcp`. The two descriptors are reserved for the protocol; any other output to standard
+output is sent to standard error. It ends when its input ends or on a signal, and kills its sandboxes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _GONE = (BrokenPipeError, ConnectionResetError)
 _MAX_LINE_BYTES = 16 << 20
 _PIECE_BYTES = 256 * 1024
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# What stands for a line that was too long: no JSON, so that the client is told that it could not be read.
+# Replaces a line that was too long: no JSON, so that the client gets an error.
 _TOO_LONG = "a line that is too long"
 
 
@@ -72,7 +71,7 @@ async def _serve(source: int, sink: int, caller: Caller) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, end)
 
-    # They read and write as the SDK's files do, but never in a thread that nobody could end.
+    # They read and write as the SDK's files do, but never in a thread that cannot be ended.
     lines, pen = cast(Any, _Lines(source)), cast(Any, _Pen(sink, end))
 
     try:
@@ -139,7 +138,7 @@ class _Lines:
                 loop.remove_reader,
             )
         except OSError:
-            # A terminal that hangs up says it this way.
+            # A terminal that hangs up raises this.
             piece = b""
 
         self._buffer += piece
@@ -147,7 +146,7 @@ class _Lines:
 
 
 class _Pen:
-    """Writes to a descriptor, and says when nobody reads it any more."""
+    """Writes to a descriptor, and calls `end` when its reader has closed it."""
 
     def __init__(self, descriptor: int, on_gone: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -173,14 +172,14 @@ class _Pen:
                     events.STDOUT_FAILED.log(reason=error.strerror)
 
                 self._on_gone()
-                # All of it is being cancelled.
+                # The whole server is being cancelled.
                 await anyio.sleep_forever()
 
             del self._waiting[:sent]
 
 
 def _mended(line: str) -> str:
-    """A line without halves of characters, which the SDK would drop without a word: its client would wait for ever."""
+    """Returns a line without half surrogate pairs, which the SDK would drop silently: its client would hang."""
     if "\\ud" not in line and "\\uD" not in line:
         return line
 
@@ -196,7 +195,7 @@ async def _when_ready(
     add: Callable[[int, Callable[[], None]], None],
     remove: Callable[[int], bool],
 ) -> Any:
-    """Do what would block as soon as it does not."""
+    """Repeat an operation that would block as soon as it can go on."""
     while True:
         try:
             return act()
@@ -212,7 +211,7 @@ async def _when_ready(
 
 @contextmanager
 def _taken_streams() -> Iterator[tuple[int, int]]:
-    """Our standard input and output as descriptors that nothing else in this process, or started by it, has."""
+    """Yields our standard input and output as descriptors that only this code has."""
     source, sink = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(nothing, 0)

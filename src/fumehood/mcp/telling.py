@@ -1,7 +1,7 @@
 """The two forms of each answer: content for a model, and the same as data.
 
 Runs in the process of the MCP server; pure. Everything is bounded here: a model pays for each character, and a host may
-hand on either form.
+use either form.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def answer(
 def tell_execution(
     execution: Execution, code: str, sandbox_id: str, *, is_new: bool, around: Surroundings
 ) -> CallToolResult:
-    """Return what an execution did.
+    """Return the outcome of an execution.
 
     Args:
-        execution: What happened.
-        code: What was run.
-        sandbox_id: Where.
+        execution: The execution.
+        code: The code that was run.
+        sandbox_id: The sandbox.
         is_new: Whether the sandbox was made for it.
-        around: What hints may say of it.
+        around: The facts for hints.
     """
     # The id stands last, where a model that goes on finds it.
     notes = (

@@ -1,7 +1,7 @@
-"""The tools there are: each with its name, and what a host should know before it lets a model use it.
+"""The list of tools: each with its name, and its annotations for hosts.
 
-Runs in the process of the MCP server; data. What a tool changes lies in a sandbox, and most of them reach nothing
-outside it, whatever the code in it tries.
+Runs in the process of the MCP server; data. A tool changes only a sandbox, and most of them reach nothing outside it,
+whatever the code in it tries.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Tool:
     """One tool.
 
     Attributes:
-        function: What it does; its docstring and its arguments are what a model reads.
+        function: Its function; its docstring and its arguments are what a model reads.
         title: Its name for people.
         is_read_only: It changes nothing.
-        is_destructive: It can take something away that was there.
-        is_idempotent: Twice is as good as once.
+        is_destructive: It can remove existing data.
+        is_idempotent: A repetition changes nothing more.
         is_open_world: It can reach outside.
     """
 
@@ -51,12 +51,12 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """What models read of it."""
+        """Its description for models."""
         return inspect.getdoc(self.function) or ""
 
     @property
     def annotations(self) -> ToolAnnotations:
-        """What hosts are told of it."""
+        """Its annotations for hosts."""
         return ToolAnnotations(
             title=self.title,
             read_only_hint=self.is_read_only,

@@ -1,6 +1,6 @@
-"""What a model is told of arguments that do not fit a tool, in plain words.
+"""Explains wrong arguments of a tool to a model, in plain words.
 
-Runs in the process of the MCP server; pure. What the SDK would say names classes of Python and pages for programmers.
+Runs in the process of the MCP server; pure. The SDK's own text names classes of Python and pages for programmers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fumehood.text import visible_line
 
 _MAX_SAID = 5
 _VALUE_CHARS = 80
-# By the name that pydantic gives to the kind of mistake; figures come from its context.
+# By pydantic's name of the error; numbers come from its context.
 _WORDS = {
     "missing": "is missing",
     "string_type": "must be a text",
@@ -41,12 +41,12 @@ _WORDS = {
 
 
 def explain_arguments(tool: str, error: ValidationError, takes: Mapping[str, bool]) -> str:
-    """Return which arguments were wrong, with their values, and what the tool takes.
+    """Return which arguments were wrong, with their values, and the arguments of the tool.
 
     Args:
         tool: Its name.
-        error: What was found.
-        takes: Its arguments, and whether each has to be given.
+        error: The errors.
+        takes: Its arguments, and whether each is required.
     """
     found = error.errors(include_url=False)
     said = [_mistake(one) for one in found[:_MAX_SAID]]

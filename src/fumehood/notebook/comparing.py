@@ -1,7 +1,7 @@
-"""Two executions of the same code, compared: what they printed, showed, returned and raised.
+"""Compares two executions of the same code: their output, results and errors.
 
-Pure functions. Times, usage and ids are no outputs, and addresses of objects (`0x7f...`) say nothing about what a
-program did, so neither is compared. Everything is a guest's: it is compared as bytes and text.
+Pure functions. Times, usage and ids are no outputs, and addresses of objects (`0x7f...`) say nothing about the result
+of a program, so neither is compared. Everything comes from a guest: it is compared as bytes and text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fumehood.values.execution import Execution, RecordedCell
 from fumehood.values.results import Result
 
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
-# How much of the two sides is told, from where they part.
+# How much of the two sides is shown, from their first difference.
 _SHOWN_CHARACTERS = 200
 _BEFORE_CHARACTERS = 20
 _IMAGES = ("image/png", "image/jpeg", "application/pdf")
@@ -23,12 +23,12 @@ _IMAGES = ("image/png", "image/jpeg", "application/pdf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that two executions did differently.
+    """One difference between two executions.
 
     Attributes:
         what: What differs: stdout, stderr, error, or a format of a result, such as `result 1 text/plain`.
-        expected: What the record has, from shortly before the place where they part; None: nothing.
-        actual: What happened this time; None: nothing.
+        expected: The text of the record, from shortly before the difference; None: nothing.
+        actual: The text of this run; None: nothing.
     """
 
     what: str
@@ -41,14 +41,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellComparison:
-    """A cell of a record, and how it went this time.
+    """A cell of a record, compared with this run.
 
     Attributes:
         number: Which cell, from 1.
         code: Its code.
-        differences: What was different; empty when nothing was, or nothing can be said.
+        differences: The differences; empty when there are none, or nothing can be compared.
         is_known: Whether the record still has its outputs; without them there is nothing to compare with.
-        is_skipped: Whether it was not run, because what it did was undone.
+        is_skipped: Whether it was not run, because it was undone.
     """
 
     number: int
@@ -59,12 +59,12 @@ class CellComparison:
 
     @property
     def is_same(self) -> bool:
-        """True when it is known to have done the same."""
+        """True when it is known to be equal."""
         return self.is_known and not self.differences
 
 
 def compare_cell(number: int, cell: RecordedCell, actual: Execution) -> CellComparison:
-    """Return how a cell of a record went this time."""
+    """Compare a cell of a record with this run."""
     differences = () if cell.outputs_dropped else tuple(_differences(cell.execution, actual))
     return CellComparison(
         number=number, code=cell.code, differences=differences, is_known=not cell.outputs_dropped

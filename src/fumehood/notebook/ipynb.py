@@ -1,7 +1,7 @@
 """A record as a notebook of nbformat 4.5: its cells with all their outputs, usage and times.
 
 Pure functions. Outputs are a guest's bytes: text is made valid, numbers that JSON does not know become null, and a
-format whose name is no media type is left out. Whether a front end shows HTML of it is that one's trust.
+format whose name is no media type is left out. A front end decides whether it trusts the HTML in it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def notebook_text(notebook: dict[str, Any]) -> str:
 
 
 def outputs_of(execution: Execution) -> list[dict[str, Any]]:
-    """Return what a cell printed, showed, returned and raised, in this order."""
+    """Return the output, results and error of a cell, in this order."""
     outputs: list[dict[str, Any]] = list(_streams(execution.logs.entries))
     shown = [result for result in execution.results if not result.is_main_result]
     returned = [result for result in execution.results if result.is_main_result]
@@ -65,7 +65,7 @@ def outputs_of(execution: Execution) -> list[dict[str, Any]]:
 
 
 def times_of(execution: Execution) -> dict[str, str]:
-    """Return when a cell began and ended, as notebooks keep it."""
+    """Return the start and end times of a cell, as notebooks store them."""
     if execution.started_at is None:
         return {}
 
@@ -78,7 +78,7 @@ def times_of(execution: Execution) -> dict[str, str]:
 
 
 def facts_of(execution: Execution) -> dict[str, Any]:
-    """Return what is known of a cell beyond its outputs."""
+    """Return the metadata of a cell beyond its outputs."""
     facts: dict[str, Any] = {"usage": as_data(execution.usage), "isolation": execution.isolation}
 
     if execution.truncated:
@@ -103,7 +103,7 @@ def _cell(cell: RecordedCell, number: int, language: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"execution": times_of(execution), "fumehood": facts}
 
     if cell.is_undone:
-        # Whoever runs the notebook again leaves it out, and comes to the same state.
+        # A second run of the notebook leaves it out, and reaches the same state.
         metadata["tags"] = ["undone", "skip-execution"]
 
     source = cell.code if language == "python" else f"%%{language}\n{cell.code}"
@@ -118,7 +118,7 @@ def _cell(cell: RecordedCell, number: int, language: str) -> dict[str, Any]:
 
 
 def _streams(entries: tuple[LogEntry, ...]) -> Iterator[dict[str, Any]]:
-    """Neighbouring pieces of one stream as one output."""
+    """Joins neighbouring pieces of one stream to one output."""
     texts: list[str] = []
 
     for number, entry in enumerate(entries):
@@ -167,7 +167,7 @@ def _part(mime: str, part: bytes) -> Any:
 
 
 def _valid(text: str) -> str:
-    """Text that UTF-8 can hold."""
+    """Returns text that can be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 

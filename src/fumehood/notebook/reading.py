@@ -1,7 +1,7 @@
-"""A notebook file as it is read: checked as far as it is used, and its parameters set.
+"""Reads a notebook file: checks the used parts, and sets its parameters.
 
-Used in the host process; pure but for reading the file. Cells that are not run, and fields that are not known here,
-stay as they are, so that what is written again has lost nothing.
+Used in the user's process; pure but for reading the file. Cells that are not run, and unknown fields, stay unchanged,
+so that a notebook that is written again has lost nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fumehood.errors import InvalidArgumentError
 NotebookSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 
 MAX_NOTEBOOK_BYTES = 256 * MIB
-# Marks of papermill's: the cell with the defaults, and the one that sets what was given.
+# Tags of papermill: the cell with the defaults, and the one with the given values.
 _DEFAULTS_TAG = "parameters"
 _GIVEN_TAG = "injected-parameters"
 _MAX_DEPTH = 32
@@ -36,7 +36,7 @@ def read_notebook(source: NotebookSource) -> dict[str, Any]:
         InvalidArgumentError: It is no such notebook, or one of another language than Python.
         OSError: The file cannot be read.
     """
-    # A number would be read, and closed, as a file that somebody else has opened.
+    # A number would be read, and closed, as a file descriptor that other code has opened.
     if not isinstance(source, (str, os.PathLike, Mapping)):
         raise InvalidArgumentError(
             field="notebook", value=source, allowed="a path, or a notebook as JSON holds it"
@@ -49,7 +49,7 @@ def read_notebook(source: NotebookSource) -> dict[str, Any]:
 
 
 def source_of(cell: Mapping[str, Any]) -> str:
-    """Return the text of a cell, which files hold whole or by lines."""
+    """Return the text of a cell, which files store whole or by lines."""
     source = cell.get("source", "")
     return source if isinstance(source, str) else "".join(source)
 
@@ -99,7 +99,7 @@ def set_parameters(notebook: dict[str, Any], parameters: Mapping[str, Any]) -> N
 
 
 def read_value(text: str) -> Any:
-    """Return the value that a parameter of a command line stands for: a number, True, False, None, or its text."""
+    """Return the value of a parameter on the command line: a number, True, False, None, or its text."""
     words = {"True": True, "False": False, "None": None}
 
     if text in words:
@@ -182,7 +182,7 @@ def _checked_name(name: str) -> str:
 
 
 def _literal(name: str, value: Any, depth: int = 0) -> str:
-    """Python that stands for a value; what it is made of is looked at, so that no `repr` of anything else gets in."""
+    """Returns the Python literal of a value, whose parts are checked, so that no other `repr` gets in."""
     if depth <= _MAX_DEPTH:
         match value:
             case float() if not math.isfinite(value):

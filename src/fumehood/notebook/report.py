@@ -1,9 +1,8 @@
-"""A record as one page of HTML that needs nothing else and lets nothing of a guest's run.
+"""A record as one page of HTML without external resources, in which nothing of a guest can run.
 
-Pure functions. All text is escaped and its control characters spelled out. Of what a cell showed, pictures appear as
-data addresses, which run no script, tables from their data, and the rest as plain text: HTML, JavaScript and Markdown
-of a guest never become part of the page. A content policy forbids scripts and every address besides, should a browser
-find one all the same.
+Pure functions. All text is escaped and its control characters spelled out. Of a cell's results, pictures appear as data
+URLs, which run no script, tables from their data, and the rest as plain text: HTML, JavaScript and Markdown of a guest
+never become part of the page. A content policy also forbids scripts and every address.
 """
 
 from __future__ import annotations

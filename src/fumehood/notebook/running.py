@@ -1,6 +1,6 @@
-"""The code cells of a notebook, run one after another; what each did replaces its outputs, as `nbconvert` does.
+"""Runs the code cells of a notebook one after another; the output of each replaces its outputs, as in `nbconvert`.
 
-What runs the code is the caller's: here nothing is known of sandboxes.
+The caller provides the function that runs code: this module knows no sandboxes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ RAISES_TAG = "raises-exception"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotebookStep:
-    """A cell that is about to run, or has run.
+    """A cell before or after its run.
 
     Attributes:
         number: Which of the code cells that are run, from 1.
         total: How many they are.
         code: Its code.
-        execution: What it did; None before.
+        execution: Its execution; None before.
     """
 
     number: int
@@ -41,7 +41,7 @@ class NotebookRun:
     """A notebook that was run.
 
     Attributes:
-        notebook: It, with the outputs of this run, as JSON holds it.
+        notebook: The notebook, with the outputs of this run, as JSON holds it.
         executed: How many cells ran.
         total: How many there are to run.
         failed: The numbers of those that failed although they were not expected to.
@@ -60,10 +60,10 @@ async def run_cells(
     stop_on_error: bool = False,
     on_step: Callable[[NotebookStep], Awaitable[object]] | None = None,
 ) -> NotebookRun:
-    """Run the code cells of a notebook, and write what they did into it.
+    """Run the code cells of a notebook, and write their outputs into it.
 
     Args:
-        notebook: As `read_notebook` gave it.
+        notebook: A notebook from `read_notebook`.
         run: Runs the code of one cell.
         stop_on_error: Leave the cells after the first that fails unrun.
         on_step: Called before and after each cell.
@@ -78,7 +78,7 @@ async def run_cells(
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code))
         execution = await run(code)
         executed = number
-        # In a thread: what is large would hold up what else runs on this loop.
+        # In a thread: a large one would block the loop.
         await asyncio.to_thread(_write_outputs, cell, execution)
         await _tell(on_step, NotebookStep(number=number, total=len(cells), code=code, execution=execution))
 
@@ -97,7 +97,7 @@ def is_run(cell: Mapping[str, Any]) -> bool:
 
 
 def _forget_outputs(notebook: dict[str, Any]) -> None:
-    """Takes away what an earlier run has left: what is there afterwards is of this run."""
+    """Removes the outputs of an earlier run."""
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"] = []

@@ -1,6 +1,6 @@
 """A record as a Python file: its cells with `# %%` between them, as editors read cells.
 
-Pure functions. What is no Python, such as magics, bash and cells that could not be parsed, is kept as comments, so
+Pure functions. Code that is no Python, such as magics, bash and cells that could not be parsed, is kept as comments, so
 that the file can be run; nothing of it is run or parsed here.
 """
 
@@ -34,8 +34,8 @@ def _cell(cell: RecordedCell, language: str) -> str:
     head = "# %%" if count is None else f"# %% [{count}]"
     error = cell.execution.error
     failed = "" if error is None else f"\n# It ended with {_one_line(error.name)}: {_one_line(error.value)}"
-    # Other characters end a line for some readers, and would end the comment that they stand in.
-    # None of Python's files may hold a NUL.
+    # Other characters end a line for some parsers, and would end the comment that they stand in. None of Python's files
+    # may hold a NUL.
     code = cell.code.replace("\0", r"\x00")
     lines = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", code)
     is_foreign = (

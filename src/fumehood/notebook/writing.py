@@ -1,6 +1,6 @@
-"""A record in the form that a path's ending names, and its file.
+"""A record in the form of a path's suffix, and its file.
 
-A file appears whole or not at all.
+A file appears completely or not at all.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def check_form(path: str | os.PathLike[str] | None) -> None:
 
 
 def write_record(record: Record, path: str | os.PathLike[str] | None = None) -> str:
-    """Return a record in the form that the path names, a notebook without one; with a path, write it as well.
+    """Return a record in the form of the path's suffix, a notebook without one; with a path, write it as well.
 
     Args:
-        record: What ran.
+        record: The record.
         path: A file whose name ends with .ipynb, .py or .html.
 
     Raises:
@@ -54,7 +54,7 @@ def write_record(record: Record, path: str | os.PathLike[str] | None = None) -> 
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file of text, in place of what is there."""
+    """Write a file of text, replacing an existing one."""
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, temporary = tempfile.mkstemp(prefix=f".{name[:50]}-", dir=folder)
 

@@ -1,16 +1,15 @@
-"""The port between what the user holds and where sandboxes live.
+"""The port between the user's objects and the backend of their sandboxes.
 
-`AsyncSandbox` speaks only this, a server exposes it, an HTTP client or a cluster implements it by passing
-on. So every argument and every answer is a plain value that can cross a process border, sandboxes are named
-by id, and no verb hands out a live object other than an iterator. Rules that every implementation keeps,
-and that the contract suite checks:
+`AsyncSandbox` uses only this, a server exposes it, an HTTP client or a cluster implements it by forwarding. So every
+argument and every result is a plain value that can cross a process boundary, sandboxes are named by id, and no verb
+returns a live object other than an iterator. Rules that every implementation keeps, and that the contract tests check:
 
 - An unknown id raises SandboxNotFoundError, one that has ended SandboxClosedError with its reason; both
   from every verb but `kill`.
-- A paused one is resumed first where its spec says so, or raises SandboxPausedError, unless a verb says else.
+- A paused one is resumed first if its spec requests that, or raises SandboxPausedError, unless a verb differs.
 - Verbs may be awaited from any asyncio loop, several at a time.
 - Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
-- Iterators are closed with `aclose()`; closing one early ends what it stands for, where its verb says so.
+- Iterators are closed with `aclose()`; closing one early ends its work, where its verb documents that.
   Each item may be awaited in another task: no iterator keeps a cancel scope open between items.
 """
 
@@ -78,38 +77,38 @@ _MAX_CONCURRENCY = 1000
 class ByteStream(ABC):
     """A connection in both directions, each of which has an end of its own.
 
-    One task may read while another writes; two must not do the same at once. With `async with`, it is closed at
-    the end.
+    One task may read while another writes; two must not do the same at once. With `async with`, it is closed at the
+    end.
     """
 
     @abstractmethod
     async def read(self) -> bytes:
-        """Return what has arrived, at most 64 KiB; b"" at the end, and from then on.
+        """Return received bytes, at most 64 KiB; b"" at the end, and from then on.
 
         Raises:
             SandboxClosedError: The sandbox ended before the other side did.
-            HostUnavailableError: The way to the sandbox's server broke off.
+            HostUnavailableError: The connection to the sandbox's server broke off.
         """
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Send bytes, and wait while the other side does not take them.
+        """Send bytes, and wait while the other side does not read them.
 
         Raises:
-            BrokenPipeError: The other side takes no more, or `end` or `close` came before.
+            BrokenPipeError: The other side has closed, or `end` or `close` came before.
             SandboxClosedError: The sandbox has ended.
         """
 
     @abstractmethod
     async def end(self) -> None:
-        """Send no more: the other side reads its end. What it still sends can be read; ending twice is no error."""
+        """End the sending direction: the other side reads its end, and can still send; ending twice is no error."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the connection in both directions; closing twice is no error."""
+        """Close the connection in both directions; closing twice is no error."""
 
     async def __aenter__(self) -> ByteStream:
-        """Hand over the stream."""
+        """Return the stream."""
         return self
 
     async def __aexit__(
@@ -123,7 +122,7 @@ class ByteStream(ABC):
 
 
 class Backend(ABC):
-    """Where sandboxes live."""
+    """A backend of sandboxes: the interface that the engine and the HTTP client implement."""
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
@@ -144,7 +143,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def capacity(self) -> Capacity:
-        """Tell what there is room for."""
+        """Return the capacity of the host, and how much of it is taken."""
 
     @abstractmethod
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
@@ -157,7 +156,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Let a sandbox live for so long from now on; None: until it is killed.
+        """Set the rest of a sandbox's life to so long from now on; None: until it is killed.
 
         Of a paused one it is the time that it gets when it is resumed.
         """
@@ -172,76 +171,75 @@ class Backend(ABC):
 
     @abstractmethod
     async def resume(self, sandbox_id: str) -> bool:
-        """Let a paused sandbox go on where it was, with the time that it had left. False if it ran."""
+        """Resume a paused sandbox, with the time that it had left. False if it was running."""
 
     @abstractmethod
     async def set_network(self, sandbox_id: str, network: Network) -> None:
-        """Change what a sandbox may reach; connections that it would not allow end.
+        """Change the network policy of a sandbox; connections that it no longer allows are closed.
 
-        What runs keeps its environment. Secrets without a value keep the one that they have.
+        Running processes keep their environment. Secrets without a value keep the one that they have.
 
         Raises:
-            InvalidArgumentError: It cannot be carried out where the sandbox lives.
+            InvalidArgumentError: It cannot be carried out on the sandbox's host.
         """
 
     @abstractmethod
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
-        """Tell what a sandbox, paused or not, reached and tried to reach: the last 1000 of each, the oldest first."""
+        """Return the connections of a sandbox, paused or not: the last 1000 allowed and the last 1000 denied."""
 
     @abstractmethod
     async def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Tell what happened in and around a sandbox: the newest entries of its record.
+        """Return the newest entries of a sandbox's audit record.
 
         It may be paused, or have ended lately.
         """
 
     @abstractmethod
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
-        """Give the security events of a sandbox, paused or not: the last 1000, then each as it comes, up to its end."""
+        """Yield the security events of a sandbox, paused or not: the last 1000, then each new one, to its end."""
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:
-        """Tell what a sandbox uses now, paused or not."""
+        """Return the current resource use of a sandbox, paused or not."""
 
     @abstractmethod
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
-        """Run code in a context, after what was asked of that context before.
+        """Run code in a context, after earlier requests to that context are done.
 
-        The first event is ExecutionStarted, the last ExecutionFinished. Closing the iterator before the end
-        interrupts the execution as `interrupt` does (or takes it out of the queue) and returns when the
-        context is idle again.
+        The first event is ExecutionStarted, the last ExecutionFinished. Closing the iterator before the end interrupts
+        the execution as `interrupt` does (or takes it out of the queue) and returns when the context is idle again.
 
         Raises:
             ContextNotFoundError: The request names a context that does not live.
         """
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
-        """Run code to its end, for a caller who follows nothing of it; otherwise as `execute`.
+        """Run code to its end, for a caller that needs no events; otherwise as `execute`.
 
-        A backend that can spare itself the events does so here.
+        A backend that can omit the events does so here.
         """
         async with aclosing(self.execute(sandbox_id, request)) as events:
             async for event in events:
                 if isinstance(event, ExecutionFinished):
                     return event.execution
 
-        # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+        # The port promises ExecutionFinished or an exception; a backend that breaks the promise is gone.
         raise SandboxClosedError(sandbox_id=sandbox_id, reason="died", outcome_unknown=True)
 
     @abstractmethod
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
-        """Answer an InputRequestEvent; an answer that nobody waits for any more is dropped."""
+        """Answer an InputRequestEvent; an answer that comes too late is dropped."""
 
     @abstractmethod
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        """Answer a ToolCallEvent; an answer that nobody waits for any more is dropped.
+        """Answer a ToolCallEvent; an answer that comes too late is dropped.
 
-        A paused sandbox gets it too, and reads it when it goes on.
+        A paused sandbox gets it too, and reads it when it is resumed.
         """
 
     @abstractmethod
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
-        """Interrupt what runs in a context (None: the default one); False if nothing ran.
+        """Interrupt the code of a context (None: the default one); False if none runs.
 
         SIGINT first; code that does not stop within the grace is killed, and its context replaced.
 
@@ -259,10 +257,10 @@ class Backend(ABC):
 
     @abstractmethod
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give what of a sandbox lasts, as one file, in pieces.
+        """Yield the lasting parts of a sandbox, as one file, in pieces.
 
         That is its files, its environment, its records, and those variables that serialise. It waits until no context
-        runs anything, as executions do; variables and files are of that one moment, whatever goes on afterwards.
+        runs anything, as executions do; variables and files are of that one moment, whatever changes afterwards.
         Closing the iterator early leaves nothing behind.
 
         Raises:
@@ -271,20 +269,20 @@ class Backend(ABC):
 
     @abstractmethod
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
-        """Make a sandbox of a saved state, which lies in a file of this machine.
+        """Make a sandbox from a saved state, which is a file of this machine.
 
-        Its records begin with the cells that were saved. Whatever fails, no sandbox is left.
+        Its records begin with the cells that were saved. If loading fails, no sandbox is left.
 
         Raises:
             SavedStateDamagedError: The file is not what was written.
-            SavedStateVersionError: It is of a form that is not read here.
+            SavedStateVersionError: It is of a version that is not supported here.
             LoadError: It cannot be carried out.
             SandboxStartError: See `Backend.create`.
         """
 
     @abstractmethod
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        """Give the record of a context (None: the default one): what ran in it, and what came of it.
+        """Return the record of a context (None: the default one): its executions, in order.
 
         Silent executions and comm messages are not in it. The records of a sandbox take 16 MiB at most: the oldest
         outputs are dropped first, then the oldest cells, and both are counted.
@@ -295,15 +293,15 @@ class Backend(ABC):
 
     @abstractmethod
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
-        """Answer a CommitRequestEvent; an answer that nobody waits for any more is dropped."""
+        """Answer a CommitRequestEvent; an answer that comes too late is dropped."""
 
     @abstractmethod
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
-        """Make, list, go back to or drop checkpoints; each call says what it answers.
+        """Make, list, go back to or drop checkpoints; each call documents its answer.
 
-        Making one and going back to one wait, as executions do, until what was asked of the context before is done.
-        Going back puts the state of the context and all writable files back to what they were together; other
-        contexts and commands run on. Of more than 16 the oldest is dropped.
+        Making one and going back to one wait, as executions do, until earlier requests to the context are done. Going
+        back restores the state of the context and all writable files together; other contexts and commands run on. Of
+        more than 16 the oldest is dropped.
 
         Raises:
             ContextNotFoundError: The call names a context that does not live.
@@ -314,14 +312,14 @@ class Backend(ABC):
 
     @abstractmethod
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Make sandboxes that go on from the state of this one: its default context and all writable files.
+        """Make sandboxes that continue from the state of this one: its default context and all writable files.
 
-        They are sandboxes like any other, with the limits, network, environment, owner and record of this one, and
-        live on when it ends. Other contexts and running commands do not come along. It waits, as executions do, until
-        what was asked of the context before is done; this sandbox then goes on. All are made, or none.
+        They are sandboxes like any other, with the limits, network, environment, owner and record of this one, and live
+        on when it ends. Other contexts and running commands are not forked. It waits, as executions do, until earlier
+        requests to the context are done; this sandbox then goes on. All are made, or none.
 
         Raises:
-            CheckpointNotFoundError: The request names a checkpoint that there is not.
+            CheckpointNotFoundError: The request names a checkpoint that does not exist.
             CheckpointLostError: That checkpoint has ended.
             ForkDepthError: It is a fork of a fork of ... already.
             ForkError: They cannot be made.
@@ -330,9 +328,9 @@ class Backend(ABC):
 
     @abstractmethod
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Let a fork take the place of the sandbox that it was forked from, and its id; time and labels are the fork's.
+        """Replace a sandbox by a fork of it, under the sandbox's id; time and labels are the fork's.
 
-        What was there before is killed. The fork's own id has ended then, with the reason `adopted`.
+        The old state is killed. The fork's own id has ended then, with the reason `adopted`.
 
         Raises:
             InvalidArgumentError: It is no fork of this sandbox.
@@ -419,12 +417,12 @@ class Backend(ABC):
 
     @abstractmethod
     def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        """Follow a command: what is kept of its output so far, then what comes, at last ProcessExited.
+        """Follow a command: its kept output so far, then new output, at last ProcessExited.
 
-        Output is read whether or not somebody follows, and of each stream the first `limits.stdout_bytes`
-        (`stderr_bytes`) are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies
-        unread. Several may follow one command. An ended command can be followed for 30 s more. Closing the
-        iterator leaves the command alone.
+        Output is read even if no caller follows, and of each stream the first `limits.stdout_bytes` (`stderr_bytes`)
+        are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies unread. Several callers may
+        follow one command. An ended command can be followed for 30 s more. Closing the iterator does not affect the
+        command.
 
         Raises:
             ProcessNotFoundError: No command with this pid runs or has ended lately.
@@ -440,11 +438,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
-        """Ask a context about code: CompleteCode, InspectCode and CheckComplete have an answer each.
+        """Send a question about code to a context: CompleteCode, InspectCode and CheckComplete have an answer each.
 
-        It waits, as executions do, until what was asked of the context before is done. An answer that takes
-        longer than 5 s is given up and is then the empty one: nothing found, or "unknown". A language that has
-        no such answer gives the empty one too.
+        It waits, as executions do, until earlier requests to the context are done. An answer that takes longer than 5 s
+        is replaced by the empty one: nothing found, or "unknown". A language without such an answer gives the empty one
+        too.
 
         Raises:
             ContextNotFoundError: The question names a context that does not live.
@@ -454,11 +452,11 @@ class Backend(ABC):
     def send_comm(
         self, sandbox_id: str, message: CommMessage, context_id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Give a comm message to a context (None: the default one), whose code handles it as `execute` runs code.
+        """Send a comm message to a context (None: the default one), whose code handles it as `execute` runs code.
 
-        What the handlers print, show and send comes as events, between ExecutionStarted and ExecutionFinished.
-        A comm that the context does not know, or a comm of a language that has none, is no error and does
-        nothing. Closing the iterator early interrupts the handlers.
+        Output and messages of the handlers come as events, between ExecutionStarted and ExecutionFinished. A comm that
+        the context does not know, or a comm of a language that has none, is no error and does nothing. Closing the
+        iterator early interrupts the handlers.
 
         Raises:
             ContextNotFoundError: The context does not live.
@@ -475,16 +473,16 @@ class Backend(ABC):
 
     @abstractmethod
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
-        """Tell where a TCP port of the sandbox is reached from outside, whether or not something listens there yet.
+        """Return the address of a TCP port of the sandbox from outside; no process needs to listen there yet.
 
-        A sandbox in this process is reached on this machine's loopback until it ends, one of a server by an
-        address of that server, which opens this port only and ends with its time.
+        A sandbox in this process is reached on this machine's loopback until it ends, one of a server by an address of
+        that server, which opens this port only and ends with its time.
         """
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         """Run code in a sandbox of its own, which is killed afterwards.
 
-        A backend that can do it in one go does so here.
+        A backend that can do it in one step does so here.
         """
         info = await self.create(request.spec)
 
@@ -496,7 +494,7 @@ class Backend(ABC):
             await _end(self, info)
 
     async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
-        """Do what `run_once` does, and give what happens as it happens; the last item is the reply.
+        """Do what `run_once` does, and yield events as they happen; the last item is the reply.
 
         Closing the iterator before the end kills the sandbox.
         """
@@ -514,7 +512,7 @@ class Backend(ABC):
                     yield event
 
             if execution is None:
-                # The port promises ExecutionFinished or an exception; what breaks the promise is gone.
+                # The port promises ExecutionFinished or an exception; a backend that breaks the promise is gone.
                 raise SandboxClosedError(sandbox_id=info.id, reason="died", outcome_unknown=True)
 
             yield await _reply(self, info, request, execution)
@@ -524,13 +522,13 @@ class Backend(ABC):
     async def run_many(
         self, requests: Iterable[StatelessRequest], concurrency: int | None = None
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
-        """Do what `run_once` does with each request, and give each answer with its number as it comes.
+        """Do what `run_once` does with each request, and yield each answer with its number as it comes.
 
-        A request that fails gives its error, and the others go on. Closing the iterator before the end kills
-        the sandboxes of those that run, and begins no other.
+        A request that fails gives its error, and the others go on. Closing the iterator before the end kills the
+        sandboxes of those that run, and begins no other.
 
         Args:
-            requests: What to run; taken one by one as there is room.
+            requests: The requests; taken one by one as there is room.
             concurrency: How many run at once; None: twice as many as there are processors.
         """
         if concurrency is None:
@@ -557,7 +555,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """End all sandboxes and everything that keeps them; the backend is of no use afterwards."""
+        """End all sandboxes and release every resource; the backend is of no use afterwards."""
 
 
 # -- one piece of code in a sandbox of its own, over the verbs of any backend
@@ -605,11 +603,11 @@ async def _end(backend: Backend, info: SandboxInfo) -> None:
 
 
 class _Collection:
-    """What an ended execution has left behind, as far as it fits."""
+    """The output files of an ended execution, as far as they fit."""
 
     def __init__(self, backend: Backend, sandbox_id: str, max_bytes: int) -> None:
         self.files: dict[str, bytes] = {}
-        # In the order of finding; a guest can leave more names than anybody wants to read.
+        # In the order of finding; a guest can leave more names than a reader wants.
         self.skipped: dict[str, None] = {}
         self._backend = backend
         self._sandbox_id = sandbox_id
@@ -625,7 +623,7 @@ class _Collection:
             else:
                 await self._add_file(path, info)
         except FileError:
-            # It is not there, or not for the sandbox's user.
+            # It does not exist, or the sandbox's user may not read it.
             return
 
     async def _add_below(self, path: str, folder: FileInfo) -> None:
@@ -636,7 +634,7 @@ class _Collection:
         ):
             relative = info.path.removeprefix(inside)
 
-            # The names are the guest's: none of them leads out of the directory.
+            # The names come from the guest: none of them leads out of the directory.
             if info.type == "file" and info.path.startswith(inside) and ".." not in relative.split("/"):
                 await self._add_file(f"{path.rstrip('/')}/{relative}", info)
 
@@ -660,7 +658,7 @@ class _Collection:
             self.skipped[name] = None
 
     async def _content(self, path: str) -> bytes | None:
-        """What is in a file, or None if that does not fit: it can have grown since it was described."""
+        """Returns the content of a file, or None if that does not fit: it can have grown since it was described."""
         content = bytearray()
         request = ReadFile(path=path, length_bytes=self._bytes_left + 1)
         try:

@@ -1,7 +1,7 @@
-"""From the caller's loop to the one loop that a backend lives on, and back.
+"""Runs calls from any loop on the one loop of a backend.
 
-Runs in the process that uses a backend. The port may be awaited from any loop; what a backend holds (sockets,
-tasks, futures) belongs to one. Where both are the same nothing is in between.
+Runs in the process that uses a backend. The port may be awaited from any loop; the resources of a backend (sockets,
+tasks, futures) belong to one. If both are the same, calls are direct.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _T = TypeVar("_T")
 
 
 class LoopBound:
-    """What lives on one loop and may be used from all.
+    """An object of one loop that may be used from all.
 
     Args:
-        loop: The one it lives on; it runs, or will.
+        loop: Its loop; it runs, or will.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -72,7 +72,7 @@ class LoopBound:
     async def _items(
         self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
     ) -> AsyncGenerator[_T, None]:
-        """Follows an iterator of the loop, begun when the first item is asked for."""
+        """Iterates an iterator of the loop, begun when the first item is requested."""
         items: AsyncGenerator[_T, None] | None = None
         turn = asyncio.Lock()
 
@@ -86,7 +86,7 @@ class LoopBound:
                 return await items.__anext__()
 
         async def close() -> None:
-            # A caller who gives up is here before what it has waited for has come to its end.
+            # A cancelled caller gets here before its pending item has ended.
             async with turn:
                 if items is not None:
                     await items.aclose()
@@ -117,14 +117,14 @@ class LoopBound:
 
 
 class DistantStream(ByteStream):
-    """A stream that lives on its backend's loop, for a caller on another."""
+    """A stream of the backend's loop, for a caller on another."""
 
     def __init__(self, stream: ByteStream, do: Callable[..., Awaitable[Any]]) -> None:
         self._stream = stream
         self._do = do
 
     async def read(self) -> bytes:
-        """Return what has arrived; see `ByteStream`."""
+        """Return received bytes; see `ByteStream`."""
         data: bytes = await self._do(self._stream.read)
         return data
 
@@ -133,11 +133,11 @@ class DistantStream(ByteStream):
         await self._do(self._stream.write, data)
 
     async def end(self) -> None:
-        """Send no more; see `ByteStream`."""
+        """End the sending direction; see `ByteStream`."""
         await self._do(self._stream.end)
 
     async def close(self) -> None:
-        """Let go of the connection; see `ByteStream`."""
+        """Close the connection; see `ByteStream`."""
         await self._do(self._stream.close)
 
 

@@ -1,7 +1,7 @@
-"""The builder: makes a named template of a recipe, tries it, and only then lets it count.
+"""The builder: makes a named template from a recipe, tests it, and only then publishes it.
 
-Whatever happens on the way, an error, Ctrl-C or a kill, the template that had the name before is untouched; what was
-begun is deleted, by us or by whoever next looks into the store.
+After any failure, an error, Ctrl-C or a kill, the template that had the name before is untouched; the unfinished build
+is deleted, by the builder or by the next use of the store.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from fumehood.templates.source import Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.values.template import Template
 
-# Starts a real sandbox from a template, and raises what is wrong with it; returns the modules that are not preloaded.
+# Starts a real sandbox from a template, and raises its errors; returns the modules that are not preloaded.
 Trial = Callable[[Template], Sequence[LeftOut]]
 
 
 def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, say: Say) -> TemplateInfo:
-    """Builds a template, unless what is in the store was made of the same inputs.
+    """Builds a template, unless the one in the store was made from the same inputs.
 
     Args:
-        recipe: What it is made of.
-        store: Where it is kept.
-        trial: Tries it, before it counts.
+        recipe: Its recipe.
+        store: Holds it.
+        trial: Tests it, before it is published.
         force: Build it even if nothing has changed.
-        say: Hears of each step.
+        say: Called with each step.
 
     Raises:
         TemplateStoreError: A step failed; the store is as it was.
@@ -115,7 +115,7 @@ def _copy_files(name: str, folder: str, target: str) -> None:
 
 
 def _make_readable(folder: str) -> int:
-    """Lets the guest, which runs as a different user, read everything in a build; returns the size of it all."""
+    """Makes a build readable for the guest, which runs as a different user; returns the total size."""
     size_bytes = 0
 
     for root, folders, files in os.walk(folder):

@@ -1,8 +1,7 @@
-"""Reads a Python environment of the host: where its interpreter, libraries and scripts lie.
+"""Reads a Python environment of the host: the paths of its interpreter, libraries and scripts.
 
-Runs in the host process, on an environment that the user chose. For the environment of this very process
-nothing is started; for another one its interpreter is asked once. Nothing of the environment is imported
-here.
+Runs in the host process, on an environment that the user chose. For the environment of this very process nothing is
+started; for another one its interpreter is run once. Nothing of the environment is imported here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the parts of a Python environment lie on the host.
+    """The paths of a Python environment on the host.
 
     Attributes:
         version: Major, minor and micro version.
@@ -44,7 +43,7 @@ class Environment:
         hidden: Package folders of the installation that the environment does not see.
         scripts: Name and text of each console script, to be rewritten for the guest.
         programs: Names of other programs in `scripts_folder`.
-        scripts_folder: Where these lie.
+        scripts_folder: The folder of both.
         shared_library: Whether the interpreter needs its libpython to be found.
     """
 
@@ -60,7 +59,7 @@ class Environment:
 
 
 def read_environment(template: Template) -> Environment:
-    """Finds out where the template's environment lies.
+    """Returns the paths of the template's environment.
 
     Raises:
         TemplateError: Its interpreter cannot be started, or is older than 3.9.
@@ -132,7 +131,7 @@ def _script_text(path: str) -> str | None:
     if not first.startswith("#!"):
         return None
 
-    # Long paths make installers write '#!/bin/sh' and let the shell start Python on the same file.
+    # For long paths installers write '#!/bin/sh' and let the shell start Python on the same file.
     if first == "#!/bin/sh" and body.startswith("'''exec'"):
         return body.partition("' '''\n")[2]
 

@@ -1,7 +1,7 @@
-"""The files that a template gives to each of its sandboxes: looked at, bounded, and copied once.
+"""The files that a template gives to each of its sandboxes: checked, bounded, and copied once.
 
-Runs in the host process, on a folder of the user. Each sandbox gets a copy of the small ones and links to the
-large ones (see `fumehood_guest.init.home`), so what a creation may cost is bounded here.
+Runs in the host process, on a folder of the user. Each sandbox gets a copy of the small ones and links to the large
+ones (see `fumehood_guest.init.home`), so the cost of a creation is bounded here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def describe_files(folder: str) -> list[list[str]]:
-    """Returns what lies in a folder: path, kind, and a digest or a link's target, in order.
+    """Returns the content of a folder: path, kind, and a digest or a link's target, in order.
 
     Raises:
         InvalidArgumentError: It is no folder, holds too much, or something that is neither file, folder nor link.
@@ -35,7 +35,7 @@ def describe_files(folder: str) -> list[list[str]]:
 
 
 def check_files(template: Template) -> None:
-    """Sees whether sandboxes can be given the files of a template as they lie there.
+    """Checks that sandboxes can be given the files of a template as they are.
 
     Raises:
         TemplateError: There are too many, or some that the guest, an unknown user on this machine, may not read.
@@ -65,7 +65,7 @@ def _everybody_reads(info: os.stat_result) -> bool:
 
 
 def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Every entry beneath a folder, in order, within the bounds of what a creation may cost."""
+    """Yields every entry below a folder, in order, within the bounds of a creation."""
     if not os.path.isdir(folder):
         raise InvalidArgumentError(field="files", value=folder, allowed="a folder that exists")
 

@@ -1,4 +1,4 @@
-"""What becomes of a template's preload list: the modules that are left out of it, and why.
+"""The modules of a template's preload list that are left out, and why.
 
 Plain data of the host process.
 """

@@ -1,7 +1,6 @@
-"""Runs a program that builds: reports its steps, keeps its last words, and leaves nothing behind after a failure.
+"""Runs a program of a build: reports its steps, keeps its last lines, and leaves nothing behind after a failure.
 
-What a program prints comes from package indexes and is text of strangers: it is bounded here, and made harmless by
-whoever shows it.
+Its output comes from package indexes and is untrusted: it is bounded here, and escaped where it is shown.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ def run_program(
     """Runs `argv` until it ends.
 
     Args:
-        step: What it does, told before it starts.
+        step: Its name, reported before it starts.
         argv: The program and its arguments.
-        workshop: Which workshop it works for.
-        cwd: Where it starts.
-        told: First words of the lines that are worth telling.
+        workshop: Its workshop.
+        cwd: Its working directory.
+        told: First words of the lines to report.
         hint: The way out when it fails.
 
     Raises:
@@ -47,9 +46,9 @@ def run_program(
             text=True,
             encoding="utf-8",
             errors="replace",
-            # The guest is another user than we, and must be able to read what is written here.
+            # The guest is another user, and must be able to read the written files.
             umask=0o022,
-            # Ctrl-C comes to us alone; we end the program with all that it has started.
+            # Ctrl-C reaches only this process, which then ends the program with its children.
             start_new_session=True,
             pass_fds=(workshop.lock_fd,),
         )

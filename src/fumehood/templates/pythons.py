@@ -1,7 +1,7 @@
-"""Finds the Python that a template asks for: this process's own, one of this machine's, or one that uv fetches.
+"""Finds the Python of a template: this process's own, one of this machine's, or one that uv fetches.
 
-An interpreter is believed only after it has answered: the programs of version switchers are there under every name
-and start nothing.
+An interpreter is used only after it has answered: the programs of version switchers exist under every name and may
+start nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Interpreter:
     """A Python of this machine.
 
     Attributes:
-        path: Where it lies, as it says itself: what was asked may have been the program of a version switcher.
+        path: Its own answer about its path: the requested one may be the program of a version switcher.
         version: Major, minor and micro version.
     """
 
@@ -48,19 +48,19 @@ class Interpreter:
 
     @property
     def text(self) -> str:
-        """The version as people write it."""
+        """The version as text."""
         return ".".join(map(str, self.version))
 
 
 def find_python(wanted: str | None, say: Say) -> Interpreter:
-    """Finds the interpreter that is meant.
+    """Finds the requested interpreter.
 
     Args:
         wanted: A version such as 3.12 or 3.12.1, a path, or None for the Python of this process.
-        say: Hears it when one is fetched.
+        say: Called when one is fetched.
 
     Raises:
-        InvalidArgumentError: There is none, or it cannot carry a template.
+        InvalidArgumentError: There is none, or it is not supported for templates.
     """
     if wanted is None:
         return _asked(sys.executable, sys.executable)
@@ -96,7 +96,7 @@ def find_python(wanted: str | None, say: Say) -> Interpreter:
 
 
 def installed_pythons() -> tuple[Interpreter, ...]:
-    """Returns one interpreter of each minor version that templates can have, the oldest first."""
+    """Returns one interpreter of each minor version that templates support, the oldest first."""
     versions: dict[tuple[int, ...], Interpreter] = {}
 
     for found in _candidates(None):
@@ -107,13 +107,13 @@ def installed_pythons() -> tuple[Interpreter, ...]:
 
 
 def find_uv() -> str | None:
-    """Returns where uv is: on the search path, or installed beside this process's Python."""
+    """Returns the path of uv: on the search path, or installed beside this process's Python."""
     beside = os.path.join(os.path.dirname(sys.executable), "uv")
     return shutil.which("uv") or (beside if os.access(beside, os.X_OK) else None)
 
 
 def _candidates(wanted: str | None) -> Iterator[Interpreter]:
-    """Every interpreter that answers, our own first."""
+    """Yields every interpreter that answers, our own first."""
     minor = ".".join(wanted.split(".")[:2]) if wanted else None
     names = [f"python{minor}"] if minor else [f"python3.{number}" for number in range(9, 20)]
     paths = [sys.executable, *(path for name in (*names, "python3") if (path := shutil.which(name)))]
@@ -158,7 +158,7 @@ def _ask(path: str) -> Interpreter | None:
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
-    # What the guest is made of asks the interpreter things that only CPython answers.
+    # The guest uses features of the interpreter that only CPython has.
     if implementation != "CPython":
         return None
 
@@ -166,7 +166,7 @@ def _ask(path: str) -> Interpreter | None:
 
 
 def _fetched(wanted: str, say: Say) -> Interpreter | None:
-    """Lets uv fetch it; None when there is no uv, or it cannot."""
+    """Lets uv fetch it; returns None when there is no uv, or it cannot."""
     uv = find_uv()
 
     if uv is None:

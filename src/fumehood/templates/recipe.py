@@ -1,7 +1,6 @@
-"""A recipe: everything that a named template is made of, checked, and one digest of it all.
+"""A recipe: all inputs of a named template, checked, and one digest of them.
 
-Plain data of the host process. A template is built again when the digest of its recipe has changed, and only
-then.
+Plain data of the host process. A template is built again only when the digest of its recipe has changed.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from fumehood.templates.source import Source
 from fumehood.values.template import Template
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# What a build makes of the same inputs; a higher number lets every template be built anew.
+# The version of the build; a higher number makes every template be built anew.
 _FORMAT = 1
 RESERVED = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What a named template is made of.
+    """The inputs of a named template.
 
     Attributes:
         name: Letters, digits, '.', '_' and '-', at most 64.
-        source: Where its environment comes from.
+        source: The source of its environment.
         preload: Modules that are imported once.
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
@@ -53,7 +52,7 @@ class Recipe:
                 "'default' is the environment that fumehood is installed in",
             )
 
-        # What every template checks is said of this one too, before anything is built.
+        # The checks of every template apply to this one too, before anything is built.
         Template(name=self.name, preload=self.preload, envs=self.envs, own_interpreter=self.own_interpreter)
 
     def fingerprint(self) -> str:

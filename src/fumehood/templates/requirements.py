@@ -27,7 +27,7 @@ _INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s++|=)\s*+(\S
 _EDITABLE = re.compile(r"\s*(?:-e|--editable)\b")
 _PIP_MESSAGES = ("Collecting", "Downloading", "Building wheel", "Installing collected")
 _UV_MESSAGES = ("Resolved", "Prepared", "Downloading", "Building", "Built", "Installed")
-# Settings of pip that lead to another index than the public one; uv reads none of them.
+# Settings of pip that name another index than the public one; uv reads none of them.
 _OWN_INDEX = ("index-url", "extra-index-url", "find-links", "no-index")
 _ASK_SECONDS = 30
 _PIP_OPTIONS = (
@@ -45,7 +45,7 @@ class RequirementsSource(Source):
     Args:
         requirements: The path of a requirements file, or the requirements themselves.
         python: A version, a path, or None for the Python of this process.
-        say: Hears it when a Python is fetched.
+        say: Called when a Python is fetched.
 
     Raises:
         InvalidArgumentError: The file cannot be read, a line cannot work, or there is no such Python.
@@ -70,7 +70,7 @@ class RequirementsSource(Source):
         return self._python
 
     def describe(self) -> dict[str, object]:
-        """Returns what the environment depends on."""
+        """Returns the inputs of the environment."""
         return {
             "kind": "requirements",
             "requirements": list(self._texts.values()),
@@ -203,7 +203,7 @@ def _refuse_editable(text: str) -> None:
 
 
 def _pip_has_an_index_of_its_own() -> bool:
-    """Whether pip is told to look elsewhere than in the public index, which uv would not know."""
+    """Tells whether pip is configured for another index than the public one, which uv would not use."""
     try:
         answer = subprocess.run(
             [sys.executable, "-m", "pip", "config", "list"],

@@ -1,8 +1,8 @@
-"""The port between the builder of named templates and the places that an environment can come from.
+"""The interface between the builder of named templates and the sources of an environment.
 
 A source describes itself as plain data, by which a rebuild knows whether anything has changed, and makes the
-environment in an empty folder. Requirements are the first source; another one, such as an image that was pulled,
-needs these two verbs and nothing of the builder.
+environment in an empty folder. Requirements are the first source; another one, such as an image that was pulled, needs
+these two verbs and nothing of the builder.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where and for whom an environment is made.
+    """The folder and the template of one build.
 
     Attributes:
         template: The name of the template, for messages.
         folder: An empty folder that stays where it is.
-        lock_fd: What says that `folder` is in use; given to every program that writes into it, so that the
-            folder is not swept away under one that outlives its builder.
-        say: Hears of each step.
+        lock_fd: The lock that marks `folder` as used; inherited by every program that writes into it, so that the
+            folder is not deleted under one that outlives its builder.
+        say: Called with each step.
     """
 
     template: str
@@ -33,11 +33,11 @@ class Workshop:
 
 
 class Source(ABC):
-    """Where the environment of a template comes from."""
+    """A source of a template's environment."""
 
     @abstractmethod
     def describe(self) -> dict[str, object]:
-        """Returns all that the environment depends on, as what JSON can hold: equal data, equal environment."""
+        """Returns all inputs of the environment, as JSON data: equal data, equal environment."""
 
     @abstractmethod
     def make(self, workshop: Workshop) -> str:

@@ -2,14 +2,14 @@
 
 Its folder belongs to the user alone:
 
-    NAME.json             what is known of a template; replacing this file is what makes a build count
-    NAME.lock             held while somebody builds or removes NAME
+    NAME.json             the record of a template; replacing this file publishes a build
+    NAME.lock             held while a process builds or removes NAME
     builds/NAME.random/   one build: it never moves, so that the paths in it stay true
-    .mutex                held for the moments in which records and builds must fit together
+    .mutex                held while records and builds must be consistent
 
-Each build has a lock of its own, which is held by its builder and by every process that makes sandboxes from
-it. A build that no record names and nobody holds is swept away: that of a builder that was killed, or one that
-was replaced or removed while sandboxes still lived from it.
+Each build has a lock of its own, which is held by its builder and by every process that makes sandboxes from it. A
+build that no record names and no process holds is deleted: that of a builder that was killed, or one that was replaced
+or removed while sandboxes still used it.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class TemplateInfo:
         preload: Modules that are imported once.
         envs: Environment of its sandboxes.
         has_files: Whether it gives files to its sandboxes.
-        size_bytes: What it takes on disk.
+        size_bytes: Its size on disk.
         built_at: When it was built.
-        fingerprint: Digest of everything that it was made of.
+        fingerprint: Digest of all its inputs.
         own_interpreter: Whether each of its sandboxes has an interpreter of its own.
         left_out: The modules of the preload list that are not imported once, and why: such as those whose import
             leaves threads running, which a fork would lose. Code in sandboxes can import them.
@@ -70,10 +70,10 @@ class TemplateInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is written down of a template.
+    """The stored record of a template.
 
     Attributes:
-        info: What everybody may know.
+        info: Its public description.
         build: Name of its build's folder.
         interpreter: Path of its interpreter within that folder.
     """
@@ -89,7 +89,7 @@ class Build:
 
     Attributes:
         folder: Its absolute path.
-        lock_fd: What keeps it from being swept away.
+        lock_fd: The lock that keeps it from being deleted.
     """
 
     folder: str
@@ -102,7 +102,7 @@ class Build:
 
     @property
     def files(self) -> str:
-        """Where the files for the sandboxes lie, if there are some."""
+        """The folder of the files for the sandboxes, if there are some."""
         return os.path.join(self.folder, _FILES)
 
 
@@ -130,7 +130,7 @@ class TemplateStore:
         return tuple(sorted(name for name in names if is_store_name(name)))
 
     def record(self, name: str) -> Record | None:
-        """Returns what is written down of a template, or None if there is none of this name."""
+        """Returns the record of a template, or None if there is none of this name."""
         if not is_store_name(name):
             return None
 
@@ -179,7 +179,7 @@ class TemplateStore:
         )
 
     def remove(self, name: str) -> bool:
-        """Forgets a template; returns false if it is in use, and its files stay until nobody uses it.
+        """Removes a template; returns False if it is in use: then its files stay until no process uses it.
 
         Raises:
             TemplateStoreError: It is being built.
@@ -199,7 +199,7 @@ class TemplateStore:
                 with suppress(FileNotFoundError):
                     os.unlink(self._path(name + _SUFFIX))
 
-                # Whoever waits for the lock sees that its file has gone, and makes another.
+                # A process that waits for the lock sees that its file is gone, and makes another.
                 os.unlink(self._path(name + ".lock"))
 
         self.sweep()
@@ -207,7 +207,7 @@ class TemplateStore:
 
     @contextmanager
     def building(self, name: str, say: Say) -> Iterator[None]:
-        """Lets one builder of a name at a time into the block; the others wait, and are told so."""
+        """Lets one builder of a name at a time into the block; the others wait, and report that."""
         self._prepare(name)
 
         with self._held_by_name(name) as lock:
@@ -239,7 +239,7 @@ class TemplateStore:
             self.sweep()
 
     def publish(self, record: Record) -> None:
-        """Makes a build the one that its name stands for, in one step."""
+        """Makes a build the one of its name, in one step."""
         name = record.info.name
         part = self._path(f".{name}.part")
         fields = {**asdict(record), "format": 1}
@@ -254,7 +254,7 @@ class TemplateStore:
             os.replace(part, self._path(name + _SUFFIX))
 
     def sweep(self) -> None:
-        """Deletes the builds that no record names and nobody holds."""
+        """Deletes the builds that no record names and no process holds."""
         if not os.path.isdir(self._path(_BUILDS)):
             return
 
@@ -282,18 +282,18 @@ class TemplateStore:
             os.close(fd)
 
     def close(self) -> None:
-        """Lets go of the builds that were found for use."""
+        """Releases the builds that were found for use."""
         while self._held:
             _, fd = self._held.popitem()
             os.close(fd)
 
-    # -- inside
+    # -- helpers
 
     def _path(self, *names: str) -> str:
         return os.path.join(self._folder, *names)
 
     def _build_of(self, name: str) -> str | None:
-        """Returns the build that a name stands for, "" if it stands for none, None if that cannot be read."""
+        """Returns the build of a name, "" if there is none, None if the record cannot be read."""
         try:
             record = self.record(name)
         except TemplateStoreError:
@@ -310,7 +310,7 @@ class TemplateStore:
         )
 
     def _prepare(self, name: str) -> None:
-        """Makes the folder of the store, for its user alone: what lies in it runs in every sandbox of a template."""
+        """Makes the folder of the store, writable only by its user: its files run in every sandbox of a template."""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             info = os.stat(self._folder)
@@ -344,7 +344,7 @@ class TemplateStore:
 
     @contextmanager
     def _held_by_name(self, name: str, *, wait: bool = False) -> Iterator[int | None]:
-        """Holds the lock of a name; gives None if another holds it."""
+        """Holds the lock of a name; yields None if another process holds it."""
         path = self._path(f"{name}.lock")
 
         while True:
@@ -362,7 +362,7 @@ class TemplateStore:
             if _is_at(fd, path):
                 break
 
-            # It was removed while we waited: a lock on it excludes nobody.
+            # The file was removed while this process waited: a lock on it excludes no other process.
             os.close(fd)
 
         try:
@@ -389,7 +389,7 @@ def new_info(
 
 
 def hint_of_names(name: str, known: Iterable[str]) -> str:
-    """Says which templates there are, those first whose names are like `name`."""
+    """Returns a hint with the names of templates, similar ones first."""
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=3)
 
