@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -171,6 +172,29 @@ def test_w09_the_time_of_an_execution_is_within_the_keys(key: NewKey) -> None:
     assert refused.status_code == 403, refused.text
     (run,) = client.post(f"{place}/judge", json={"code": asked["code"], "stdins": [""]}).json()["items"]
     assert run["kind"] == "time_limit"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"timeout_seconds": 3600}, {"pty": {"cols": 80, "rows": 24}}, {"timeout_seconds": 0.5}],
+    ids=["no time", "more time", "a terminal", "less time"],
+)
+def test_w09_the_time_of_a_command_is_within_the_keys(key: NewKey, asked: dict[str, Any]) -> None:
+    """Whatever it asks for, it is killed."""
+    client = key(max_limits={"wall_seconds": 1})
+    place = sandbox_of(client)
+    begun = client.post(f"{place}/commands", json={"command": "sleep 300", **asked})
+    assert begun.is_success, begun.text
+    until(lambda: client.get(f"{place}/commands").json()["items"] == [], "it was killed")
+
+
+def test_w09_a_command_of_an_unbounded_key_is_not_killed(key: NewKey) -> None:
+    """The control."""
+    client = key()
+    place = sandbox_of(client)
+    assert client.post(f"{place}/commands", json={"command": "sleep 300"}).is_success
+    time.sleep(3)
+    assert len(client.get(f"{place}/commands").json()["items"]) == 1
 
 
 # -- executions and CPU seconds

@@ -26,7 +26,7 @@ from fumehood.values.execution import Execution
 from fumehood.values.judging import DEFAULT_CASE_SECONDS, JudgeRequest
 from fumehood.values.limits import Limits
 from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel, lists_only
-from fumehood.values.requests import ExecuteRequest, ForkRequest, SandboxSpec
+from fumehood.values.requests import ExecuteRequest, ForkRequest, ProcessSpec, SandboxSpec
 from fumehood.values.sandbox import ISOLATION_LEVELS, IsolationLevel, SandboxInfo, reaches
 
 _RETRY_SECONDS = 1.0
@@ -106,6 +106,18 @@ class Allowance:
         seconds = self.principal.policy.seconds_within(request.wall_seconds, DEFAULT_CASE_SECONDS)
         assert seconds is not None
         return request if seconds == request.wall_seconds else replace(request, wall_seconds=seconds)
+
+    def bounded_command(self, spec: ProcessSpec) -> ProcessSpec:
+        """Returns the command with a time that the key may have.
+
+        Clients of dialects send default times with every command, so a longer one is cut and not refused.
+        """
+        maximum = self.principal.policy.max_limits.get("wall_seconds")
+
+        if maximum is None or (spec.timeout_seconds is not None and spec.timeout_seconds <= maximum):
+            return spec
+
+        return replace(spec, timeout_seconds=maximum)
 
     def bounded_isolation(self, isolation: IsolationLevel | None) -> IsolationLevel:
         """Returns the isolation floor of a sandbox: a request may raise the operator's level, never lower it.

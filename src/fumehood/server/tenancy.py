@@ -31,10 +31,12 @@ from fumehood.values.requests import (
     ForkRequest,
     Loaded,
     LoadRequest,
+    ProcessSpec,
     SandboxSpec,
 )
 from fumehood.values.sandbox import (
     Capacity,
+    ProcessInfo,
     SandboxInfo,
 )
 from fumehood.values.stateless import StatelessReply, StatelessRequest
@@ -310,6 +312,10 @@ class TenantBackend(Backend):
         finally:
             # Much can run in it, and the next request is held against the day.
             await self._allowance.spending.cpu.settle(sandbox_id)
+
+    async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
+        async with self._way("start_process", sandbox_id) as inner:
+            return await inner.start_process(sandbox_id, self._allowance.bounded_command(spec))
 
     async def aclose(self) -> None:
         """Do nothing: a caller cannot close the shared backend."""
