@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fumehood.advice.findings import Finding, Findings
     from fumehood.advice.scan import scan
-    from fumehood.advice.wrapping import WrappedOutput, output_instructions, wrap_output
+    from fumehood.advice.wrapped_output import WrappedOutput, output_instructions, wrap_output
     from fumehood.api.async_sandbox import AsyncSandbox
     from fumehood.api.commands import AsyncCommandHandle, AsyncCommands
     from fumehood.api.explore import AsyncBranches, Branch, Branches, aexplore, explore
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
         UnauthenticatedError,
         WrongProcessError,
     )
-    from fumehood.notebook.comparing import CellComparison, Difference
-    from fumehood.notebook.writing import write_record
+    from fumehood.notebook.comparison import CellComparison, Difference
+    from fumehood.notebook.record_file import write_record
     from fumehood.port.backend import Backend
     from fumehood.storage.artifact_files import PublishedFile
     from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
@@ -352,7 +352,7 @@ __all__ = [
 _HOMES = {
     "advice.findings": "Finding Findings",
     "advice.scan": "scan",
-    "advice.wrapping": "WrappedOutput output_instructions wrap_output",
+    "advice.wrapped_output": "WrappedOutput output_instructions wrap_output",
     "api.async_sandbox": "AsyncSandbox",
     "api.commands": "AsyncCommandHandle AsyncCommands",
     "api.explore": "AsyncBranches Branch Branches aexplore explore",
@@ -378,8 +378,8 @@ _HOMES = {
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError
         ServiceError SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
-    "notebook.comparing": "CellComparison Difference",
-    "notebook.writing": "write_record",
+    "notebook.comparison": "CellComparison Difference",
+    "notebook.record_file": "write_record",
     "port.backend": "Backend",
     "storage.artifact_files": "PublishedFile",
     "storage.artifacts": "ArtifactStore AsyncArtifactStore",

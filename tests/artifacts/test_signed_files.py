@@ -17,7 +17,7 @@ from fumehood import (
     Sandbox,
     SignedFiles,
 )
-from fumehood.llm.publishing import publisher_of, rewrite_links
+from fumehood.llm.file_links import publisher_of, rewrite_links
 
 
 def read(url: str) -> tuple[bytes, Message]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fumehood import Determinism, Execution, InvalidArgumentError, Logs, Result, Sandbox, areplay, replay
-from fumehood.notebook.comparing import compare_cell
+from fumehood.notebook.comparison import compare_cell
 from fumehood.values.execution import RecordedCell
 
 CHANCE = """

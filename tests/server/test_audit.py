@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from fumehood import Sandbox
-from fumehood.audit.verifying import read_lines, verify_lines
+from fumehood.audit.verification import read_lines, verify_lines
 from fumehood.cli.main import main
 
 

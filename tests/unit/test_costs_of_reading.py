@@ -19,7 +19,7 @@ from fumehood.dialects.librechat.broker_lines import BrokerLines
 from fumehood.egress.http_head import HeadError, read_request_head
 from fumehood.engine.audit.security_events import unusual_program
 from fumehood.llm.fenced import FenceSplitter
-from fumehood.llm.publishing import rewrite_links
+from fumehood.llm.file_links import rewrite_links
 from fumehood.mcp.content import Lines, _Window
 from fumehood.server.ranges import Span, wanted_span
 from fumehood.templates import requirements

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fumehood.advice import paths, shell
+from fumehood.advice.constant_folding import Text
 from fumehood.advice.findings import Severity
-from fumehood.advice.folding import Text
 from fumehood.advice.names import Dotted, Names
 from fumehood.advice.rules import EVERYTHING, GUARDED, PATH_CALLS, PATH_METHODS, SHELL_CALLS
 

@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 
-from fumehood.advice.folding import unpacked
+from fumehood.advice.constant_folding import unpacked
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]{200,}+={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){100,}")

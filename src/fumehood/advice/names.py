@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fumehood.advice.bindings import MAX_BOUND, Bindings
-from fumehood.advice.folding import Text, called_text, sliced
+from fumehood.advice.constant_folding import Text, called_text, sliced
 from fumehood.advice.rules import DECODERS, FETCHERS, GUARDED, SAME_MODULE, words
 
 _MAX_VALUES = 4

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from fumehood.advice import paths
 from fumehood.advice.calls import Calls
+from fumehood.advice.constant_folding import Text
 from fumehood.advice.encoded import code_in_blob
 from fumehood.advice.findings import Collection, Severity
-from fumehood.advice.folding import Text
 from fumehood.advice.lookalikes import lookalike
 from fumehood.advice.names import Dotted, Names, at_home
 from fumehood.advice.rules import DANGEROUS_ATTRIBUTES, GUARDED, MODULES, NAMES, RULES

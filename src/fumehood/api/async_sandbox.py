@@ -93,7 +93,7 @@ from fumehood.values.security import SecurityRule, SecuritySettings
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
-    from fumehood.notebook.reading import NotebookSource
+    from fumehood.notebook.source import NotebookSource
 
 Context: TypeAlias = ContextInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
@@ -278,8 +278,8 @@ class AsyncSandbox(Uncopied):
             InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
         """
         # Imported late: only notebooks need the reader. An error is raised before a sandbox starts.
-        from fumehood.notebook.reading import read_notebook, set_parameters
-        from fumehood.notebook.running import run_cells
+        from fumehood.notebook.cell_runs import run_cells
+        from fumehood.notebook.source import read_notebook, set_parameters
 
         ready = await asyncio.to_thread(read_notebook, notebook)
         set_parameters(ready, parameters or {})
@@ -390,7 +390,7 @@ class AsyncSandbox(Uncopied):
             context: Which; the default context unless given.
         """
         # Imported late, as above.
-        from fumehood.notebook.writing import check_form, write_record
+        from fumehood.notebook.record_file import check_form, write_record
 
         check_form(path)
         # In a thread: a large record would block the loop.

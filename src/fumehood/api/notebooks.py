@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.errors import InvalidArgumentError
-from fumehood.notebook.comparing import CellComparison, compare_cell
-from fumehood.notebook.reading import NotebookSource, read_notebook, set_parameters
-from fumehood.notebook.running import NotebookRun, NotebookStep, run_cells
+from fumehood.notebook.cell_runs import NotebookRun, NotebookStep, run_cells
+from fumehood.notebook.comparison import CellComparison, compare_cell
+from fumehood.notebook.source import NotebookSource, read_notebook, set_parameters
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
 from fumehood.values.checks import check_integer

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import BinaryIO
 
-from fumehood.audit.verifying import Verification, read_lines, verify_lines
+from fumehood.audit.verification import Verification, read_lines, verify_lines
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
 from fumehood.cli.terminal import counted, note

@@ -13,10 +13,10 @@ from fumehood.cli.options import check_file, open_sandbox, raw_option, sandbox_o
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
+from fumehood.notebook.cell_runs import NotebookRun, NotebookStep
 from fumehood.notebook.ipynb import notebook_text
-from fumehood.notebook.reading import read_notebook, read_value, set_parameters
-from fumehood.notebook.running import NotebookRun, NotebookStep
-from fumehood.notebook.writing import write_whole
+from fumehood.notebook.record_file import write_whole
+from fumehood.notebook.source import read_notebook, read_value, set_parameters
 from fumehood.refusals import naming_arguments
 
 _SHOWN_CODE_CHARACTERS = 60

@@ -98,8 +98,8 @@ def read_program(
 
 def _notebook(path: str, arguments: Sequence[str]) -> Program:
     # Late: nothing else needs it.
-    from fumehood.notebook.reading import read_notebook, source_of, tags_of
-    from fumehood.notebook.running import RAISES_TAG, is_run
+    from fumehood.notebook.cell_runs import RAISES_TAG, is_run
+    from fumehood.notebook.source import read_notebook, source_of, tags_of
     from fumehood.refusals import naming_arguments
 
     with naming_arguments({"notebook": "FILE"}):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fumehood.bounds import MIB
-from fumehood.egress.dialling import Resolver
+from fumehood.egress.dialer import Resolver
 from fumehood.egress.interception import Authority
 from fumehood.egress.journal import Journal
 from fumehood.egress.policy import Policy, RefusedError

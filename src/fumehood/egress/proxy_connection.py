@@ -17,7 +17,7 @@ from fumehood.cancellation import cancel_and_wait
 from fumehood.egress import socks
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, begins_tls
-from fumehood.egress.dialling import UnreachableError, dial
+from fumehood.egress.dialer import UnreachableError, dial
 from fumehood.egress.first_flight import NoRequest, check_hello, looks_like_http, read_hello
 from fumehood.egress.gateway import Gateway
 from fumehood.egress.http_head import (

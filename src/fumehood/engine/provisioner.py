@@ -20,7 +20,7 @@ from typing import TypeVar
 from fumehood import failpoints
 from fumehood.cancellation import wait_shared, when_done
 from fumehood.egress.gateway import Route
-from fumehood.egress.preparing import prepare_route
+from fumehood.egress.route import prepare_route
 from fumehood.engine.admission import Admission
 from fumehood.engine.pool import Pool
 from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch

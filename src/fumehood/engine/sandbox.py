@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fumehood import failpoints
 from fumehood.cancellation import keep, when_done
 from fumehood.egress.gateway import Route
-from fumehood.egress.preparing import BUNDLE_PATH, prepare_route
+from fumehood.egress.route import BUNDLE_PATH, prepare_route
 from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fumehood.llm.agent import Agent, AsyncAgent
     from fumehood.llm.answer import Answer, Cell
-    from fumehood.llm.asking import aask, ask
     from fumehood.llm.costs import AgentUsage, Price, TokenUsage
     from fumehood.llm.events import (
         AgentEvent,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from fumehood.llm.providers.openai_chat import OpenAIChat
     from fumehood.llm.providers.openai_responses import OpenAIResponses
     from fumehood.llm.result import ToolFile, ToolImage, ToolResult
+    from fumehood.llm.single_question import aask, ask
 
 __all__ = [
     "Agent",
@@ -116,7 +116,7 @@ __all__ = [
 _HOMES = {
     "agent": "Agent AsyncAgent",
     "answer": "Answer Cell",
-    "asking": "aask ask",
+    "single_question": "aask ask",
     "costs": "AgentUsage Price TokenUsage",
     "events": """
         AgentEvent CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from fumehood import Execution, ExecutionError, Network
-from fumehood.llm.wording import counted, shorten
+from fumehood.llm.readable_text import counted, shorten
 
 _NETWORK_NAMES = frozenset(
     (

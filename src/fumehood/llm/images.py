@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fumehood import Result
+from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.result import ToolImage
-from fumehood.llm.wording import in_bytes
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"

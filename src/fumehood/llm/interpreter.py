@@ -22,7 +22,8 @@ from fumehood import (
     Template,
 )
 from fumehood.api.tools import relay_approval, relay_tools
-from fumehood.llm.answering import answer_call
+from fumehood.llm.execution_text import Shape
+from fumehood.llm.file_links import Publisher, publisher_of
 from fumehood.llm.formats.anthropic import anthropic_tools
 from fumehood.llm.formats.calls import Item, ModelCall
 from fumehood.llm.formats.chat import chat_tools
@@ -34,11 +35,10 @@ from fumehood.llm.formats.responses import response_tools
 from fumehood.llm.formats.tool_words import ToolWords, describe_tool
 from fumehood.llm.hooks import Scan, WrapOutput
 from fumehood.llm.images import ImageBounds
-from fumehood.llm.publishing import Publisher, publisher_of
 from fumehood.llm.result import ToolResult
 from fumehood.llm.sandbox_holder import SandboxHolder, sync_face
-from fumehood.llm.shaping import Shape
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
+from fumehood.llm.tool_dispatch import answer_call
 from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
 from fumehood.portal import Turn, call
 from fumehood.values.limits import LimitsChoice

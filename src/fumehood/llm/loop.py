@@ -24,6 +24,7 @@ from fumehood.llm.events import (
     ResultShown,
     TextWritten,
 )
+from fumehood.llm.file_links import LinkRewriter, rewrite_links
 from fumehood.llm.interpreter import AsyncCodeInterpreter
 from fumehood.llm.model_errors import ModelAnswerError, ModelError
 from fumehood.llm.providers.base import (
@@ -37,9 +38,8 @@ from fumehood.llm.providers.base import (
     Provider,
     UserMessage,
 )
-from fumehood.llm.publishing import LinkRewriter, rewrite_links
+from fumehood.llm.readable_text import readable, shorten
 from fumehood.llm.result import ToolFile, ToolResult
-from fumehood.llm.wording import readable, shorten
 
 Tell = Callable[[AgentEvent], Awaitable[None]]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood import AsyncSandbox, FileError, FumehoodError, HostTool, SandboxInfo
-from fumehood.llm.wording import in_bytes
+from fumehood.llm.readable_text import in_bytes
 from fumehood.text import visible_line
 
 _ASK = """

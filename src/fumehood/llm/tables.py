@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fumehood import Result
-from fumehood.llm.wording import counted, readable_ends, shorten
+from fumehood.llm.readable_text import counted, readable_ends, shorten
 from fumehood.text import visible_line
 
 _DATA_MIME = "application/vnd.fumehood.data+json"

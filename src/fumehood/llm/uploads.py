@@ -12,7 +12,7 @@ from os import PathLike
 from fumehood import InvalidArgumentError
 from fumehood.llm.events import FileUploaded
 from fumehood.llm.interpreter import AsyncCodeInterpreter
-from fumehood.llm.wording import in_bytes
+from fumehood.llm.readable_text import in_bytes
 from fumehood.text import visible_line
 
 

@@ -20,16 +20,16 @@ from fumehood import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
-from fumehood.llm.editing import Edited, edit
+from fumehood.llm.execution_text import Shape, is_undone, list_files, tell
 from fumehood.llm.file_changes import FileChanges
+from fumehood.llm.file_links import Publisher
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
-from fumehood.llm.publishing import Publisher
+from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.sandbox_holder import SandboxHolder
-from fumehood.llm.shaping import Shape, is_undone, list_files, tell
+from fumehood.llm.text_editor import Edited, edit
 from fumehood.llm.unfencing import unfenced
-from fumehood.llm.wording import in_bytes
 from fumehood.text import visible_line
 
 _MAX_FILES = 20

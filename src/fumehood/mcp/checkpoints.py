@@ -12,11 +12,11 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from fumehood import CheckpointInfo
-from fumehood.llm.wording import in_bytes, readable
+from fumehood.llm.readable_text import in_bytes, readable
 from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import CallContext, caller_of, in_order
 from fumehood.mcp.shapes import KeptCheckpoint
-from fumehood.mcp.telling import answer
+from fumehood.mcp.tool_answers import answer
 
 _NAME_CHARS = 100
 _MAX_LEFT_BEHIND = 20

@@ -12,12 +12,12 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from fumehood import AsyncSandbox, CommandExitError, CommandTimeoutError
-from fumehood.llm.wording import fair_shares, readable, shorten
+from fumehood.llm.readable_text import fair_shares, readable, shorten
 from fumehood.mcp.arguments import Path, SandboxId, Seconds
 from fumehood.mcp.caller import CallContext, caller_of, in_order
 from fumehood.mcp.progress import Note, reporting
 from fumehood.mcp.shapes import CommandOutcome
-from fumehood.mcp.telling import MAX_TEXT_CHARS, answer
+from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer
 
 _DEFAULT_SECONDS = 60.0
 _MAX_COMMAND_CHARS = 100_000

@@ -17,12 +17,12 @@ from pydantic import Field
 
 from fumehood import AsyncSandbox, FileInfo, PathIsDirectoryError, Result
 from fumehood.llm.images import ImageBounds, ImageShelf
-from fumehood.llm.wording import in_bytes, readable
+from fumehood.llm.readable_text import in_bytes, readable
 from fumehood.mcp.arguments import Path, SandboxId
 from fumehood.mcp.caller import CallContext, caller_of, in_order
 from fumehood.mcp.content import Lines, read_bounded, read_lines, type_of
 from fumehood.mcp.shapes import Encoding, FileContent, FileEntry, FileList, WrittenFile
-from fumehood.mcp.telling import MAX_IMAGE_BYTES, MAX_TEXT_CHARS, answer, as_content, time_of
+from fumehood.mcp.tool_answers import MAX_IMAGE_BYTES, MAX_TEXT_CHARS, answer, as_content, time_of
 from fumehood.text import visible_line
 
 _MAX_LINES = 2_000

@@ -11,11 +11,11 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood.llm.wording import readable
+from fumehood.llm.readable_text import readable
 from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import CallContext, caller_of
 from fumehood.mcp.shapes import Forks
-from fumehood.mcp.telling import answer, describe, describe_in_words
+from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _MAX_COUNT = 16
 _NAME_CHARS = 100

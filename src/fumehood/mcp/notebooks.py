@@ -11,13 +11,13 @@ from typing import Annotated
 from mcp.types import CallToolResult, ResourceLink
 from pydantic import Field
 
-from fumehood.llm.wording import in_bytes
+from fumehood.llm.readable_text import in_bytes
 from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import CallContext, caller_of, in_order
 from fumehood.mcp.content import type_of
 from fumehood.mcp.files import uri_of
 from fumehood.mcp.shapes import WrittenFile
-from fumehood.mcp.telling import answer
+from fumehood.mcp.tool_answers import answer
 
 NotebookPath = Annotated[
     str,

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from fumehood.llm.wording import readable
+from fumehood.llm.readable_text import readable
 from fumehood.mcp.caller import CallContext
 
 _TICK_SECONDS = 1.0

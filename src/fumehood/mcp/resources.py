@@ -12,7 +12,7 @@ from mcp.shared.uri_template import UriTemplate
 from mcp.types import ResourceTemplate
 
 from fumehood import FumehoodError
-from fumehood.llm.wording import in_bytes
+from fumehood.llm.readable_text import in_bytes
 from fumehood.mcp.caller import CallContext, caller_of, in_order
 from fumehood.mcp.content import UNKNOWN_TYPE, is_text_type, read_bounded, type_of
 from fumehood.mcp.refusals import refuse_resource

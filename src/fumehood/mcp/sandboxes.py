@@ -15,7 +15,7 @@ from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import IDLE_SECONDS, CallContext, NewSandbox, caller_of
 from fumehood.mcp.network import NetworkArgument
 from fumehood.mcp.shapes import Ended, SandboxDescription, SandboxList
-from fumehood.mcp.telling import answer, describe, describe_in_words
+from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _MAX_LISTED = 50
 _MAX_ENVS = 100

@@ -18,7 +18,7 @@ from fumehood.mcp.files import list_files, read_file, write_file
 from fumehood.mcp.forks import fork_sandbox
 from fumehood.mcp.notebooks import to_notebook
 from fumehood.mcp.packages import install_packages
-from fumehood.mcp.running import run_code
+from fumehood.mcp.run_code import run_code
 from fumehood.mcp.sandboxes import create_sandbox, kill_sandbox, list_sandboxes
 
 ToolFunction = Callable[..., Awaitable[CallToolResult]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fumehood.llm.wording import shorten
+from fumehood.llm.readable_text import shorten
 from fumehood.text import visible_line
 
 _MAX_SAID = 5

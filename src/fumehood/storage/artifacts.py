@@ -22,7 +22,8 @@ from fumehood.bounds import GIB, MIB
 from fumehood.errors import FileError, FileTooLargeError, InvalidArgumentError
 from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, group_of, headers_of, key_of, mime_of, shown_name
-from fumehood.storage.artifact_finding import (
+from fumehood.storage.artifact_places import Place, open_place
+from fumehood.storage.artifact_selection import (
     PublishedFiles,
     find_files,
     is_new,
@@ -30,7 +31,6 @@ from fumehood.storage.artifact_finding import (
     name_of,
     pictures_of,
 )
-from fumehood.storage.artifact_places import Place, open_place
 from fumehood.values.execution import Execution
 from fumehood.values.limits import check_seconds
 from fumehood.values.sandbox import FileInfo

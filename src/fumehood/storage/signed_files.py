@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.portal import call
 from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
-from fumehood.storage.artifact_finding import (
+from fumehood.storage.artifact_selection import (
     PublishedFiles,
     Version,
     find_files,

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.datastructures import Headers, QueryParams
 
-from fumehood.dialects.e2b import connect, listing, result_words
+from fumehood.dialects.e2b import connect, result_words, sandbox_list
 from fumehood.dialects.e2b import tokens as e2b_tokens
 from fumehood.dialects.e2b.fields import Fields, read_object
 from fumehood.dialects.e2b.paths import inside, user_of
@@ -216,8 +216,8 @@ def test_every_sandbox_is_on_one_page(monkeypatch):
         found, token = [], ""
 
         while True:
-            query = listing.read_query(QueryParams({"limit": "4", "order": order, "nextToken": token}))
-            page, token = listing.page_of(infos, query)
+            query = sandbox_list.read_query(QueryParams({"limit": "4", "order": order, "nextToken": token}))
+            page, token = sandbox_list.page_of(infos, query)
             found += [info.id for info in page]
 
             if not token:

@@ -11,7 +11,7 @@ import pytest
 
 from fumehood.audit.chain import AuditChain
 from fumehood.audit.files import AuditFile, AuditFolder
-from fumehood.audit.verifying import read_lines, verify_lines
+from fumehood.audit.verification import read_lines, verify_lines
 from fumehood.errors import InvalidArgumentError
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fumehood.egress.gateway import Gateway, ProxyLimits
-from fumehood.egress.preparing import prepare_route
 from fumehood.egress.proxy_connection import serve
+from fumehood.egress.route import prepare_route
 from fumehood.engine.channel import open_pair
 from fumehood.values.network import Network
 

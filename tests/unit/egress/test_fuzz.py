@@ -10,7 +10,7 @@ from typing import Any
 from tests.unit.egress.conftest import run, world
 
 from fumehood import Network
-from fumehood.egress import dialling
+from fumehood.egress import dialer
 
 _CASES = 4_000
 _HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"
@@ -71,7 +71,7 @@ def test_whatever_comes_ends_well(monkeypatch):
         far.append(other)
         return near
 
-    monkeypatch.setattr(dialling, "_connect", connect)
+    monkeypatch.setattr(dialer, "_connect", connect)
 
     async def work() -> None:
         chance = random.Random(11)

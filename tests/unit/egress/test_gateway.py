@@ -14,7 +14,7 @@ import pytest
 from tests.unit.egress.conftest import LOOPBACK, Certificates, Guest, listed, run, served, world
 
 from fumehood import Network
-from fumehood.egress import dialling
+from fumehood.egress import dialer
 from fumehood.egress.proxy_connection import serve
 
 OK = b"HTTP/1.1 200 OK"
@@ -511,8 +511,8 @@ def test_n08_through_443_only_tls_is_spoken(monkeypatch):
 
     async def work() -> None:
         async with served() as server:
-            real = dialling._connect
-            monkeypatch.setattr(dialling, "_connect", lambda address, _port: real(address, server.port))
+            real = dialer._connect
+            monkeypatch.setattr(dialer, "_connect", lambda address, _port: real(address, server.port))
             network = Network(allow=["api.example.com", LOOPBACK], hosts={"api.example.com": LOOPBACK})
 
             async with world(network) as here:
@@ -537,7 +537,7 @@ class Names:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
         self.asked: list[str] = []
         self._answers = answers
-        monkeypatch.setattr(dialling.socket, "getaddrinfo", self._answer)
+        monkeypatch.setattr(dialer.socket, "getaddrinfo", self._answer)
 
     def _answer(self, name: str, *_: Any, **__: Any) -> list[Any]:
         self.asked.append(name)
@@ -570,7 +570,7 @@ def test_n06_one_wrong_address_among_all_is_enough(monkeypatch, answer):
         async def dialled(*_: Any) -> Any:
             raise AssertionError("dialled")
 
-        monkeypatch.setattr(dialling, "_connect", dialled)
+        monkeypatch.setattr(dialer, "_connect", dialled)
 
         for network in (Network(allow=["api.example.com"]), Network(internet=True)):
             async with world(network) as here:
@@ -592,7 +592,7 @@ def test_n07_what_was_checked_is_what_is_dialled(monkeypatch):
             dialled.append(str(address))
             raise ConnectionRefusedError(111, "refused")
 
-        monkeypatch.setattr(dialling, "_connect", connect)
+        monkeypatch.setattr(dialer, "_connect", connect)
 
         async with world(Network(allow=["api.example.com"])) as here:
             for status in (b"502", b"403", b"502"):

@@ -7,7 +7,7 @@ import ipaddress
 
 import pytest
 
-from fumehood.egress import dialling, proxy_connection
+from fumehood.egress import dialer, proxy_connection
 from fumehood.egress.gateway import Route
 from fumehood.values.network import Network
 
@@ -62,7 +62,7 @@ def test_n12_an_address_that_is_denied_while_it_is_dialled_is_left(monkeypatch):
                 dialled.set()
                 await goes_on.wait()
                 # Nothing listens at the first one.
-                return await dialling.dial(addresses, port)
+                return await dialer.dial(addresses, port)
 
             monkeypatch.setattr(here.gateway.resolver, "look_up", look_up)
             monkeypatch.setattr(proxy_connection, "dial", dial)

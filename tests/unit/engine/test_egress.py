@@ -141,7 +141,7 @@ def test_the_layer_says_what_way_there_is():
     """A sandbox without network is described as before."""
 
     async def work() -> None:
-        from fumehood.egress.preparing import prepare_route
+        from fumehood.egress.route import prepare_route
 
         init = Init()
         egress = LiveEgress("box", init.ask, init.breaches.append)

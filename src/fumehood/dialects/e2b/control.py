@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fumehood.dialects.e2b import listing, sandbox_words
+from fumehood.dialects.e2b import sandbox_list, sandbox_words
 from fumehood.dialects.e2b.answering import answered
 from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, control_answer, plain_answer
 from fumehood.dialects.e2b.bodies import json_body
@@ -121,14 +121,14 @@ class Control:
     # -- handlers
 
     async def _list(self, request: Request, caller: Caller) -> Response:
-        query = listing.read_query(request.query_params)
+        query = sandbox_list.read_query(request.query_params)
         infos = await caller.backend.list(caller.principal.key_id)
-        page, token = listing.page_of(infos, query)
+        page, token = sandbox_list.page_of(infos, query)
         cores = (await caller.backend.capacity()).cpu_cores
         running = sum(info.state == "running" for info in infos)
         return JSONResponse(
             [sandbox_words.listed_data(info, cores) for info in page],
-            headers={**listing.token_headers(token), "x-total-running": str(running)},
+            headers={**sandbox_list.token_headers(token), "x-total-running": str(running)},
         )
 
     async def _detail(self, request: Request, caller: Caller) -> Response:

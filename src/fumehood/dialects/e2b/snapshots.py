@@ -22,7 +22,7 @@ from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.callers import Caller
-from fumehood.dialects.e2b.listing import token_headers
+from fumehood.dialects.e2b.sandbox_list import token_headers
 from fumehood.errors import InvalidArgumentError
 from fumehood.saved.places import held
 from fumehood.saved.verbs import report_on

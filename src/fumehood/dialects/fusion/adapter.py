@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from fumehood.dialects.fusion.bodies import RunCodeCall, RunJupyterCall
 from fumehood.dialects.fusion.callers import principal_of_call
 from fumehood.dialects.fusion.notebook import jupyter_error_answer, run_jupyter
-from fumehood.dialects.fusion.running import error_answer, run_code
+from fumehood.dialects.fusion.run_code import error_answer, run_code
 from fumehood.errors import FumehoodError, QuotaError
 from fumehood.server.json_bodies import DialectBody, read_body
 from fumehood.server.principal import Principal

@@ -12,7 +12,7 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.cancellation import complete
 from fumehood.dialects.fusion.bodies import RunJupyterCall, memory_bytes
-from fumehood.dialects.fusion.running import fetched
+from fumehood.dialects.fusion.run_code import fetched
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal

@@ -15,7 +15,7 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.dialects.librechat import guest_programs
 from fumehood.dialects.librechat.broker_lines import BrokerLines, read_line
-from fumehood.dialects.librechat.executing import OUT_OF_TIME, RUN_ENVS
+from fumehood.dialects.librechat.exec_code import OUT_OF_TIME, RUN_ENVS
 from fumehood.dialects.librechat.shelf import Shelf, new_session_id
 from fumehood.dialects.librechat.tool_bodies import ToolRunCall
 from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fumehood.dialects.replit.bodies import CodeExecCall
-from fumehood.dialects.replit.running import run_code_exec
+from fumehood.dialects.replit.code_exec import run_code_exec
 from fumehood.errors import FumehoodError
 from fumehood.server.auth import principal_of
 from fumehood.server.json_bodies import read_body

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 
 from fumehood import Execution, FumehoodError, InvalidArgumentError
-from fumehood.llm.editing import Edited
 from fumehood.llm.formats.calls import Item, plain_dict, text_of
 from fumehood.llm.formats.tool_words import CODE
+from fumehood.llm.readable_text import readable
 from fumehood.llm.result import ToolResult
-from fumehood.llm.wording import readable
+from fumehood.llm.text_editor import Edited
 from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 
 # The message about an ended process names its code; that of a failed shell command is only its code.

@@ -24,9 +24,9 @@ from fumehood.llm.events import (
     TextWritten,
     TurnFinished,
 )
+from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.terminal.code_lines import CodeLines
 from fumehood.llm.terminal.pictures import Protocol, picture_sequence
-from fumehood.llm.wording import in_bytes
 from fumehood.text import visible, visible_line
 
 _STOPPED = {

@@ -15,8 +15,8 @@ from types import FrameType
 from fumehood import FileInfo, FumehoodError, Sandbox
 from fumehood.api.artifacts import list_tree, save_files
 from fumehood.llm.agent import Agent
+from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.terminal.screen import ChatScreen, describe_usage
-from fumehood.llm.wording import in_bytes
 
 _DATA = "/mnt/data"
 _ROOTS = (_DATA, "/home/user")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from fumehood import ArtifactStore, AsyncArtifactStore, AsyncSandbox, PublishedFile
-from fumehood.llm.publishing import LinkRewriter, publisher_of, rewrite_links
+from fumehood.llm.file_links import LinkRewriter, publisher_of, rewrite_links
 
 URL = "https://files.example/k/x.csv?sig=a%2Bb&e=1"
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fumehood.audit.chain import AuditChain
-from fumehood.audit.verifying import MAX_LINE_BYTES, read_lines, verify_lines
+from fumehood.audit.verification import MAX_LINE_BYTES, read_lines, verify_lines
 
 
 def log(count: int = 4, **bounds: int):

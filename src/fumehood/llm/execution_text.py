@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from fumehood import Execution, Result, Truncation
 from fumehood.llm.hints import Surroundings, describe_error
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
+from fumehood.llm.readable_text import Excerpt, fair_shares, in_bytes, readable, readable_ends, shorten
 from fumehood.llm.result import ToolFile, ToolImage
 from fumehood.llm.tables import preview_table
-from fumehood.llm.wording import Excerpt, fair_shares, in_bytes, readable, readable_ends, shorten
 from fumehood.text import visible_line
 
 _NOTHING = "(no output; print a value, or end with an expression, to see it)"

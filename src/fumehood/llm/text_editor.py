@@ -21,7 +21,7 @@ from fumehood import (
     PathNotFoundError,
     PathNotTextError,
 )
-from fumehood.llm.wording import in_bytes, readable, shorten
+from fumehood.llm.readable_text import in_bytes, readable, shorten
 from fumehood.text import visible_line
 
 _MAX_FILE_BYTES = 4 << 20

@@ -14,11 +14,11 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel
 
 from fumehood import Execution, SandboxInfo
+from fumehood.llm.execution_text import Shape, tell
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.images import ImageBounds
+from fumehood.llm.readable_text import in_bytes, readable, shorten
 from fumehood.llm.result import ToolImage
-from fumehood.llm.shaping import Shape, tell
-from fumehood.llm.wording import in_bytes, readable, shorten
 from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
 
 MAX_TEXT_CHARS = 20_000

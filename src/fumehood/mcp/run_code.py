@@ -21,7 +21,7 @@ from fumehood.mcp.caller import CallContext, Caller, NewSandbox, caller_of, in_o
 from fumehood.mcp.network import surroundings
 from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import RunOutcome
-from fumehood.mcp.telling import tell_execution
+from fumehood.mcp.tool_answers import tell_execution
 
 _MAX_CODE_CHARS = 1_000_000
 DEFAULT_SECONDS = Limits().wall_seconds

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
-from fumehood.notebook.reading import source_of, tags_of
+from fumehood.notebook.source import source_of, tags_of
 from fumehood.values.execution import Execution
 
 _SKIP_TAG = "skip-execution"
