@@ -60,10 +60,10 @@ def backend_on_loop(
     loop: asyncio.AbstractEventLoop,
     on_security_event: Callable[[SecurityEvent], None] = lambda _: None,
 ) -> LocalBackend:
-    """Makes a backend of its own on a loop that runs, or will; whoever makes it closes it.
+    """Makes a backend of its own on a loop that runs, or will; the caller closes it.
 
     Args:
-        settings: What it is told.
+        settings: The settings of its engine.
         loop: The loop.
         on_security_event: Told of the security events of all its sandboxes, on that loop.
     """
@@ -242,7 +242,7 @@ def _connect(url: str, api_key: str) -> Backend:
 
 
 def _forget_in_child() -> None:
-    """A forked child starts an engine of its own, and lets go of what belongs to its parent's."""
+    """Releases the parent's engine in a forked child, which starts one of its own."""
     global _backend, _lock, _remote
     _lock = threading.Lock()
     _backend = None

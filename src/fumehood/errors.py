@@ -793,7 +793,7 @@ class HostUnavailableError(ServiceError, ConnectionError):
 
 
 class StorageStartError(ServiceError):
-    """The database or the blob store could not be opened; for whoever starts the server."""
+    """The database or the blob store could not be opened at the server's start."""
 
     code = "storage_start"
 
@@ -929,7 +929,7 @@ class ForkDepthError(ForkError):
     """Forks of forks were nested too deeply: each stands inside the one before.
 
     Attributes:
-        generation: How many forks lie between this sandbox and one that is none.
+        generation: How many forks lie between this sandbox and one that was made directly.
         maximum: How many there may be.
     """
 

@@ -1,8 +1,8 @@
-"""Failpoints: the named steps of a sandbox's life at which a test lets something go wrong.
+"""Failpoints: named steps of a sandbox's life at which a test can inject a failure.
 
-Off unless code of this very process has armed a point: nothing here reads the environment, a request, a file, or
-anything of a guest's, and nothing in the product arms one. Off, a step costs a look whether the table is empty. It
-must never know what a step is about: what happens there is up to the test.
+Off unless code of this process has armed a point: nothing here reads the environment, a request, a file, or data of a
+guest, and nothing in the product arms one. Off, a step costs a check whether the table is empty. It must never know the
+meaning of a step: the test decides what happens there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POINTS = (
     # A sandbox of the pool: its first cell, and its way to a user.
     "pool.rehearse",
     "pool.adopt",
-    # An execution: its turn has come; its context is ready; the code is sent; the reply is there; it is told.
+    # An execution: its turn has come; its context is ready; the code is sent; the reply is there; it is returned.
     "run.turn",
     "run.ready",
     "run.sent",
@@ -68,7 +68,7 @@ POINTS = (
     "resume.thawed",
     # A connection out: before its ends are made.
     "egress.carry",
-    # The end: it is asked for; the signal is sent; the kernel has taken all back; the host lets go of it.
+    # The end: requested; the signal is sent; the kernel has freed all; the host drops its own state.
     "delete.begin",
     "delete.signalled",
     "delete.gone",
@@ -76,7 +76,7 @@ POINTS = (
     "delete.closing",
 )
 
-# What a test has armed, by point. Whoever passes a point often looks here first.
+# The actions that a test has armed, by point. Frequent callers check this first.
 armed: dict[str, Callable[[Any], Awaitable[None] | None]] = {}
 
 
@@ -86,7 +86,7 @@ def arm(point: str, action: Callable[[Any], Awaitable[None] | None]) -> Iterator
 
     Args:
         point: One of `POINTS`.
-        action: Called on the engine's loop with whoever is there; what it returns is awaited where there is waiting.
+        action: Called on the engine's loop with the object at that point; an awaitable result is awaited by `reach`.
 
     Raises:
         ValueError: There is no such point, or it is armed already.
@@ -102,7 +102,7 @@ def arm(point: str, action: Callable[[Any], Awaitable[None] | None]) -> Iterator
 
 
 async def reach(point: str, subject: object = None) -> None:
-    """Pass a point where waiting is possible."""
+    """Run the action of a point, and await its result."""
     if not armed:
         return
 
@@ -114,7 +114,7 @@ async def reach(point: str, subject: object = None) -> None:
 
 
 def pass_by(point: str, subject: object = None) -> None:
-    """Pass a point where nobody can wait."""
+    """Run the action of a point in synchronous code, which cannot await."""
     if not armed:
         return
 

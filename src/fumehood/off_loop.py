@@ -1,7 +1,7 @@
-"""Work that would hold the loop up: done in one thread of its own, one piece of work after the other.
+"""Runs work that would block the loop in one thread of its own, one piece of work after the other.
 
-Runs in the host and in the server process. One thread and not many: each that computes lets the loop wait for the
-interpreter's lock once more. What is called here must not spend long in one call of C code, which keeps that lock: see
+Runs in the host and in the server process. One thread and not many: each that computes makes the loop wait for the
+interpreter's lock once more. The work must not spend long in one call of C code, which holds that lock: see
 `json_in_pieces`.
 """
 

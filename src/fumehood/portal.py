@@ -274,12 +274,12 @@ class Turn:
         """Return an async version of `callback`, for the engine to await; it runs in the caller's thread.
 
         Raises:
-            InvalidArgumentError: It cannot be called; it is told by its name.
+            InvalidArgumentError: It cannot be called; the error has its name.
         """
         if callback is None:
             return None
 
-        # Before anything runs: in the middle of the work it would be told too late.
+        # Before anything runs: in the middle of the work the error would be too late.
         check_callbacks(**{name: callback})
 
         async def run_in_callers_thread(argument: _A) -> _T:
@@ -375,7 +375,7 @@ def _settle(reply: asyncio.Future[_T], value: _T) -> None:
 
 
 def check_callbacks(**given: object) -> None:
-    """Raise InvalidArgumentError unless each can be called, or is None; it is told by its name."""
+    """Raise InvalidArgumentError unless each can be called, or is None; the error has its name."""
     for name, callback in given.items():
         if callback is not None and not callable(callback):
             raise InvalidArgumentError(

@@ -1,6 +1,6 @@
-"""Refusals in the words of whoever gave the value: an option, a variable, a key of a file.
+"""Renames the field of a refusal to the name that the user knows: an option, a variable, a key of a file.
 
-Used by what reads these; pure. Where a value is checked nobody knows which way it came.
+Used by the readers of these; pure. The check of a value does not know where it came from.
 """
 
 from __future__ import annotations

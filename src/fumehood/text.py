@@ -1,7 +1,7 @@
 """Control characters and hidden ones made visible, for every text of a guest that may reach a terminal or a message.
 
 Guest text is hostile: an escape sequence can rewrite what the reader believes to see, so it is shown as text and
-never sent on. Only newline and tab pass. Characters without a shape can carry text that nobody sees; they pass only
+never sent on. Only newline and tab pass. Characters without a shape can carry hidden text; they pass only
 where a script or an emoji is written with them. This module never removes a character, it only spells it out.
 """
 
@@ -26,7 +26,7 @@ _VISIBLE = {
     **{point: f"\\u{point:04x}" for point in range(0xD800, 0xE000)},
 }
 
-# Characters that nobody sees (default ignorable code points of Unicode, and the blank letters of Hangul): soft hyphen,
+# Invisible characters (default ignorable code points of Unicode, and the blank letters of Hangul): soft hyphen,
 # grapheme joiner, zero-width ones, invisible operators, variation selectors, annotations, music, tags.
 _HIDDEN = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"

@@ -87,7 +87,7 @@ MAX_MATCH_CHARS = 1_000
 MAX_INDENT_CHARS = 256
 MAX_COMM_ID_CHARS = 255
 MAX_COMM_BUFFERS = 256
-# What a checkpoint cannot keep, in words; the guest names no more than this, and says so.
+# Parts that a checkpoint cannot keep, in words; the guest lists at most so many, and marks a longer list.
 MAX_LEFT_BEHIND = 64
 MAX_LEFT_BEHIND_CHARS = 300
 MAX_LISTED_FILES = 2_000

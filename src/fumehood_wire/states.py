@@ -29,7 +29,7 @@ class State(enum.Enum):
     CHECKING = "checking"  # the host has asked whether code is complete
     FORKING = "forking"  # the host has asked for a checkpoint
     HELD = "held"  # there is a checkpoint, and the context waits until the host lets it go on
-    CLOSING = "closing"  # the context has been told to end
+    CLOSING = "closing"  # the context was asked to end
 
 
 class Kind(enum.Enum):

@@ -146,7 +146,7 @@ def _called(name: str, receiver: Text, arguments: Sequence[Text]) -> Text | None
         return _by_codec(receiver.text, texts[0])
 
     if name in _SAME:
-        # As bytes, characters beyond Latin-1 would be several; nobody hides a name in those.
+        # As bytes, characters beyond Latin-1 would be several; names of functions have none.
         text = receiver.text if name.startswith(".") else texts[0] if texts else ""
         return Text(
             _SAME[name](text), is_made=True, is_decoded=receiver.is_decoded or _any_decoded(arguments)

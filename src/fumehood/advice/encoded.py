@@ -17,7 +17,7 @@ _CODE = re.compile(
     rb"\b(?:import\s+\w|from\s+[\w.]+\s+import|exec\s*\(|eval\s*\(|__import__|os\.system|subprocess|socket\.|/bin/(?:ba)?sh)"
 )
 _MAX_LOOKED_AT = 65_536
-# Pictures and archives begin with these; they are data and are told as such nowhere.
+# Pictures and archives begin with these; they are data and are not reported.
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"<svg", b"%PDF")
 
 

@@ -1,6 +1,6 @@
-"""Which paths are the sandbox's workspace, which are not, and which nobody but an attacker asks for.
+"""Classifies paths: the sandbox's workspace, other paths, and those that only an attacker uses.
 
-Pure functions over text. Nothing here touches a file: a path of hostile code is only read.
+Pure functions over text. Nothing here touches a file: a path of hostile code is only parsed.
 """
 
 from __future__ import annotations

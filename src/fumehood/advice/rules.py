@@ -135,7 +135,7 @@ MODULES: dict[str, str] = {
     **dict.fromkeys(("codeop",), "dynamic-code"),
 }
 
-# Modules whose functions are worth hiding: a name in one of them that cannot be told is told.
+# Modules whose functions an attacker would hide: an unknown name in one of them is reported.
 GUARDED = frozenset({"os", "subprocess", "builtins", "sys", "socket", "ctypes", "pty", "shutil", "importlib"})
 # The same module under another name.
 SAME_MODULE = {

@@ -19,7 +19,7 @@ _MAX_TOLD = 200
 
 @dataclass(frozen=True, slots=True)
 class ShellFinding:
-    """One thing in a command: the rule, what is told, and at which character."""
+    """One finding in a command: the rule, the message, and the position of the character."""
 
     rule: str
     message: str
@@ -36,7 +36,7 @@ _PRIVILEGES = (
     "sudo|su|nsenter|unshare|mount|umount|chroot|docker|podman|kubectl|insmod|modprobe|gdb|strace|setcap"
 )
 
-# Rule, what is told, shape. Every repetition is bounded, so that searching stays linear.
+# Rule, message, pattern. Every repetition is bounded, so that searching stays linear.
 _SHAPES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
     (rule, f"a shell command {message}", re.compile(shape, re.MULTILINE))
     for rule, message, shape in (

@@ -107,7 +107,7 @@ class Tree:
     def _reference(self, node: ast.Name | ast.Attribute | ast.Subscript | ast.Call) -> None:
         """A name that is called, passed on or kept: each way of using it counts."""
         for value in self._names.dotted(node):
-            # Of `subprocess.run` the whole is told, not `subprocess` as well.
+            # `subprocess.run` is reported as a whole, not `subprocess` as well.
             if id(node) in self._bases and value.name not in NAMES:
                 self._used.add(value.name)
             else:
@@ -124,7 +124,7 @@ class Tree:
             self._hidden(value, rule, severity or (RULES[rule].severity if rule else "info"), node)
 
     def _hidden(self, value: Dotted, rule: str, severity: Severity, node: ast.AST) -> None:
-        """Whoever looks a name up by a text may have a reason; less so if that is dangerous, or was put together."""
+        """Report a name that is looked up by a text: more severe for a dangerous name, or a text built from parts."""
         is_guarded = value.name.partition(".")[0] in GUARDED or rule == "dynamic-code"
         is_dangerous = severity != "info"
 

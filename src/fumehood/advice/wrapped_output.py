@@ -1,7 +1,7 @@
-"""`wrap_output`: what code has printed, made safe to be read by a model. Defence in depth, never the boundary.
+"""`wrap_output`: marks the output of code as data for a model. Defence in depth, never the boundary.
 
-Runs in the host process; pure but for the random delimiter. Text of a guest may hold orders to the model: here it is
-marked off as data in a way that nobody could foresee, and nothing in it is hidden or passes for a mark of ours.
+Runs in the caller's process; pure but for the random delimiter. Text of a guest may hold instructions to the model:
+here it is put between unpredictable delimiters, and nothing in it is hidden or passes for a delimiter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SPOOFED = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedOutput:
-    """An output between delimiters that nobody could foresee.
+    """An output between unpredictable delimiters.
 
     Attributes:
         text: What the model reads, the delimiters included.
@@ -70,7 +70,7 @@ def wrap_output(text: str, *, max_characters: int | None = None, tag: str | None
         text: The output. Control characters, text direction, zero-width characters and tags are written out; what could
             pass for a delimiter or a role is broken up.
         max_characters: Characters of the output within its delimiters, at least 100. Of a longer one head and tail are
-            kept, and the number between them is told. None: no limit.
+            kept, with the number of characters between them. None: no limit.
         tag: What the delimiters begin with: small letters, digits and hyphens.
     """
     tag = _checked(text, max_characters, tag)

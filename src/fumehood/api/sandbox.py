@@ -490,7 +490,7 @@ class Sandbox(Uncopied):
             on_tool_call: Asked before each call of a tool; False or a text denies it, and the text is what the code
                 sees.
             transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
-                kill or a lack of memory, variables and files are as they were before; `execution.transaction` says so.
+                kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
             on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
                 waits meanwhile: code that is run in it from there would wait as well.
             changes: Tell in `execution.changes` which variables and files it changed.

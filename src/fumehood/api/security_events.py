@@ -59,5 +59,5 @@ async def _follow(backend: Backend, sandbox_id: str, callback: AsyncSecurityCall
 async def _tell(callback: AsyncSecurityCallback, event: SecurityEvent) -> None:
     try:
         await notify(callback, event)
-    except Exception as error:  # noqa: BLE001 - nobody waits for it, and the next event is told all the same
+    except Exception as error:  # noqa: BLE001 - no caller waits for it, and the next event must still be delivered
         events.CALLBACK_FAILED.log(exc_info=error, callback="on_security_event")

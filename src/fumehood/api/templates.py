@@ -48,7 +48,7 @@ def build_template(
         requirements: The path of a requirements file, or a list of requirements.
         python: A version such as 3.12, or the path of an interpreter; None is the Python of this process.
         preload: Modules that are imported once for all sandboxes. One whose import leaves threads running is left
-            out: `TemplateInfo.left_out` says so, and sandboxes import it where they use it.
+            out: `TemplateInfo.left_out` lists it, and sandboxes import it where they use it.
         files: A folder whose content each sandbox finds in its home directory.
         envs: Environment variables of its sandboxes.
         own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.

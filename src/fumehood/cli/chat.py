@@ -49,7 +49,7 @@ def run(options: Options) -> int:
     if options.save:
         check_file(options.save, "--save")
 
-    # Models are told that data lies there.
+    # The system prompt names this folder for data.
     options.file = [
         given if ":" in given else f"{given}:/mnt/data/{os.path.basename(given)}" for given in options.file
     ]
@@ -75,7 +75,7 @@ def run(options: Options) -> int:
         )
         was_answered = session.run()
 
-    # Whoever sits at a terminal has seen it; a script has this alone.
+    # A user at a terminal has seen the failure; a script has only the exit code.
     return 0 if was_answered or sys.stdin.isatty() else 1
 
 

@@ -9,7 +9,7 @@ import sys
 
 from fumehood.cli.parser import Command, Option, Options, Verbs
 
-# Where somebody watches: long enough to read a line.
+# On a terminal: long enough to read a line.
 _PAUSE_SECONDS = 1.5
 
 

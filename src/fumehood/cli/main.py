@@ -166,9 +166,9 @@ def _prepare_log(words: Sequence[str]) -> None:
 
 
 def _prepare_streams() -> None:
-    """Let what was closed by whoever started us (`<&-`, a service) lead nowhere; no socket gets its number either.
+    """Open standard streams that the parent closed (`<&-`, a service) on /dev/null; no socket gets their numbers.
 
-    What is typed or piped in and is no text comes through, to be refused where it is used.
+    Input that is no text is passed on, to be refused where it is used.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -187,7 +187,7 @@ def _about_file(error: OSError) -> str:
 
 
 def _complain(error: FumehoodError, exit_code: int) -> int:
-    # Nobody but us has a log that would say why.
+    # Without a server there is no log with the reason.
     reason = getattr(error, "reason", "") if isinstance(error, StorageError) else ""
     note(f"{error.message}: {visible_line(reason)}" if reason else str(error))
     return exit_code

@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 
 
 def _check_unheard(options: Options) -> None:
-    """Refuse what says where to listen when nobody will."""
+    """Refuse options of the address when the server does not listen."""
     for name in ("host", "port"):
         if (value := getattr(options, name)) is not None:
             raise InvalidArgumentError(field=f"--{name}", value=value, allowed="a value beside --http alone")

@@ -26,7 +26,7 @@ def run(options: Options) -> int:
     """Run it and return the exit code."""
     parameters: dict[str, Any] = {name: read_value(value) for name, value in options.parameter}
     parameters |= dict(options.raw_parameter)
-    # What is wrong with it is told before a sandbox starts.
+    # An error in it is reported before a sandbox starts.
     with naming_arguments({"notebook": "IN.ipynb", "parameters": "--parameter"}):
         notebook = read_notebook(options.path)
         set_parameters(notebook, parameters)

@@ -23,10 +23,10 @@ from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
 
-# Whoever runs a file wants its output; the default of the library is meant for the context of a model.
+# A user who runs a file wants its output; the default of the library is meant for the context of a model.
 _STDOUT_BYTES = 64 * MIB
 
-# What an option is checked as: whoever typed one knows it by no other name.
+# The names of arguments in errors: on the command line they are options.
 _OPTIONS = {
     "template": "--template",
     "limits.wall_seconds": "--timeout",

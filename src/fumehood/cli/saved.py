@@ -36,7 +36,7 @@ SERVER_OPTIONS = (
 
 
 def at_server(options: Options) -> Sandbox:
-    """Take hold of the sandbox that the options name. This process has none: without a server, that is what is told."""
+    """Return the sandbox that the options name; this process has none, so without a server it raises."""
     with naming_arguments(_OPTIONS):
         return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
 
@@ -57,9 +57,9 @@ def _load(options: Options) -> int:
             _tell(read_saved(options.place), as_json=options.json)
             return 0
 
-        # Here it would end at once: without a server this is an error that says so.
+        # In this process it would end at once: without a server this is an error.
         backend = remote_backend(options.url, options.api_key)
-        # Not by `Sandbox`, which would say that nobody ends it: it is to live on.
+        # Not by `Sandbox`, which would warn that it is never killed: it must live on.
         request = LoadRequest(spec=SandboxSpec(timeout_seconds=options.timeout))
         loaded = call(load_from, backend, request, options.place)
 

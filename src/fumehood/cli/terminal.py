@@ -16,7 +16,7 @@ from typing import TextIO
 from fumehood.cli.colours import write_traceback
 from fumehood.text import visible
 
-# Below this nobody wonders whether something happens.
+# A shorter wait needs no message.
 _PATIENCE_SECONDS = 1.0
 
 

@@ -341,7 +341,7 @@ _EVENTS: dict[str, type[Event]] = {
 
 
 def event_of(line: dict[str, Any]) -> Event:
-    """Returns the event of a line; raises DataError for a line that is none."""
+    """Returns the event of a line; raises DataError for any other line."""
     kind = _EVENTS.get(str(line.get("type")))
 
     if kind is None:

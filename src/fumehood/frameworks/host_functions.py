@@ -1,9 +1,9 @@
-"""Functions of the host under their own names in a sandbox's code, and a last value that code hands over to end itself.
+"""Functions of the host under their own names in a sandbox's code, and a final value with which code ends itself.
 
-Shared by the adapters whose frameworks let models call functions as they like, by position and by name, and stop by
-calling one more. Runs in the user's process; nothing here knows a framework. The sandbox is lent one tool, by which
-stand-ins of the same names call the functions; what comes from it is JSON, checked and bounded by the core, and what a
-function raises is told to the code, as these frameworks do: put no secret into the message of an exception.
+Shared by the adapters whose frameworks let models call functions by position and by name, and stop by calling one more.
+Runs in the user's process; nothing here knows a framework. The sandbox gets one tool, by which stubs of the same names
+call the functions; arguments are JSON, checked and bounded by the core, and the code sees the message of an exception
+in a function, as in these frameworks: put no secret into it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from fumehood import Execution, HostTool, Result, ToolError
 
 FINAL_MIME = "application/vnd.fumehood.final"
-# The exception by which code ends itself inside; no frame of it is anybody's.
+# The exception by which code ends itself inside; its frames are not shown.
 FINAL_ERROR = "FumehoodFinal"
 
 _TOOL = "__fumehood_call__"

@@ -1,8 +1,8 @@
 """A sandbox for each sample of an Inspect evaluation: `sandbox="fumehood"`, found through an entry point.
 
 Runs in the process of `inspect eval`, on its asyncio loop. One sandbox a sample, made when the sample begins and killed
-when it ends, however it ends. It passes Inspect's own checks of a provider; what it does not have is a second
-user: nothing in a sandbox becomes root, and whoever asks for that is told so.
+when it ends, however it ends. It passes Inspect's own checks of a provider; it lacks a second
+user: nothing in a sandbox becomes root, and a request for that raises.
 """
 
 from __future__ import annotations

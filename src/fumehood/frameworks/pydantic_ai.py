@@ -2,7 +2,7 @@
 
 Runs in the user's process, on the loop of the agent. It keeps the contract of workspace backends, whose own
 conformance suite is among our tests: nothing is done before the first use, a ref leads back to the sandbox, the end of
-a run ends nothing. Whoever made the workspace kills it.
+a run ends nothing. The creator of the workspace kills it.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class FumehoodWorkspace:
 
     async def _open(self) -> AsyncSandbox:
         if self._sandbox is None:
-            # One task for all who come first; it goes on when they are cancelled, so that no sandbox is lost.
+            # One task for all concurrent callers; it goes on when they are cancelled, so that no sandbox is lost.
             if self._opening is None or self._opening.done() or not _is_of_this_loop(self._opening):
                 self._opening = asyncio.create_task(self._start())
 

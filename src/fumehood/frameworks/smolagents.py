@@ -169,7 +169,7 @@ def _picture(result: Result) -> Any:
         return None
 
     try:
-        # It is the framework that reads the header, and the pixels when somebody asks for them.
+        # The framework parses the header, and the pixels when they are used.
         return AgentImage(result.png).to_raw()
     except (OSError, SyntaxError, ValueError):
         return None

@@ -1,8 +1,7 @@
-"""The file of a saved state: a ZIP of parts that are named by us, with a manifest at its end.
+"""The file of a saved state: a ZIP of parts with names of ours, and a manifest at its end.
 
-It is written in one go to what cannot seek, and read part by part, never extracted: a part is a stream whose length
-and digest the manifest has said before. A stranger may have made the file, so its directory is bounded before it is
-read.
+It is written in one pass to a stream that cannot seek, and read part by part, never extracted: a part is a stream whose
+length and digest are in the manifest. The file is untrusted, so its directory is bounded before it is read.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ class ArchiveReader:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._zip.close()
         self._file.close()
 

@@ -1,6 +1,6 @@
-"""Files that a guest names: what of them can be in a saved state, and what is written of each.
+"""Selects the files of a guest's list that a saved state can hold, and makes their entries in the manifest.
 
-Pure functions. Whoever lies about them spoils its own saved state, and nothing else.
+Pure functions. A false list spoils only the guest's own saved state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the keeping code in a guest answers, read: a guest's bytes become values within bounds.
+"""Parses the answers of the pickling code in a guest: its bytes become values within bounds.
 
-Any word of it may be a lie; the worst that a lie does is to make its own saved state wrong.
+Any field may be false; the worst effect is that the guest's own saved state is wrong.
 """
 
 from __future__ import annotations

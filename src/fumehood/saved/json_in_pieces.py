@@ -1,4 +1,4 @@
-"""JSON of others, read member by member and item by item: no call reads more than a megabyte at once.
+"""Parses untrusted JSON member by member and item by item: no call parses more than a megabyte at once.
 
 Used in the host process, in a thread; pure. One call of C code reads JSON and keeps the interpreter's lock meanwhile: a
 text of many megabytes would hold up every other thread for as long.

@@ -1,7 +1,7 @@
-"""The manifest of a saved state, read and checked: from bytes that anybody may have written to values that hold.
+"""Parses and checks the manifest of a saved state, which is untrusted.
 
-A manifest that passes here names only parts that are there, paths that lie in the writable places of a sandbox, and
-sizes within bounds; what is behind a name, its digest says.
+A manifest that passes here names only parts that are there, paths in the writable places of a sandbox, and sizes within
+bounds; the content of a part is checked by its digest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One object in a bucket, named by its whole address: what a user keeps where the user says.
+"""One object in a bucket, named by its whole address, which the user chooses.
 
-Runs in the host process; the work itself is done by obstore's own threads. Other blobs have names that are made by us
-(`blobs`); this one has the name that its owner gave.
+Runs in the host process; obstore's own threads do the work. Other blobs have names of ours (`blobs`); this one has the
+name that its owner gave.
 """
 
 from __future__ import annotations

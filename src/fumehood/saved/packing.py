@@ -1,7 +1,7 @@
-"""A sandbox becomes one file: its contexts pickle themselves at rest, and all is streamed out while it goes on.
+"""Saves a sandbox as one file: idle contexts pickle their variables, then all parts are streamed while it goes on.
 
-Nothing of a guest is looked into but the lists that it makes, and those are bounded. Variables, records and files are
-of one moment; where the files cannot be kept as they were, they are read as they are, and the report says so.
+Only the lists that a guest makes are parsed, within bounds. Variables, records and files are of one moment; if no
+snapshot of the files can be made, the current files are read, and the report has an entry for that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EACH_BYTES = 1 * GIB
 _ALL_BYTES = 4 * GIB
 _EACH_SECONDS = 10.0
 _ALL_SECONDS = 60.0
-# What everything in every sandbox starts with, whoever made it.
+# The variables that every sandbox starts with.
 _OWN_VARIABLES = frozenset(
     {
         "HOME",

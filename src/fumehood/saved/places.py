@@ -1,6 +1,6 @@
-"""Where saved states lie: a file of this machine, or an object in a bucket.
+"""The places of saved states: a file of this machine, or an object in a bucket.
 
-A file appears whole or not at all, for its owner alone; a bucket comes through `obstore`, loaded when one is named.
+A file appears completely or not at all, readable only by its owner; a bucket uses `obstore`, loaded when one is named.
 """
 
 from __future__ import annotations

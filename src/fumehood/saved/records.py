@@ -1,7 +1,7 @@
-"""The records in a saved state: written within a bound, and read from bytes that anybody may have written.
+"""The records in a saved state: written within a bound, and parsed from untrusted bytes.
 
-Runs in the host process, in threads; pure. What passes here is a record that this process can keep, hand out and write
-down again; whether its cells ever ran, nobody knows.
+Runs in the host process, in threads; pure. A record that passes here can be stored, returned and saved again; whether
+its cells ever ran cannot be checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_record(content: bytes, name: str) -> Record:
     """
     try:
         data = parse(content, MAX_VALUES)
-        # What is no number could be kept here, but whoever asks for the record could not read it.
+        # NaN could be stored here, but a caller could not read the record.
         json.dumps(data, allow_nan=False)
         record = read_value(Record, data)
         _check(record)

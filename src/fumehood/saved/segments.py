@@ -1,6 +1,6 @@
-"""The bytes of variables that come one behind the other: where each ends, and its digest.
+"""Splits the concatenated bytes of pickled variables, and computes the digest of each.
 
-Pure functions. How long each is, a guest has said; the bytes are never looked into.
+Pure functions. The lengths come from the guest; the bytes are never parsed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A saved state becomes a sandbox: checked, then made, and filled from streams whose digests are held against it.
+"""Makes a sandbox from a saved state: checks the manifest, starts it, and fills it from streams with known digests.
 
-Runs in the host process, over the port. The sandbox is nobody's until all is in it: whatever fails, and whoever gives
-up, it is killed. What does not go into variables again (a package that is not there any more) is no failure, and told.
+Runs in the host process, over the port. The sandbox has no owner until it is complete: after any error or cancellation
+it is killed. A variable that cannot be restored (its package is missing) is no error, and in the report.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class _Unpacking:
             return DEFAULT_CONTEXT_ID
 
         if (context.id, context.language) == (BASH_CONTEXT_ID, "bash"):
-            # Made when somebody runs code in it, or when its record is taken over.
+            # Made when code runs in it, or when its record is restored.
             return BASH_CONTEXT_ID
 
         # A directory that is not among the files is one of the template's, which may be another one.

@@ -166,7 +166,7 @@ def tool(identifier, name):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # Nobody can await here: the result itself.
+            # Code cannot await here: the result itself.
             return calling.value(calling.exchange([asked])[0])
         return awaited(asked)
 
