@@ -50,8 +50,8 @@ SERIAL = (
     "tests/integration/test_faults.py",
     "tests/integration/test_pauses.py",
     "tests/integration/test_start_faults.py",
-    "tests/server/test_dialect_ends.py",
-    "tests/server/test_ends.py",
+    "tests/server/test_dialect_shutdown.py",
+    "tests/server/test_shutdown.py",
     "tests/server/test_exhaustion.py",
     "tests/soak/",
 )

@@ -20,7 +20,7 @@ from tests.conftest import RunningServer
 from tests.waiting import until
 
 from .ends import client_of, new_sandbox
-from .test_ends import raw_request, reset
+from .test_shutdown import raw_request, reset
 
 FLOODS = 2
 CALLS = 30

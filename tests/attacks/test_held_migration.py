@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.attacks.test_fork_movers import HEAD, run
+from tests.attacks.test_fork_migration import HEAD, run
 from tests.integration.census import descendants_of, excess
 from tests.waiting import until
 
