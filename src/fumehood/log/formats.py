@@ -102,7 +102,7 @@ def pairs(fields: dict[str, Any]) -> str:
 def bounded(value: Any) -> Any:
     """Returns a value without control characters, bounded where it is a text."""
     if isinstance(value, str):
-        return visible_line(value, max_characters=_MAX_VALUE_CHARACTERS)
+        return _line(value, _MAX_VALUE_CHARACTERS)
 
     if isinstance(value, float):
         return round(value, 6)
@@ -134,7 +134,15 @@ def _shown(value: Any) -> str:
 def _message(record: logging.LogRecord) -> str:
     # Of an event without its fields, which a formatter of ours writes by themselves.
     text = getattr(record, "text", None)
-    return visible_line(text or record.getMessage(), max_characters=_MAX_MESSAGE_CHARACTERS)
+    return _line(text or record.getMessage(), _MAX_MESSAGE_CHARACTERS)
+
+
+def _line(text: str, max_characters: int) -> str:
+    # Most are plain: looking at each of their characters would be most of the cost of a line.
+    if len(text) <= max_characters and text.isascii() and text.isprintable():
+        return text
+
+    return visible_line(text, max_characters=max_characters)
 
 
 def _time(record: logging.LogRecord) -> str:
