@@ -21,7 +21,7 @@ from fumehood import (
     PathNotFoundError,
 )
 from fumehood.frameworks.needed import needed
-from fumehood.llm.unfencing import unfenced
+from fumehood.llm.readable_text import unfenced
 from fumehood.values.sandbox import Language
 
 with needed("ag2"):

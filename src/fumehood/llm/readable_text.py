@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from fumehood.text import visible
 
+_FENCE = "```"
+
 # Colours and the like (ECMA-48, Select Graphic Rendition) carry no text.
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 # The share of a shortened text that is its head; errors and totals stand at the end.
@@ -120,3 +122,14 @@ def _whole_lines(head: str, tail: str) -> tuple[str, str]:
         tail = tail[cut + 1 :]
 
     return head, tail
+
+
+def unfenced(code: str) -> str:
+    """Return the content of code that is one whole fenced block, and other code unchanged."""
+    whole = code.strip()
+    first, _, rest = whole.partition("\n")
+
+    if not first.startswith(_FENCE) or not rest.endswith(_FENCE) or _FENCE in first[len(_FENCE) :]:
+        return code
+
+    return rest[: -len(_FENCE)]

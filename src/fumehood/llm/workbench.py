@@ -25,11 +25,10 @@ from fumehood.llm.file_changes import FileChanges
 from fumehood.llm.file_links import Publisher
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
-from fumehood.llm.readable_text import in_bytes
+from fumehood.llm.readable_text import in_bytes, unfenced
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.sandbox_holder import SandboxHolder
 from fumehood.llm.text_editor import Edited, edit
-from fumehood.llm.unfencing import unfenced
 from fumehood.text import visible_line
 
 _MAX_FILES = 20

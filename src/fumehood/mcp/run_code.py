@@ -15,7 +15,7 @@ from pydantic import Field
 
 from fumehood import AsyncSandbox, Limits
 from fumehood.llm.hints import Surroundings
-from fumehood.llm.unfencing import unfenced
+from fumehood.llm.readable_text import unfenced
 from fumehood.mcp.arguments import Seconds, SomeSandbox
 from fumehood.mcp.caller import CallContext, Caller, NewSandbox, caller_of, in_order
 from fumehood.mcp.network import surroundings

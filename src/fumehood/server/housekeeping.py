@@ -15,8 +15,7 @@ from fumehood.cancellation import stop
 from fumehood.errors import FumehoodError
 from fumehood.log import events
 from fumehood.storage.blobs import Blobs
-from fumehood.storage.discarding import discard_file
-from fumehood.storage.files import StoredFiles
+from fumehood.storage.files import StoredFiles, discard_file
 from fumehood.storage.usage import UsageLedger
 
 _ROUND_SECONDS = 600.0

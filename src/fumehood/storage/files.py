@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import delete, func, select, update
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.storage.blobs import Blobs
 from fumehood.storage.database import Database
 from fumehood.storage.tables import FILES, check_text
 
@@ -210,3 +211,30 @@ class StoredFiles:
 
 def _file_of(values: Any) -> StoredFile:
     return StoredFile(**{**values, "details": json.loads(values["details"])})
+
+
+async def discard_file(
+    stored_files: StoredFiles, blobs: Blobs, file: StoredFile, *, only_expired: bool = False
+) -> bool:
+    """Remove a file, and its bytes if no other file shares them; return whether it was there.
+
+    It is hidden first, then its bytes are removed, then its record: an interruption in between leaves a record that the
+    next look for expired files removes.
+
+    Args:
+        stored_files: The records.
+        blobs: The bytes.
+        file: The file.
+        only_expired: Whether it stays when its time was extended meanwhile.
+
+    Raises:
+        StorageError: Its bytes could not be removed; the file is hidden, and they are removed later.
+    """
+    if not await stored_files.end(file, only_expired=only_expired):
+        return False
+
+    if not await stored_files.uses_of(file.blob):
+        await blobs.delete(file.blob)
+
+    await stored_files.remove(file)
+    return True

@@ -20,9 +20,9 @@ from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.callers import Caller, Callers
 from fumehood.dialects.e2b.creation import Creation
 from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
-from fumehood.dialects.e2b.measures import measures_data
 from fumehood.dialects.e2b.networks import read_network
 from fumehood.dialects.e2b.new_sandbox import DEFAULT_SECONDS, read_timeout
+from fumehood.dialects.e2b.sandbox_words import measures_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, SandboxNotFoundError

@@ -16,9 +16,9 @@ from fumehood.dialects.e2b.callers import Callers
 from fumehood.dialects.e2b.calls import Call
 from fumehood.dialects.e2b.connect import DeadlineError
 from fumehood.dialects.e2b.file_service import FileService
-from fumehood.dialects.e2b.measures import measures_data
 from fumehood.dialects.e2b.paths import check_user, user_of
 from fumehood.dialects.e2b.process_service import ProcessService, Tags
+from fumehood.dialects.e2b.sandbox_words import measures_data
 from fumehood.dialects.e2b.surroundings import shown_envs
 from fumehood.dialects.e2b.tokens import SandboxTokens, SignedPath
 from fumehood.dialects.e2b.transfers import Transfers

@@ -9,8 +9,8 @@ import base64
 from typing import Any
 
 from fumehood.dialects.e2b.fields import Fields
-from fumehood.dialects.e2b.losses import dropped_text
 from fumehood.dialects.e2b.paths import inside
+from fumehood.dialects.e2b.result_words import dropped_text
 from fumehood.dialects.e2b.surroundings import given_envs, shown_envs
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.requests import ProcessEvent, ProcessExited, ProcessSpec

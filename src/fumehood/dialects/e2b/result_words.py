@@ -10,7 +10,6 @@ import base64
 import time
 from typing import Any
 
-from fumehood.dialects.e2b.losses import dropped_text
 from fumehood.off_loop import json_in_pieces
 from fumehood.values.charts import Chart, SuperChart, UnknownChart
 from fumehood.values.events import ErrorEvent, Event, ExecutionFinished, ResultEvent, StderrEvent, StdoutEvent
@@ -108,3 +107,14 @@ def _text_or_base64(part: bytes) -> str:
 
 def _line(item: dict[str, Any]) -> bytes:
     return json_in_pieces(item, is_ascii=True).encode() + b"\n"
+
+
+def dropped_text(truncated: Truncation) -> str:
+    """Returns a text about the dropped output; empty if there is none."""
+    counts = {
+        "bytes of stdout": truncated.stdout_bytes,
+        "bytes of stderr": truncated.stderr_bytes,
+        "results": truncated.results,
+    }
+    lost = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"{', '.join(lost)} dropped because of the sandbox's limits" if lost else ""

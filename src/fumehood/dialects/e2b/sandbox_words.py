@@ -6,17 +6,29 @@ caller may use.
 
 from __future__ import annotations
 
+import asyncio
+import math
+import os
+import time
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from fumehood.bounds import MIB
-from fumehood.dialects.e2b.measures import cpu_count
 from fumehood.dialects.e2b.tokens import SandboxTokens
-from fumehood.dialects.e2b.versions import envd_version
 from fumehood.errors import InvalidArgumentError
+from fumehood.port.backend import Backend
 from fumehood.server.port_dialects import PortRules
 from fumehood.values.sandbox import SandboxInfo
+
+# The period over which the CPU is measured.
+_SAMPLE_SECONDS = 0.1
+
+# The newest version whose features all exist here: metadata on files, entries in changes, watches of any mount.
+_WITH_METADATA = "0.6.4"
+# The newest one before metadata on files (0.6.2).
+_WITHOUT_METADATA = "0.5.7"
 
 _OWN = "fumehood.e2b/"
 _TEMPLATE = f"{_OWN}template"
@@ -151,3 +163,47 @@ def _network_data(info: SandboxInfo, *, are_ports_public: bool) -> dict[str, Any
 
 def _time(value: datetime) -> str:
     return value.isoformat().replace("+00:00", "Z")
+
+
+@cache
+def envd_version() -> str:
+    """Returns the newest version whose features this kernel supports."""
+    # A memfd lies in a filesystem of the same kind as the files of a sandbox.
+    fd = os.memfd_create("attributes", os.MFD_CLOEXEC)
+
+    try:
+        os.setxattr(fd, "user.e2b.probe", b"x")
+    except OSError:
+        return _WITHOUT_METADATA
+    finally:
+        os.close(fd)
+
+    return _WITH_METADATA
+
+
+def cpu_count(info: SandboxInfo, host_cores: float) -> int:
+    """Returns the number of processors that a sandbox may use, as an integer."""
+    return max(1, math.ceil(info.limits.cpu_cores or host_cores))
+
+
+async def measures_data(backend: Backend, sandbox_id: str) -> dict[str, Any]:
+    """Measures a sandbox for a short period."""
+    info = await backend.info(sandbox_id)
+    cores = cpu_count(info, (await backend.capacity()).cpu_cores)
+    begun, before = time.monotonic(), await backend.metrics(sandbox_id)
+    await asyncio.sleep(_SAMPLE_SECONDS)
+    after = await backend.metrics(sandbox_id)
+    used = (after.cpu_seconds - before.cpu_seconds) / (time.monotonic() - begun)
+    now = time.time()
+    return {
+        "timestamp": datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z"),
+        "timestampUnix": int(now),
+        "cpuCount": cores,
+        # In percent of one processor, as at E2B.
+        "cpuUsedPct": round(max(0.0, used) * 100, 2),
+        "memUsed": after.memory_bytes,
+        "memTotal": info.limits.memory_bytes,
+        "memCache": 0,
+        "diskUsed": after.disk_used_bytes,
+        "diskTotal": after.disk_total_bytes or info.limits.disk_bytes,
+    }

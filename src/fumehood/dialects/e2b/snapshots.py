@@ -29,8 +29,7 @@ from fumehood.saved.verbs import report_on
 from fumehood.server.allowance import used_up
 from fumehood.server.services import Services
 from fumehood.storage.blobs import Blobs
-from fumehood.storage.discarding import discard_file
-from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
+from fumehood.storage.files import StoredFile, StoredFiles, discard_file, new_file_id
 from fumehood.values.requests import LoadRequest, SandboxSpec
 from fumehood.values.sandbox import SandboxInfo
 from fumehood.values.saved_state import LeftOut, SaveReport

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from fumehood.dialects.librechat.answers import NotThereError
 from fumehood.dialects.librechat.room import KIND, Room, room_for_one
 from fumehood.server.services import Services
-from fumehood.storage.discarding import discard_file
-from fumehood.storage.files import StoredFile, new_file_id
+from fumehood.storage.files import StoredFile, discard_file, new_file_id
 
 KEPT_SECONDS = 24 * 3600.0
 _SESSION_BYTES = 16

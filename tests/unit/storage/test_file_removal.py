@@ -9,8 +9,7 @@ import pytest
 from fumehood.errors import StorageError
 from fumehood.server.housekeeping import remove_expired_files
 from fumehood.storage.blobs import Blobs, open_blobs
-from fumehood.storage.discarding import discard_file
-from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
+from fumehood.storage.files import StoredFile, StoredFiles, discard_file, new_file_id
 
 from .scenes import opened
 
