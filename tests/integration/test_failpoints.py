@@ -145,8 +145,8 @@ def test_x04_init_dies_at_every_point(told: dict[str, list[Seen]]) -> None:
 def test_x04_a_context_dies(told: dict[str, list[Seen]]) -> None:
     """The sandbox lives on, and its files with it."""
     for seen in told["context"]:
-        # The zygote may have forked the very first one already: a sandbox without it is not handed out.
-        failure = "SandboxStartError" if seen["point"] == "create.context" else "CheckpointError"
+        # The zygote may or may not have forked the first one: a sandbox without it is not handed out.
+        failure = "SandboxStartError" if seen["point"].startswith("create.") else "CheckpointError"
         assert seen["outcome"].startswith("returned") or seen["outcome"] == failure, seen
         assert seen["point"].startswith("delete.") or seen["after"][0] in WHOLE, seen
 
