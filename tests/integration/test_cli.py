@@ -14,6 +14,37 @@ import threading
 import pytest
 
 
+# What the command line makes of an outcome is the same wherever the sandbox is. These find a server that runs, instead
+# of starting an engine for each; EVERY_ENGINE=1 has each start its own.
+ANYWHERE = (
+    "test_a_program_has_its_arguments_and_its_file",
+    "test_code_and_modules_run",
+    "test_tracebacks_name_the_file",
+    "test_a_shell_script",
+    "test_a_notebook_runs_cell_by_cell",
+    "test_the_exit_code_is_that_of_the_code",
+    "test_files_and_figures_come_back",
+    "test_a_second_run_replaces_what_the_first_has_written_and_nothing_else",
+    "test_a_record_of_outputs_that_came_with_the_folder_counts_for_nothing",
+    "test_figures_are_saved_without_an_output_directory",
+    "test_escapes_are_made_visible_unless_raw",
+    "test_json_is_one_object",
+    "test_environment_and_input",
+    "test_what_is_no_text",
+    "test_exit_leaves_the_prompt",
+    "test_the_prompt_saves_and_names_figures",
+    "test_the_prompt_goes_back_and_forks",
+)
+
+
+@pytest.fixture(autouse=True)
+def place(request, monkeypatch):
+    if request.node.name.startswith(ANYWHERE) and not os.environ.get("EVERY_ENGINE"):
+        server = request.getfixturevalue("server")
+        monkeypatch.setenv("FUMEHOOD_URL", server.url)
+        monkeypatch.setenv("FUMEHOOD_API_KEY", server.token)
+
+
 def fumehood(*arguments: str, cwd, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
     # What --output remembers is the test's own.
     options.setdefault("env", {**os.environ, "XDG_STATE_HOME": f"{cwd}/.state"})
