@@ -13,7 +13,6 @@ import threading
 
 import pytest
 
-
 # What the command line makes of an outcome is the same wherever the sandbox is. These find a server that runs, instead
 # of starting an engine for each; EVERY_ENGINE=1 has each start its own.
 ANYWHERE = (

@@ -41,6 +41,8 @@ NEVER_ANSWERED = {
     "storage_start",
     "storage_version",
     "template_store",
+    # Raised where the files should have come to.
+    "download_failed",
 }
 
 
