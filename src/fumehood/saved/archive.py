@@ -53,7 +53,7 @@ class _Sink:
         """Nothing waits."""
 
     def take(self) -> bytes:
-        """Returns what was written since."""
+        """Returns the bytes written since the last call, and removes them."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken

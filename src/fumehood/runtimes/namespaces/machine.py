@@ -34,7 +34,7 @@ class LinuxRoom:
         self._bounds = [_bound(folder, version) for version, folder in cgroups.memory_folders()]
 
     def read(self) -> Room:
-        """Reads all values again."""
+        """Reads the values of the machine again."""
         machine = _fields(_read("/proc/meminfo"))
         total = machine.get(b"MemTotal", 0) * 1024
         available = machine.get(b"MemAvailable", 0) * 1024

@@ -437,7 +437,7 @@ class _Puppet:
         self._origin = origin
 
     def make(self, name: str, *some: int, gifts: Sequence[int] = ()) -> int:
-        """Makes it carry out a call; all further arguments are 0."""
+        """Makes the traced process execute a system call; missing arguments are 0."""
         arguments = (*some, *[0] * (_ARGUMENTS - len(some)))
         self._origin.order(self._pid, name, arguments, gifts)
         return self._held.call(name, arguments)
