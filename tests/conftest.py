@@ -32,6 +32,9 @@ CANNOT_EXIST_HERE = (
 )
 
 
+# No test leaves a process behind that keeps sandboxes ready for `fumehood run`; those of that process start their own.
+os.environ.setdefault("FUMEHOOD_DAEMON", "0")
+
 # How long an example takes says nothing about it, and much about what else runs. Environments of frameworks have none.
 with contextlib.suppress(ImportError):
     import hypothesis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fumehood.cli.main import main
+from fumehood.cli.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -84,6 +84,8 @@ def test_the_environment_is_read_in_one_place(modules):
         # XDG_STATE_HOME: where the user's state lies is no setting of ours.
         "fumehood.cli.outputs",
         "fumehood.cli.serve",
+        # Before anything heavy is imported: whether there is a process to ask, and where.
+        "fumehood.cli.warm",
         # It looks at the environment of whatever it runs in.
         "fumehood.scorecard.attack.surroundings",
         "fumehood.server.run",

@@ -193,15 +193,7 @@ def open_sandbox(options: Options) -> Sandbox:
     uploads = [_upload(given) for given in options.file]
 
     with naming_arguments(_OPTIONS):
-        sandbox = Sandbox(
-            options.template,
-            limits=_limits(options),
-            timeout=options.lifetime,
-            envs=read_envs(options.env),
-            strict=options.strict,
-            isolation=options.isolation,
-            network=read_network([*options.network]),
-        )
+        sandbox = Sandbox(**sandbox_arguments(options))
 
     try:
         for path, destination in uploads:
@@ -212,6 +204,20 @@ def open_sandbox(options: Options) -> Sandbox:
         raise
 
     return sandbox
+
+
+def sandbox_arguments(options: Options) -> dict[str, Any]:
+    """Return what a sandbox is made with, by the names of its arguments."""
+    with naming_arguments(_OPTIONS):
+        return {
+            "template": options.template,
+            "limits": _limits(options),
+            "timeout": options.lifetime,
+            "envs": read_envs(options.env),
+            "strict": options.strict,
+            "isolation": options.isolation,
+            "network": read_network([*options.network]),
+        }
 
 
 def _upload(given: str) -> tuple[str, str]:

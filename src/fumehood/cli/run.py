@@ -20,6 +20,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Wr
 from fumehood.cli.program import Program, read_program
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
+from fumehood.cli.warm import is_wanted, start_daemon
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
@@ -74,6 +75,11 @@ def run(options: Options) -> int:
 
     _report(executions, saved, options, is_notebook=len(program.cells) != 1)
     exit_code = exit_code_of(executions[-1].error) if len(executions) > 0 else 0
+
+    # Started by a run that it could have taken as well as by any other: the next one may be such.
+    if not options.no_daemon and is_wanted(()):
+        start_daemon()
+
     return _LEFT_OUT if exit_code == 0 and any(item.skipped for item in saved) else exit_code
 
 
@@ -121,7 +127,7 @@ def show_error(screen: Screen, error: ExecutionError) -> None:
         screen.traceback(f"{str(error).rstrip()}\n")
 
         if error.hint:
-            note(error.hint)
+            screen.note(error.hint)
     elif error.value and not error.value.removeprefix("-").isdecimal():
         screen.err(f"{error.value}\n")
 
@@ -270,6 +276,11 @@ RUN = _RunCommand(
             help="let these replace every file that is already in DIR, not only what an earlier run wrote there",
         ),
         Option(["--json"], is_flag=True, help="print the whole execution as JSON at its end"),
+        Option(
+            ["--no-daemon"],
+            is_flag=True,
+            help="start a sandbox here, and leave no process behind that keeps others ready for the next run",
+        ),
         *sandbox_options(),
         raw_option(),
     ],

@@ -43,12 +43,19 @@ class Screen:
         if self._raw:
             self.err(text)
         else:
-            write_traceback(visible(text), sys.stderr)
+            write_traceback(self.shown(text), sys.stderr)
+
+    def note(self, text: str) -> None:
+        """Say something of ours about what the guest did."""
+        note(text)
+
+    def shown(self, text: str) -> str:
+        """Return a guest's text as it is written."""
+        # A lone carriage return would overwrite the line; progress bars use it, and read well line by line.
+        return text if self._raw else visible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
     def _write(self, stream: TextIO, text: str) -> None:
-        # A lone carriage return would overwrite the line; progress bars use it, and read well line by line.
-        shown = text if self._raw else visible(text.replace("\r\n", "\n").replace("\r", "\n"))
-        stream.write(shown.encode("utf-8", "replace").decode())
+        stream.write(self.shown(text).encode("utf-8", "replace").decode())
         stream.flush()
 
 

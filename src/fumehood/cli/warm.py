@@ -1,0 +1,286 @@
+"""The warm path of `fumehood run`: a process of the user's own keeps sandboxes ready, and this asks it.
+
+Runs in the user's terminal, before anything heavy is imported: a run that the other process takes costs a start of
+Python, a connection, and the run. That process reads no file of the user's: programs are read here, and figures written
+here. The socket lies in a folder that only the user can enter, and each end asks the kernel for the other's user.
+Errors before a run has begun lead to the ordinary way.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import stat
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# What is sent first in each connection; another version of either end is not asked.
+PROTOCOL = 1
+MAX_LINE_BYTES = 1 << 26
+IDLE_SECONDS = 300.0
+_VARIABLE = "FUMEHOOD_DAEMON"
+_CREDENTIALS = 12
+_MAX_CODE_BYTES = 8 << 20
+_EXIT_LOST = 70
+_EXIT_INTERRUPTED = 130
+_OFF = "--no-daemon"
+
+
+def run_warm(words: Sequence[str]) -> int | None:
+    """Let the process that keeps sandboxes run a program.
+
+    Args:
+        words: Those behind `fumehood run`.
+
+    Returns:
+        The exit code, or None: the ordinary way has to be taken.
+    """
+    if not is_wanted(words):
+        return None
+
+    try:
+        connection = _connected()
+    except OSError:
+        return None
+
+    with connection:
+        try:
+            return _Run(connection).follow(words)
+        except KeyboardInterrupt:
+            # The other end sees the connection closed, and ends the sandbox.
+            return _EXIT_INTERRUPTED
+
+
+def is_wanted(words: Sequence[str]) -> bool:
+    """Tell whether the warm path may be taken at all: neither the words nor the environment say otherwise."""
+    return _OFF not in words and not os.environ.get("FUMEHOOD_URL") and idle_seconds() > 0
+
+
+def idle_seconds() -> float:
+    """Return for how long the other process waits for more to run; 0: there is to be none."""
+    try:
+        return float(os.environ.get(_VARIABLE) or IDLE_SECONDS)
+    except ValueError:
+        return 0.0
+
+
+def start_daemon() -> None:
+    """Start the process that keeps sandboxes, and do not wait for it; nothing if it is there."""
+    # Late: this is the end of a run that took the ordinary way.
+    import subprocess
+
+    subprocess.Popen(
+        [sys.executable, "-m", "fumehood.cli.warm_daemon"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def identity() -> list[object]:
+    """Return what a process must share with the caller to answer for it: fumehood, packages and settings."""
+    # A package that was installed or removed changes its folder.
+    folders = [path for path in sys.path if path.endswith("-packages")]
+    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("FUMEHOOD_"))
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [
+        PROTOCOL,
+        sys.executable,
+        *(f"{path} {os.stat(path).st_mtime_ns}" for path in (here, *folders) if os.path.isdir(path)),
+        *(f"{name}={value}" for name, value in settings),
+    ]
+
+
+def socket_path() -> str:
+    """Return where the socket is, in a folder of the user's own, which is made.
+
+    Raises:
+        OSError: The folder cannot be made, or is another's.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    folder = os.path.join(base, "fumehood") if os.path.isabs(base) else f"/tmp/fumehood-{os.getuid()}"  # noqa: S108
+
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{folder} is not a folder of this user's own") from None
+
+    name = zlib.crc32(json.dumps(identity()).encode())
+    return os.path.join(folder, f"run-{name:08x}.sock")
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Tell whether the kernel says that the other end is a process of this user."""
+    given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
+    return int.from_bytes(given[4:8], sys.byteorder) == os.getuid()
+
+
+def _connected() -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(socket_path())
+
+        if not is_same_user(connection):
+            raise PermissionError("the process at the socket is another user's")
+    except BaseException:
+        connection.close()
+        raise
+
+    return connection
+
+
+class _Run:
+    """A run at the other end: what it sends is done here."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._has_begun = False
+        self._pictures: Sequence[Mapping[str, str]] = ()
+        self._stem = ""
+        self.exit_code: int | None = None
+
+    def follow(self, words: Sequence[str]) -> int | None:
+        """Ask, and do what the answers say; None: the other end does not take this."""
+        try:
+            _send(self._connection, {"identity": identity(), "words": list(words)})
+
+            with self._connection.makefile("rb") as lines:
+                for line in lines:
+                    if not self._obey(json.loads(line)):
+                        return self.exit_code
+
+            return self._lost()
+        except BrokenPipeError:
+            # Of standard output: its reader has left, as `head` does. Of the connection: the other end has.
+            if sys.stdout is None or _is_open(sys.stdout):
+                return self._lost()
+
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except (OSError, ValueError):
+            return self._lost()
+
+    def _obey(self, answer: object) -> bool:
+        """Do what an answer says; return whether others follow."""
+        match answer:
+            case {"out": text}:
+                _write(sys.stdout, text)
+            case {"err": text}:
+                _write(sys.stderr, text)
+            case {"traceback": text}:
+                _write_traceback(text)
+            case {"ask": prompt, "password": is_password}:
+                _send(self._connection, {"answer": _asked(prompt, is_password=is_password)})
+            case {"read": path}:
+                return self._read(path)
+            case {"begun": _}:
+                self._has_begun = True
+            case {"pictures": pictures, "stem": stem}:
+                self._pictures, self._stem = pictures, stem
+            case {"exit": code}:
+                _save(self._pictures, self._stem)
+                self.exit_code = int(code)
+                return False
+            case _:
+                return False
+
+        return True
+
+    def _read(self, path: str) -> bool:
+        content = _content(path)
+
+        if content is None:
+            return False
+
+        # From here on standard input may have been read: it cannot be run otherwise.
+        self._has_begun = True
+        _send(self._connection, {"content": base64.b64encode(content).decode()})
+        return True
+
+    def _lost(self) -> int | None:
+        if not self._has_begun:
+            return None
+
+        _write(
+            sys.stderr,
+            "fumehood: the process that kept the sandbox has ended; `--no-daemon` runs without it\n",
+        )
+        return _EXIT_LOST
+
+
+def _is_open(stream: Any) -> bool:
+    import select
+
+    poll = select.poll()
+    poll.register(stream.fileno(), select.POLLOUT)
+    return not any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _send(connection: socket.socket, message: Mapping[str, object]) -> None:
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _write(stream: Any, text: str) -> None:
+    if stream is not None:
+        stream.write(text.encode("utf-8", "replace").decode())
+        stream.flush()
+
+
+def _write_traceback(text: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        # Late: colours are for terminals.
+        from fumehood.cli.colours import write_traceback
+
+        write_traceback(text, sys.stderr)
+    else:
+        _write(sys.stderr, text)
+
+
+def _content(path: str) -> bytes | None:
+    """Returns the program; None: it cannot be read, which the ordinary way says."""
+    if path == "-":
+        return b"" if sys.stdin is None else sys.stdin.buffer.read(_MAX_CODE_BYTES + 1)
+
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_CODE_BYTES + 1)
+    except OSError:
+        return None
+
+
+def _asked(prompt: str, *, is_password: bool) -> str | None:
+    if sys.stdin is None:
+        return None
+
+    if is_password and sys.stdin.isatty():
+        import getpass
+
+        _write(sys.stderr, prompt)
+        return getpass.getpass("")
+
+    _write(sys.stdout, prompt)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _save(pictures: Sequence[Mapping[str, str]], stem: str) -> None:
+    if not pictures:
+        return
+
+    # Late: most runs make none.
+    from fumehood.api.artifacts import save_pictures
+    from fumehood.values.results import Result
+
+    results = [Result(parts={item["mime"]: base64.b64decode(item["content"])}) for item in pictures]
+
+    for saved in save_pictures(results, into=".", stem=stem):
+        _write(sys.stderr, f"fumehood: {saved.source} -> {saved.path}\n")

@@ -1,0 +1,200 @@
+"""`fumehood run` by a process that keeps sandboxes ready: the same as without it, sooner, and gone when it is idle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+WAIT_SECONDS = 60.0
+
+
+class Runs:
+    """Runs of a user whose runtime folder is the test's own."""
+
+    def __init__(self, folder: Path, idle: str) -> None:
+        self.folder = folder
+        # The ordinary user of another test may have set them.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
+        self.envs = {**kept, "XDG_RUNTIME_DIR": str(folder), "FUMEHOOD_DAEMON": idle}
+
+    def __call__(self, *words: str, stdin: str = "", **envs: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "fumehood", "run", *words],
+            cwd=self.folder,
+            env={**self.envs, **envs},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def sockets(self) -> list[Path]:
+        return sorted((self.folder / "fumehood").glob("*.sock"))
+
+    def daemon(self) -> int:
+        """The process behind the socket, as the kernel says."""
+        (path,) = self.sockets()
+
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+
+        return int(struct.unpack("3i", given)[0])
+
+
+def until(is_so: Callable[[], object]) -> None:
+    ends_at = time.monotonic() + WAIT_SECONDS
+
+    while not is_so():
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
+
+
+def was_warm(done: subprocess.CompletedProcess[str]) -> bool:
+    """The ordinary way imports the library that reads the command line."""
+    return "click" not in {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What a run has written to standard error itself."""
+    lines = done.stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("import time:"))
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    runs = Runs(tmp_path_factory.mktemp("w"), "30")
+    first = runs("-c", "print('first')")
+    assert (first.stdout, first.returncode, was_warm(first)) == ("first\n", 0, False)
+    until(runs.sockets)
+    yield runs
+
+    if runs.sockets():
+        os.kill(runs.daemon(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "out", "err", "code"),
+    [
+        (["-c", "print(1)"], "", "1\n", "", 0),
+        (["-c", "import sys; print(sys.argv); sys.exit(3)", "a", "-b"], "", "['-c', 'a', '-b']\n", "", 3),
+        (["-"], "6 * 7", "42\n", "", 0),
+        (["-c", "print(input('? '))"], "Ada\n", "? Ada\n", "", 0),
+        (["-c", "print('\x1b[2J')"], "", "\\x1b[2J\n", "", 0),
+        (["--raw", "-c", "print('\x1b[2J')"], "", "\x1b[2J\n", "", 0),
+        (["--env", "A=5", "-c", "import os; print(os.environ['A'])"], "", "5\n", "", 0),
+        (["-c", "1 / 0"], "", "", "ZeroDivisionError: division by zero\n", 1),
+        (["--timeout", "0.5", "-c", "while True: pass"], "", "", "TimeLimitExceeded", 124),
+        (["--memory", "1K", "-c", "1"], "", "", "--memory=1024 is refused", 64),
+        (["--template", "none", "-c", "1"], "", "", "template", 70),
+    ],
+)
+def test_a_warm_run_does_what_a_cold_one_does(warm, words, stdin, out, err, code):
+    """The same output on the same streams, and the same exit code."""
+    done = warm(*words, stdin=stdin)
+    assert (done.stdout, done.returncode, was_warm(done)) == (out, code, True), said(done)
+    assert err in said(done)
+    assert bool(err) == bool(said(done))
+
+
+def test_files_are_read_and_figures_written_by_the_callers_process(warm):
+    """By their names in its own folder."""
+    (warm.folder / "plot.py").write_text(
+        "import sys, matplotlib.pyplot as plt\nprint(sys.argv, __file__)\nplt.plot([1, 2]);\n1 / 0"
+    )
+    done = warm("plot.py", "x")
+    assert (done.stdout, done.returncode) == ("['plot.py', 'x'] /home/user/plot.py\n", 1)
+    assert "File plot.py, line 4" in said(done)
+    assert (warm.folder / "plot-1.png").read_bytes().startswith(b"\x89PNG")
+    assert "plot-1.png" in said(done)
+
+
+def test_each_run_has_a_sandbox_of_its_own(warm):
+    """Nothing of one is there in the next."""
+    assert warm("-c", "x = 1; open('left', 'w').write('x')").returncode == 0
+    done = warm("-c", "import os; print('x' in globals(), os.path.exists('left'))")
+    assert (done.stdout, was_warm(done)) == ("False False\n", True)
+
+
+@pytest.mark.parametrize(
+    "words", [["--no-daemon", "-c", "1"], ["--json", "-c", "1"], ["--flag"], ["none.py"]]
+)
+def test_what_needs_more_takes_the_ordinary_way(warm, words):
+    """And so does what is wrong: it is named there."""
+    done = warm(*words)
+    assert not was_warm(done)
+    assert done.returncode == {"--flag": 64, "none.py": 74}.get(words[0], 0)
+
+
+def test_other_settings_are_not_served(warm):
+    """A process has the settings that it was started with."""
+    done = warm("--no-daemon", "-c", "1", FUMEHOOD_POOL_SIZE="1")
+    assert (done.returncode, was_warm(done)) == (0, False)
+    done = warm("-c", "2", FUMEHOOD_DAEMON="0")
+    assert (done.stdout, was_warm(done)) == ("2\n", False)
+
+
+def test_ctrl_c_ends_a_warm_run(warm):
+    """With the exit code of an interrupt, and without a traceback."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fumehood", "run", "-c", "print('go'); import time; time.sleep(60)"],
+        cwd=warm.folder,
+        env=warm.envs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whatever has started the tests may have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout.readline() == "go\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_only_the_user_can_reach_it(warm, tmp_path):
+    """The folder is the user's alone; one that others can write to is not used."""
+    folder = warm.folder / "fumehood"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+    open_to_all = Runs(tmp_path, "30")
+    (tmp_path / "fumehood").mkdir()
+    (tmp_path / "fumehood").chmod(0o777)
+    done = open_to_all("-c", "print(3)")
+    assert (done.stdout, done.returncode) == ("3\n", 0)
+    assert os.listdir(tmp_path / "fumehood") == []
+
+
+def test_it_ends_when_it_is_idle_and_a_run_that_loses_it_says_so(tmp_path):
+    """What it kept ends with it."""
+    runs = Runs(tmp_path, "4")
+    assert runs("-c", "1").returncode == 0
+    until(runs.sockets)
+    process = runs.daemon()
+    until(lambda: not runs.sockets())
+    until(lambda: not os.path.exists(f"/proc/{process}"))
+
+    assert runs("-c", "1").returncode == 0
+    until(runs.sockets)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "fumehood", "run", "-c", "print('go'); import time; time.sleep(60)"],
+        cwd=tmp_path,
+        env=runs.envs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout.readline() == "go\n"
+    os.kill(runs.daemon(), signal.SIGKILL)
+    _, err = run.communicate(timeout=30)
+    assert (run.returncode, "has ended; `--no-daemon` runs without it" in err) == (70, True)
