@@ -45,6 +45,7 @@ _SECTIONS: _Sections = (
     ("values.audit", "Audit records"),
     ("values.security", "Security events"),
     ("api.notebooks notebook.comparison notebook.record_file", "Replays"),
+    ("ipython_magic", "Cells of your own notebook"),
     ("values.limits", "Limits and usage"),
     ("values.network", "Network"),
     ("values.sandbox", "What a sandbox tells of itself"),

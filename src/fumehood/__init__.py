@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         UnauthenticatedError,
         WrongProcessError,
     )
+    from fumehood.ipython_magic import load_ipython_extension
     from fumehood.notebook.comparison import CellComparison, Difference
     from fumehood.notebook.record_file import write_record
     from fumehood.port.backend import Backend
@@ -337,6 +338,7 @@ __all__ = [
     "build_template",
     "explore",
     "list_templates",
+    "load_ipython_extension",
     "output_instructions",
     "read_saved",
     "read_saved_record",
@@ -378,6 +380,7 @@ _HOMES = {
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError
         ServiceError SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
     """,
+    "ipython_magic": "load_ipython_extension",
     "notebook.comparison": "CellComparison Difference",
     "notebook.record_file": "write_record",
     "port.backend": "Backend",

@@ -41,6 +41,8 @@ FOREIGN = {
         "traitlets",
     },
     "fumehood": set(),
+    # In the kernel of a notebook, which is IPython's.
+    "fumehood.ipython_magic": {"IPython", "pandas"},
     # Work that goes on in a guest and, as a control, outside; and modules of its own, by names beside it.
     "fumehood.scorecard.attack": {"calls", "matplotlib", "numpy", "pip", "report"},
     # The extra `tools`, for schemas that say more than our own check understands.

@@ -12,6 +12,7 @@ UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 # The guest pickles variables of its own when it is saved, and unpickles them when it is loaded, in the sandbox.
 PICKLES = "fumehood_guest.export.pickling"
+ONLY_WRITES = "fumehood.ipython_magic"
 # The guest runs user code: that is what it is for, and it does so in the shell.
 RUNS_CODE = "fumehood_guest"
 
@@ -35,9 +36,28 @@ def test_nothing_is_unpickled(modules):
     users = [
         module.name
         for module in modules
-        if module.name != PICKLES and UNSAFE_MODULES & {name.partition(".")[0] for name in module.imports}
+        if module.name not in (PICKLES, ONLY_WRITES)
+        and UNSAFE_MODULES & {name.partition(".")[0] for name in module.imports}
     ]
     assert users == []
+
+
+def test_what_goes_into_a_sandbox_is_only_written(modules):
+    """The notebook's magic pickles variables of the user, and imports no way to read any."""
+    tree = next(module.tree for module in modules if module.name == ONLY_WRITES)
+    taken = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in UNSAFE_MODULES
+        for alias in node.names
+    ]
+    assert taken == ["dumps"]
+    assert not any(
+        alias.name in UNSAFE_MODULES
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    )
 
 
 def test_only_the_guest_runs_code(modules):
