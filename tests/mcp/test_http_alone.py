@@ -28,9 +28,8 @@ def test_it_listens_and_ends(tmp_path: Path) -> None:
     with subprocess.Popen(argv, env={**given, **state}, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            found = re.search(r"listens on (http://\S+)", process.stderr.readline())
-            assert found is not None
-            url = found[1]
+            said = (re.search(r"listens on (http://\S+)", line) for line in process.stderr)
+            url = next(found[1] for found in said if found)
 
             async def scene() -> None:
                 async with over_http(url, TOKEN) as client:
