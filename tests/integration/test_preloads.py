@@ -13,6 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 from fumehood import Sandbox, SandboxStartError, Template, build_template, list_templates
@@ -150,6 +151,9 @@ def test_the_doctor_finds_what_prevents_every_sandbox(tmp_path: Path) -> None:
     environment = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     interpreter = str(environment / "bin" / "python")
+    # The words of the command line are read by click; what the guest needs is what is missing.
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "click").symlink_to(Path(click.__file__).parent)
 
     doctor = _fumehood(interpreter, "doctor")
     assert doctor.returncode == 1

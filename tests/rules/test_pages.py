@@ -77,3 +77,12 @@ def test_each_link_leads_somewhere(page):
             broken.append(link)
 
     assert broken == []
+
+
+def test_each_decision_has_a_number_of_its_own():
+    """The number of a decision is in its file's name and in its heading, and no other has it."""
+    pages = sorted(path for path in (ROOT / "docs" / "decisions").glob("*.md") if path.name != "README.md")
+    numbers = [path.name[:4] for path in pages]
+    assert len(set(numbers)) == len(numbers)
+    wrong = [path.name for path in pages if not path.read_text().startswith(f"# {int(path.name[:4])}. ")]
+    assert wrong == []
