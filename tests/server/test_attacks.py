@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 
 import httpx2
@@ -35,7 +36,7 @@ def test_w01_no_route_answers_without_a_token(client: httpx2.Client, routes: lis
     for route in routes:
         path = str(getattr(route, "path", ""))
 
-        if not path.startswith("/") or path in OPEN:
+        if not path.startswith("/") or path in {*OPEN, "/openapi.json"}:
             continue
 
         asked += 1
@@ -59,11 +60,33 @@ def test_w01_what_is_open_says_the_same_to_everybody(client: httpx2.Client, serv
         assert len(stranger.content) < 1000, path
 
 
-def test_w01_the_description_asks_for_a_token(client: httpx2.Client, server: Any) -> None:
-    assert client.get("/openapi.json").status_code == 401
-    answer = client.get("/openapi.json", headers=server.headers)
-    assert (answer.status_code, "/v1/keys" in answer.json()["paths"]) == (200, True)
-    assert "/openapi.json" not in answer.json()["paths"]
+def test_w01_the_description_holds_nothing_of_the_server(client: httpx2.Client, server: Any) -> None:
+    """It needs no token, and is what every server of this version gives: no setting, path, address or token."""
+    stranger = client.get("/openapi.json")
+    assert (stranger.status_code, stranger.content) == (
+        200,
+        client.get("/openapi.json", headers=server.headers).content,
+    )
+    assert "/v1/keys" in stranger.json()["paths"]
+    assert "/openapi.json" not in stranger.json()["paths"]
+    assert stranger.json()["info"]["version"] == metadata.version("fumehood")
+    assert stranger.headers["content-type"] == "application/json"
+
+    for secret in (server.token, str(server.state), server.url):
+        assert secret not in stranger.text
+
+
+def test_w01_the_front_page_leads_on_and_runs_nothing(client: httpx2.Client) -> None:
+    """Each address of this server on the page answers; a browser may load nothing for it."""
+    page = client.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"].startswith("default-src 'none';")
+    assert not re.search(r"<(script|style|img|link|iframe)|src=|on[a-z]+=", page.text)
+    leads = re.findall(r'href="([^":]+)"', page.text)
+    assert leads == ["openapi.json", "healthz", "readyz"]
+
+    for path in leads:
+        assert client.get(f"/{path}").status_code == 200, path
 
 
 @pytest.mark.parametrize("port", ["49983", "49999", "8000", "0", "x", "99999999999999999999"])

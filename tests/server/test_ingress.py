@@ -46,7 +46,7 @@ def described_routes(client: httpx2.Client, server: Any) -> list[tuple[str, str]
 def test_w01_every_route_asks_for_a_token(
     client: httpx2.Client, server: Any, headers: dict[str, Any]
 ) -> None:
-    """Only health is open; `test_attacks.py` walks the routes that are not described as well."""
+    """Of what is described only health is open; `test_attacks.py` walks the routes that are not described as well."""
     routes = described_routes(client, server)
     assert len(routes) > 5
 

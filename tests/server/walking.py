@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute
 from fumehood.server.settings import DIALECTS
 
 # What says nothing but that something is there: health of the server, and of dialects whose clients ask for it first.
-OPEN = {"/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
+OPEN = {"/", "/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
 REFUSED = {401, 403}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

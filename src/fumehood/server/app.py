@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Iterable
+from importlib import metadata
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -40,10 +41,10 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
     app = FastAPI(
         title="fumehood",
         summary="Runs untrusted Python in sandboxes.",
-        version="1",
+        version=metadata.version("fumehood"),
         docs_url=None,
         redoc_url=None,
-        # A route of our own serves the description, to authenticated callers only.
+        # A route of our own serves the description: made once, and not one of the routes that it describes.
         openapi_url=None,
         separate_input_output_schemas=False,
     )

@@ -1,16 +1,17 @@
-"""The server itself: liveness, readiness, metrics, abilities.
+"""The server itself: its front page and description, liveness, readiness, metrics, abilities.
 
-The health routes say nothing else, since they alone need no token.
+The page, the description and the health routes need no token, so they say nothing of callers, sandboxes or settings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
 from fumehood.server.routes.sandboxes import answer
@@ -18,6 +19,20 @@ from fumehood.server.schemas.meta import CapacityAnswer, Health, ServerInfo
 
 router = APIRouter(tags=["server"])
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_NO_CONTENT = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_FRONT_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>fumehood</title>
+<h1>fumehood</h1>
+<p>This server runs Python that a language model wrote, in sandboxes. It answers programs that have a token.
+<ul>
+<li><a href="https://github.com/fumehood/fumehood/blob/main/docs/README.md">Documentation</a>
+<li><a href="openapi.json">Description of the API</a> (OpenAPI)
+<li>Health: <a href="healthz">healthz</a> (the server lives), <a href="readyz">readyz</a> (it takes work)
+</ul>
+</html>
+"""
 
 
 @router.get("/healthz", summary="Whether the server lives")
@@ -61,9 +76,21 @@ async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def description(principal: AnyCaller, request: Request) -> Response:
-    """Returns the OpenAPI description of the native routes; needs a token, as the routes do."""
-    return JSONResponse(request.app.openapi())
+async def description(request: Request) -> Response:
+    """Returns the OpenAPI description of the native routes; needs no token."""
+    state = request.app.state
+
+    # Rendered once, since callers without a token can request it as often as they like.
+    if not hasattr(state, "description"):
+        state.description = json.dumps(request.app.openapi()).encode()
+
+    return Response(state.description, media_type="application/json")
+
+
+@router.get("/", include_in_schema=False)
+async def front_page() -> Response:
+    """Returns a page that names the documentation, the API and the health routes; needs no token."""
+    return HTMLResponse(_FRONT_PAGE, headers={"Content-Security-Policy": _NO_CONTENT})
 
 
 @router.get("/v1/info", summary="What the server can do")
