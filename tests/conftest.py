@@ -76,7 +76,11 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Print at the end of each run where its time went."""
+    """Print at the end of each run where its time went, and let the programs of tests be interrupted."""
+    # A shell starts what runs in the background with SIGINT ignored, and each program that a test starts inherits that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     config.pluginmanager.register(PartTimes(), "part times")
 
 
