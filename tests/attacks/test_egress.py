@@ -263,7 +263,7 @@ talk(b'GET http://{NAME}:{web.port}/first HTTP/1.1\\r\\nHost: {NAME}:{other.port
 
 def test_n12_a_policy_that_cannot_be_read_gives_no_sandbox(box, web):
     """Neither a new one, nor another policy for one that lives: it keeps the one that it had."""
-    for wrong in ("everything", "", ["example.com"], True, {"allow": ["a.com"]}):
+    for wrong in ("everything", "", ["http://example.com"], True, {"allow": ["a.com"]}):
         with pytest.raises(InvalidArgumentError):
             Sandbox(network=wrong)  # type: ignore[arg-type]
 
