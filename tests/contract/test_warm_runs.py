@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -198,3 +199,54 @@ def test_it_ends_when_it_is_idle_and_a_run_that_loses_it_says_so(tmp_path):
     os.kill(runs.daemon(), signal.SIGKILL)
     _, err = run.communicate(timeout=30)
     assert (run.returncode, "has ended; `--no-daemon` runs without it" in err) == (70, True)
+
+
+def test_a_user_sees_and_ends_it(tmp_path):
+    """The doctor names the process; it ends with what runs in it, and leaves no socket."""
+    runs = Runs(tmp_path, "30")
+    none = runs("--stop-daemon")
+    assert (none.returncode, said(none)) == (
+        0,
+        "fumehood: no process keeps sandboxes ready: nothing was to be ended\n",
+    )
+
+    assert runs("-c", "1").returncode == 0
+    until(runs.sockets)
+    process = runs.daemon()
+    assert f"process {process}: " in warm_row(runs)
+
+    run = subprocess.Popen(
+        [sys.executable, "-m", "fumehood", "run", "-c", "print('go'); import time; time.sleep(60)"],
+        cwd=tmp_path,
+        env=runs.envs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout.readline() == "go\n"
+    stopped = runs("--stop-daemon")
+    assert (stopped.returncode, said(stopped)) == (
+        0,
+        f"fumehood: process {process}, which kept sandboxes ready, has ended\n",
+    )
+    _, err = run.communicate(timeout=30)
+    assert (run.returncode, "has ended" in err) == (70, True)
+    until(lambda: not os.path.exists(f"/proc/{process}"))
+    assert runs.sockets() == []
+    assert "the first `fumehood run` starts one" in warm_row(runs)
+
+
+@pytest.mark.parametrize("words", [["file.py"], ["-c", "1"], ["-"]])
+def test_ending_it_runs_nothing(warm, words):
+    """A file beside it is a mistake, and refused."""
+    done = warm("--stop-daemon", *words)
+    assert (done.returncode, "give it no FILE" in said(done)) == (64, True)
+    assert warm.sockets()
+
+
+def warm_row(runs: Runs) -> str:
+    """What the doctor says of it."""
+    words = [sys.executable, "-m", "fumehood", "doctor", "--json"]
+    done = subprocess.run(words, env=runs.envs, capture_output=True, text=True, timeout=90, check=True)
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    return str(rows["warm runs"]["why"])

@@ -33,6 +33,7 @@ def run(options: Options) -> int:
         with patience("starting a sandbox"):
             layers += _first_sandbox()
 
+    layers.append(_warm_runs())
     lacking = [layer for layer in layers if _is_lacking(layer)]
 
     if options.json:
@@ -74,6 +75,33 @@ def _first_sandbox() -> list[dict[str, str]]:
         preload = _line("preload", "degraded", "advice", "; ".join(map(str, trial.left_out)), way)
 
     return [sandbox, preload]
+
+
+def _warm_runs() -> dict[str, str]:
+    """Returns the row of the processes that keep sandboxes ready for `fumehood run`."""
+    # Late, as all that only this command needs.
+    from fumehood.cli.warm import idle_seconds
+    from fumehood.cli.warm_processes import warm_processes
+
+    name = "warm runs"
+
+    try:
+        processes = warm_processes()
+    except OSError as error:
+        return _line(name, "missing", "advice", str(error), "let XDG_RUNTIME_DIR name a folder of your own")
+
+    if processes:
+        numbers = ", ".join(map(str, processes))
+        what = "process" if len(processes) == 1 else "processes"
+        why = f"{what} {numbers}: sandboxes kept ready for `fumehood run`; `fumehood run --stop-daemon` ends this"
+        return _line(name, "there", "advice", why, "")
+
+    if idle_seconds() <= 0:
+        return _line(name, "missing", "advice", "turned off by FUMEHOOD_DAEMON", "")
+
+    return _line(
+        name, "missing", "advice", "no process keeps sandboxes ready; the first `fumehood run` starts one", ""
+    )
 
 
 def _line(name: str, state: str, need: str, why: str, how_to_get_it: str) -> dict[str, str]:

@@ -53,6 +53,9 @@ back, 74 when a file of this machine could not be read or written
 
 def run(options: Options) -> int:
     """Run it and return the exit code."""
+    if options.stop_daemon:
+        return _stop_daemon()
+
     program = read_program(options.words, options.code, options.module)
 
     # An empty name is none: the variable that should have held one may have been misspelled.
@@ -81,6 +84,22 @@ def run(options: Options) -> int:
         start_daemon()
 
     return _LEFT_OUT if exit_code == 0 and any(item.skipped for item in saved) else exit_code
+
+
+def _stop_daemon() -> int:
+    # Late: few ask for it.
+    from fumehood.cli.warm_processes import stop_warm_processes
+
+    with patience("ending the processes that keep sandboxes ready"):
+        stopped = stop_warm_processes()
+
+    for process in stopped:
+        note(f"process {process}, which kept sandboxes ready, has ended")
+
+    if not stopped:
+        note("no process keeps sandboxes ready: nothing was to be ended")
+
+    return 0
 
 
 def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execution]:
@@ -219,9 +238,14 @@ class _RunCommand(Command):
             more, arguments, _ = self._own_words(behind)
             own, words = own + more, [path, *arguments]
 
+        is_stop = "--stop-daemon" in own
+
+        if is_stop and (words or has_code):
+            raise WrongWordError("--stop-daemon runs nothing: give it no FILE and no code", ctx)
+
         left = super().parse_args(ctx, [*own, "--", *words] if words else own)
 
-        if not (has_code or words or ctx.resilient_parsing):
+        if not (is_stop or has_code or words or ctx.resilient_parsing):
             raise WrongWordError("the following arguments are required: FILE", ctx)
 
         return left
@@ -280,6 +304,11 @@ RUN = _RunCommand(
             ["--no-daemon"],
             is_flag=True,
             help="start a sandbox here, and leave no process behind that keeps others ready for the next run",
+        ),
+        Option(
+            ["--stop-daemon"],
+            is_flag=True,
+            help="end the processes that keep sandboxes ready, with what runs in them, and run nothing",
         ),
         *sandbox_options(),
         raw_option(),

@@ -97,8 +97,8 @@ def identity() -> list[object]:
     ]
 
 
-def socket_path() -> str:
-    """Return where the socket is, in a folder of the user's own, which is made.
+def runtime_folder() -> str:
+    """Return the folder of the sockets, which is the user's own, and is made.
 
     Raises:
         OSError: The folder cannot be made, or is another's.
@@ -114,8 +114,17 @@ def socket_path() -> str:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise PermissionError(f"{folder} is not a folder of this user's own") from None
 
+    return folder
+
+
+def socket_path() -> str:
+    """Return where the socket is.
+
+    Raises:
+        OSError: Its folder cannot be made, or is another's.
+    """
     name = zlib.crc32(json.dumps(identity()).encode())
-    return os.path.join(folder, f"run-{name:08x}.sock")
+    return os.path.join(runtime_folder(), f"run-{name:08x}.sock")
 
 
 def is_same_user(connection: socket.socket) -> bool:

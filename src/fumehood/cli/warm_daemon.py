@@ -12,6 +12,7 @@ import base64
 import fcntl
 import json
 import os
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,7 +36,7 @@ from fumehood.values.execution import Execution
 
 _EXIT_SANDBOX_FAILED = 70
 # What needs more of this machine than standard streams takes the ordinary way.
-_ORDINARY = ("output", "overwrite", "json", "file", "lifetime", "no_daemon")
+_ORDINARY = ("output", "overwrite", "json", "file", "lifetime", "no_daemon", "stop_daemon")
 
 
 def main() -> None:
@@ -45,15 +46,17 @@ def main() -> None:
 
     with open(f"{path}.lock", "w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Not `flock`: the kernel names the holder of this lock, and no child inherits it.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             return
 
         with suppress(FileNotFoundError):
             os.unlink(path)
 
         try:
-            asyncio.run(_Daemon(identity()).serve(path))
+            with suppress(asyncio.CancelledError):
+                asyncio.run(_Daemon(identity()).serve(path))
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -68,11 +71,15 @@ class _Daemon:
 
     def __init__(self, wanted: list[object]) -> None:
         self._identity = wanted
-        self._running = 0
+        self._runs: set[asyncio.Task[None]] = set()
         self._used_at = time.monotonic()
 
     async def serve(self, path: str) -> None:
-        """Serve until nothing has run for a while."""
+        """Serve until nothing has run for a while, or the process is asked to end."""
+        serving = asyncio.current_task()
+        assert serving is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+
         # Makes the template, and what is kept ready of it, before anything is taken.
         async with AsyncSandbox():
             pass
@@ -81,12 +88,22 @@ class _Daemon:
         idle = idle_seconds()
         self._used_at = time.monotonic()
 
-        async with server:
-            while self._running or time.monotonic() - self._used_at < idle:
+        try:
+            while self._runs or time.monotonic() - self._used_at < idle:
                 await asyncio.sleep(min(1.0, idle / 4))
+        finally:
+            server.close()
+
+            for run in self._runs:
+                run.cancel()
+
+            await asyncio.gather(*self._runs, return_exceptions=True)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._running += 1
+        run = asyncio.current_task()
+        assert run is not None
+        self._runs.add(run)
+
         try:
             if is_same_user(writer.get_extra_info("socket")):
                 await _Run(reader, writer, self._identity).follow()
@@ -94,7 +111,7 @@ class _Daemon:
             # The caller has closed the connection, or broken the protocol: there is no answer to send.
             pass
         finally:
-            self._running -= 1
+            self._runs.discard(run)
             self._used_at = time.monotonic()
             writer.close()
 
