@@ -220,13 +220,16 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
             "nothing",
             (
                 "name 'nothing' is not defined",
-                "Failed in line 1 of this call: nothing",
+                "line 1: nothing",
                 "Hint: A name exists",
             ),
         ),
-        ("x = 1\nimport nosuch", ("No module named 'nosuch'", "line 2", "Hint: It is not installed")),
+        (
+            "x = 1\nimport nosuch",
+            ("No module named 'nosuch'", "line 2", "Hint: Nothing can be installed here"),
+        ),
         ("x = (", ("SyntaxError", "Hint: Nothing of this code was run")),
-        ("open('no.csv')", ("FileNotFoundError", "Hint: Look with os.listdir", "/mnt/data/there.csv")),
+        ("open('no.csv')", ("FileNotFoundError", "Hint: Files in /mnt/data: /mnt/data/there.csv.")),
         ("input()", ("Hint: There is no standard input here",)),
         (
             "import subprocess\nsubprocess.run(['sudo', 'ls'])",
@@ -236,7 +239,7 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
             "import subprocess\nopen('run.sh', 'w').close()\nsubprocess.run(['./run.sh'])",
             ("line 3", "Hint: The file may not be executed"),
         ),
-        ("import sys\nsys.exit(3)", ("SystemExit", "Hint: exit() and sys.exit() end this call only")),
+        ("import sys\nsys.exit(3)", ("SystemExit", "Hint: It ends this call only")),
         ("open('/etc/x', 'w')", ("Errno",)),
         (
             "import urllib.request as u\nu.urlopen('http://example.org')",
@@ -275,13 +278,13 @@ def test_the_place_of_an_interrupt_is_told() -> None:
     """Where the time ran out, and a hint that fits what went on there."""
     with CodeInterpreter(timeout=1.0) as made:
         text = made.run("import time\nx = 1\ntime.sleep(60)").text
-        assert "Interrupted in line 3 of this call: time.sleep(60)" in text
+        assert "interrupted in line 3: time.sleep(60)" in text
         assert "TimeLimitExceeded: ran longer than 1 s" in text
         assert "KeyboardInterrupt" not in text
         assert "Hint: It was waiting, not computing" in text
 
         text = made.run("import time\ncommand = 'pip install polars'\ntime.sleep(60)").text
-        assert "Hint: It is not installed, and it cannot be installed from here" in text
+        assert "Hint: Nothing can be installed here" in text
 
 
 @pytest.mark.parametrize(
@@ -304,13 +307,12 @@ def test_the_end_of_the_process_gets_a_hint_that_fits(small: CodeInterpreter, co
     assert "(exit()" not in text
 
 
-def test_frames_inside_libraries_are_counted(interpreter: CodeInterpreter) -> None:
-    """Of a deep traceback the own lines and the innermost frame stay."""
-    result = interpreter.run("import pandas as pd\nframe = pd.DataFrame({'a': [1]})\nframe['b']")
+def test_the_place_inside_a_library_is_named(interpreter: CodeInterpreter) -> None:
+    """Of a deep traceback the own lines and the place that raised stay."""
+    result = interpreter.run("import json\njson.loads('{')")
 
-    assert "Failed in line 3 of this call: frame['b']" in result.text
-    assert "frames inside libraries ..." in result.text
-    assert "Hint: Print what is there first" in result.text
+    assert result.text.startswith("line 2: json.loads('{')\njson/decoder.py:")
+    assert "site-packages" not in result.text
 
 
 def test_memory_that_is_used_up_is_told() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fumehood import Execution, ExecutionError, LogEntry, Logs, Result
 from fumehood.llm.execution_text import Shape, tell
-from fumehood.llm.hints import Surroundings, condense_frames
+from fumehood.llm.hints import Surroundings
 from fumehood.llm.images import ImageBounds, ImageShelf
 from fumehood.llm.readable_text import fair_shares, in_bytes, readable, readable_ends, shorten
 from fumehood.llm.tables import preview_table
@@ -150,20 +150,6 @@ def test_what_a_guest_says_of_a_table_is_checked(data: bytes, metadata: dict[str
     parts = {"text/plain": b"the text", mime: data}
 
     assert "the text" in preview_table(Result(parts=parts, metadata={mime: metadata}))  # type: ignore[dict-item]
-
-
-def test_frames_of_ones_own_stay() -> None:
-    """Only frames inside libraries are left out, but for the innermost."""
-    frames = ["Cell In[1], line 1", "File a.py", "File b.py", "Cell In[1], line 2", "File c.py", "E: x"]
-
-    assert condense_frames("\n\n".join(frames)).split("\n\n") == [
-        "Cell In[1], line 1",
-        "... 1 frame inside libraries ...",
-        "File b.py",
-        "Cell In[1], line 2",
-        "File c.py",
-        "E: x",
-    ]
 
 
 @pytest.mark.parametrize(

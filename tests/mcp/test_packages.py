@@ -39,7 +39,7 @@ def test_hints_name_the_tools_that_there_are(index: str) -> None:
     async def without() -> None:
         async with over_stdio(FUMEHOOD_MAX_NETWORK="none") as client:
             told = text_of(await client.call_tool("run_code", missing))
-            assert "cannot be installed from here" in told
+            assert "Nothing can be installed here" in told
             assert "create_sandbox" not in told.partition("Hint:")[2].partition("[")[0]
 
     play(scene)

@@ -63,7 +63,7 @@ def test_state_stays_from_call_to_call(transport: str, mode: str, server: Any) -
             failed = await client.call_tool("run_code", {"code": "x = 7\n1/0", "sandbox_id": place})
             assert failed.is_error
             assert failed.structured_content["error"]["name"] == "ZeroDivisionError"
-            assert "Failed in line 2 of this call: 1/0" in text_of(failed)
+            assert "line 2: 1/0" in text_of(failed)
             assert (await run(client, "x", place)).structured_content["value"] == "7"
 
             drawn = await run(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()", place)

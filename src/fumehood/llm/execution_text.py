@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fumehood import Execution, Result, Truncation
-from fumehood.llm.hints import Surroundings, describe_error
+from fumehood.llm.error_text import describe_error
+from fumehood.llm.hints import Surroundings
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
 from fumehood.llm.readable_text import Excerpt, fair_shares, in_bytes, readable, readable_ends, shorten
 from fumehood.llm.result import ToolFile, ToolImage

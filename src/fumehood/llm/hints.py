@@ -7,11 +7,12 @@ access.
 
 from __future__ import annotations
 
+import difflib
+import posixpath
 import re
 from dataclasses import dataclass, field
 
-from fumehood import Execution, ExecutionError, Network
-from fumehood.llm.readable_text import counted, shorten
+from fumehood import ExecutionError, Network
 
 _NETWORK_NAMES = frozenset(
     (
@@ -36,10 +37,8 @@ _NETWORK_WORDS = (
     "Name or service not known",
     "No route to host",
 )
-_LOST = (
-    "All variables of earlier calls are gone, files are kept: import, load and define again what you need."
-)
-_CELL = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})")
+# Follows the hint when the variables are gone.
+LOST = "All variables of earlier calls are gone, files are kept: import, load and define again what you need."
 _FRAMES_CHARS = 4_000
 # These start a program, and fail when it is missing or refused.
 _PROGRAM = re.compile(r"\b(?:_execute_child|posix_spawnp?|execv[pe]{0,2}|execl[pe]{0,2})\b")
@@ -50,13 +49,16 @@ _NO_PROGRAM = (
 _NOT_EXECUTABLE = (
     "The file may not be executed: give it to its interpreter (bash FILE, python FILE), or os.chmod it first."
 )
+# The path in the message of a FileNotFoundError, bounded since it is compared with others.
+_PATH = re.compile(r"'([^']{1,300})'$")
+_MAX_SHOWN_FILES = 10
+# The guest's line about the keys of a table, in place of a hint to look for them.
+_KEYS_MARK = "\nThere are: "
 _INSTALLS = re.compile(r"\bpip3?\s+(?:install|download)\b")
 _WAITS = re.compile(r"\b(?:sleep|wait|recv|accept|acquire|urlopen|input)\(|\bjoin\(\)")
 _SIGNAL = re.compile(r"\(signal (SIG[A-Z0-9]+)\)")
 _CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP"))
 _MARKED = re.compile(r"^-+> \d+ (.{1,300})", re.MULTILINE)
-# The rule that IPython draws above a traceback.
-_RULE = re.compile(r"\A-{20,}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,52 +80,6 @@ class Surroundings:
     to_reach: str = ""
 
 
-def describe_error(execution: Execution, code: str, around: Surroundings) -> str:
-    """Return the model's description of a failure: frames of its own code, the line, the message, a hint."""
-    error = execution.error
-
-    if error is None:
-        return ""
-
-    parts = [shorten(condense_frames(str(error).rstrip()), _FRAMES_CHARS)]
-    line = _failing_line(error, execution.execution_count, code)
-
-    if line:
-        parts.append(line)
-
-    hint = hint_for(error, around, code)
-
-    if execution.state_lost:
-        hint = f"{hint} {_LOST}".strip()
-
-    if hint:
-        parts.append(f"Hint: {hint}")
-
-    return "\n".join(parts)
-
-
-def condense_frames(traceback: str) -> str:
-    """Return a traceback without the frames inside libraries, but for the innermost; they are counted."""
-    blocks = traceback.split("\n\n")
-    kept: list[str] = []
-    skipped = 0
-
-    for place, block in enumerate(blocks):
-        is_innermost = place + 1 == len(blocks) or not blocks[place + 1].startswith("File ")
-
-        if block.startswith("File ") and not is_innermost:
-            skipped += 1
-            continue
-
-        if skipped:
-            kept.append(f"... {counted(skipped, 'frame')} inside libraries ...")
-            skipped = 0
-
-        kept.append(_RULE.sub("", block))
-
-    return "\n\n".join(kept)
-
-
 def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str:
     """Return one line about the next step; empty when the message alone says it.
 
@@ -138,7 +94,7 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
     if error.name == "ModuleNotFoundError" or error.name == "ImportError":
         return _missing_module(around)
 
-    if _is_about_network(error):
+    if is_about_network(error):
         return around.to_reach or _unreachable(around.network)
 
     if error.hint:
@@ -149,10 +105,17 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
         return _NO_PROGRAM if error.name == "FileNotFoundError" else _NOT_EXECUTABLE
 
     if error.name == "FileNotFoundError":
-        shown = ", ".join(around.files) or "none yet"
-        return f"Look with os.listdir('/mnt/data') first. Files that are there: {shown}."
+        return _missing_file(error.value, around.files)
+
+    if error.name == "KeyError" and _KEYS_MARK in error.traceback:
+        return ""
 
     return _BY_NAME.get(error.name, "")
+
+
+def is_about_network(error: ExecutionError) -> bool:
+    """Tell whether an error seems to be that an address was not reached."""
+    return error.name in _NETWORK_NAMES or any(word in error.value for word in _NETWORK_WORDS)
 
 
 _BY_NAME = {
@@ -164,7 +127,7 @@ _BY_NAME = {
     "EOFError": "There is no standard input here: write the values into the code in place of input().",
     "MemoryError": "Work on less at a time: read in chunks, take only the columns you need, del what is done with.",
     "RecursionError": "Check that the recursion ends, or write it as a loop.",
-    "SystemExit": "exit() and sys.exit() end this call only, and variables stay: they can be left out.",
+    "SystemExit": "It ends this call only, and variables stay.",
     "PermissionError": "Write below /mnt/data or /home/user; the rest of the system is read-only.",
 }
 
@@ -217,6 +180,20 @@ def _last_marked_line(traceback: str) -> str:
     return lines[-1] if lines else ""
 
 
+def _missing_file(value: str, files: tuple[str, ...]) -> str:
+    """Return the file that seems to be meant, or those that are there; `value` is the message of the error."""
+    missed = _PATH.search(value)
+    names = {posixpath.basename(path).lower(): path for path in files}
+    meant = difflib.get_close_matches(posixpath.basename(missed[1]).lower(), names, n=1) if missed else []
+
+    if meant:
+        return f"Did you mean {names[meant[0]]}?"
+
+    shown = ", ".join(files[:_MAX_SHOWN_FILES]) or "none yet"
+    more = f", and {len(files) - _MAX_SHOWN_FILES:,} more" if len(files) > _MAX_SHOWN_FILES else ""
+    return f"Files in /mnt/data: {shown}{more}."
+
+
 def _missing_module(around: Surroundings) -> str:
     if around.to_install:
         return around.to_install
@@ -224,16 +201,13 @@ def _missing_module(around: Surroundings) -> str:
     if around.network.internet or "pip" in around.network.presets:
         return "Install it with %pip install NAME in a call of its own, or use a package that is there."
 
-    return (
-        "It is not installed, and it cannot be installed from here. Use the standard library or a package that is "
-        "there (importlib.metadata.distributions() lists them)."
-    )
+    return "Nothing can be installed here: use another package or the standard library."
 
 
 def _unreachable(network: Network) -> str:
     match network.level:
         case "none":
-            return "This sandbox has no network. Use the files that are there, or ask the user to upload the data."
+            return "This sandbox has no network: use the files that are there, or ask the user for the data."
         case "pip" | "listed":
             return (
                 "This sandbox reaches only what its network policy lists. Do not try other addresses; ask the user to "
@@ -241,21 +215,3 @@ def _unreachable(network: Network) -> str:
             )
         case _:
             return "Check the address; only public addresses on ports 80 and 443 can be reached."
-
-
-def _is_about_network(error: ExecutionError) -> bool:
-    return error.name in _NETWORK_NAMES or any(word in error.value for word in _NETWORK_WORDS)
-
-
-def _failing_line(error: ExecutionError, count: int | None, code: str) -> str:
-    """Return the last line of this call's code among the frames, quoted from the code that was sent."""
-    lines = code.splitlines()
-    numbers = [
-        int(line) for cell, line in _CELL.findall(error.traceback[-20_000:]) if int(cell) == (count or -1)
-    ]
-
-    if not numbers or not 1 <= numbers[-1] <= len(lines):
-        return ""
-
-    how = "Failed" if error.kind == "exception" else "Interrupted"
-    return f"{how} in line {numbers[-1]} of this call: {shorten(lines[numbers[-1] - 1].strip(), 300)}"

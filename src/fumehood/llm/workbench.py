@@ -32,7 +32,7 @@ from fumehood.llm.text_editor import Edited, edit
 from fumehood.text import visible_line
 
 _MAX_FILES = 20
-_MAX_HINTED_FILES = 10
+_MAX_HINTED_FILES = 200
 _ENDED = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 Options: TypeAlias = Mapping[str, Any]
 """Arguments of `run_code` by name."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated
 
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood import AsyncSandbox, Limits
+from fumehood import AsyncSandbox, FumehoodError, Limits
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.readable_text import unfenced
 from fumehood.mcp.arguments import Seconds, SomeSandbox
@@ -22,8 +23,10 @@ from fumehood.mcp.network import surroundings
 from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import RunOutcome
 from fumehood.mcp.tool_answers import tell_execution
+from fumehood.text import visible_line
 
 _MAX_CODE_CHARS = 1_000_000
+_MAX_HINTED_FILES = 200
 DEFAULT_SECONDS = Limits().wall_seconds
 
 Code = Annotated[
@@ -60,7 +63,20 @@ async def run_code(
     if execution.error is not None:
         around = surroundings((await sandbox.get_info()).network, caller.max_network)
 
+        if execution.error.name == "FileNotFoundError":
+            around = replace(around, files=await _data_files(sandbox))
+
     return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, around=around)
+
+
+async def _data_files(sandbox: AsyncSandbox) -> tuple[str, ...]:
+    """Return the paths of the data files, for a hint about one that was missed."""
+    try:
+        entries = await sandbox.files.list("/mnt/data", depth=2)
+    except FumehoodError:
+        return ()
+
+    return tuple(visible_line(entry.path) for entry in entries[:_MAX_HINTED_FILES] if entry.type == "file")
 
 
 @asynccontextmanager

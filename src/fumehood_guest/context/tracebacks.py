@@ -15,6 +15,8 @@ from typing import Any, Callable, List, NamedTuple, Optional, Set, Type
 
 import IPython
 
+from fumehood_guest.context.table_keys import existing_keys
+
 _RULE = "-" * 75
 _HEADING = "Traceback (most recent call last)"
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -110,6 +112,9 @@ def _format_one(
         lines.append("")
 
     lines += _format_value(error, name, cell_number)
+
+    if isinstance(error, KeyError):
+        lines += existing_keys(tb)
 
     if depth < _MAX_GROUP_DEPTH:
         lines += _format_group(error, cell_number, depth)

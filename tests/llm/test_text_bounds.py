@@ -1,0 +1,124 @@
+"""What a model pays to read: the characters of the text for each common outcome of a call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fumehood.llm import CodeInterpreter
+
+
+def read(interpreter: CodeInterpreter, code: str, *, at_most: int) -> str:
+    """Runs code and gives the text for the model, which is bounded."""
+    text = interpreter.run(code).text
+    assert len(text) <= at_most, f"{len(text)} characters:\n{text}"
+    return text
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[CodeInterpreter]:
+    """One without a network and with a file of the user's, for all of these."""
+    with CodeInterpreter(network="none") as made:
+        made.upload("penguins.csv", "a,b\n1,2\n")
+        yield made
+
+
+def test_an_error_is_its_line_and_its_message(interpreter: CodeInterpreter) -> None:
+    """Neither a ruler nor a heading, and the failing line once."""
+    text = read(interpreter, "x = 1\n1/0", at_most=90)
+    assert text == "line 2: 1/0\nZeroDivisionError: division by zero"
+
+
+def test_a_missing_column_comes_with_those_that_there_are(interpreter: CodeInterpreter) -> None:
+    """No frame of pandas, compiled or not."""
+    text = read(
+        interpreter,
+        "import pandas as pd\ndf = pd.DataFrame({'name': ['x'], 'mass': [2]})\ndf['c']",
+        at_most=250,
+    )
+    assert text == "line 3: df['c']\nKeyError: 'c'\nThere are: 'name', 'mass'"
+
+
+@pytest.mark.parametrize(
+    ("code", "keys"),
+    [
+        ("df.groupby('c').sum()", "'name', 'mass'"),
+        ("df.sort_values('c')", "'name', 'mass'"),
+        ("df[['name', 'c']]", "'name', 'mass'"),
+        ("df.set_index('name').loc['c']", "'x'"),
+        ("df.drop(columns='c')", "'name', 'mass'"),
+    ],
+)
+def test_other_searches_of_tables_tell_the_keys_too(
+    interpreter: CodeInterpreter, code: str, keys: str
+) -> None:
+    """By the labels that pandas searched."""
+    made = "import pandas as pd\ndf = pd.DataFrame({'name': ['x'], 'mass': [2]})\n"
+    assert f"\nThere are: {keys}" in read(interpreter, made + code, at_most=250)
+
+
+def test_a_key_of_a_dict_is_no_column(interpreter: CodeInterpreter) -> None:
+    """Keys are listed of tables alone, and within bounds."""
+    assert "There are" not in read(interpreter, "import pandas\n{'a': 1}['c']", at_most=250)
+    wide = (
+        "import pandas as pd\npd.DataFrame([[0] * 500], columns=['c' * 99 + str(i) for i in range(500)])['c']"
+    )
+    assert ", and 480 more" in read(interpreter, wide, at_most=1_600)
+
+
+def test_no_network_is_told_at_once(interpreter: CodeInterpreter) -> None:
+    """Once, and not in each of four nested errors."""
+    begun = time.monotonic()
+    text = read(interpreter, "import requests\nrequests.get('https://example.com')", at_most=150)
+    assert "This sandbox has no network" in text
+    assert time.monotonic() - begun < 5
+
+
+def test_endless_recursion_is_folded(interpreter: CodeInterpreter) -> None:
+    """Equal frames are one line, also where functions call each other in turn."""
+    text = read(interpreter, "def f(n):\n    return f(n + 1)\nf(0)", at_most=350)
+    assert "line 3: f(0)\nline 2, in f: return f(n + 1) (29+ times)\nRecursionError" in text
+    read(
+        interpreter,
+        "def f(n):\n    return g(n + 1)\ndef g(n):\n    return f(n)\nf(0)",
+        at_most=350,
+    )
+
+
+def test_a_missing_module_is_short(interpreter: CodeInterpreter) -> None:
+    """With what can be done."""
+    text = read(interpreter, "import nosuch", at_most=150)
+    assert "No module named 'nosuch'\nHint: Nothing can be installed here" in text
+
+
+def test_a_missing_file_comes_with_the_one_that_is_meant(interpreter: CodeInterpreter) -> None:
+    """By its name, wherever it was looked for."""
+    for path in ("penguins.csv", "/data/penguins.csv", "/mnt/data/penguin.csv"):
+        text = read(interpreter, f"open('{path}')", at_most=200)
+        assert "Hint: Did you mean /mnt/data/penguins.csv?" in text
+
+
+def test_a_time_limit_names_its_line() -> None:
+    """Where the time ran out."""
+    with CodeInterpreter(timeout=0.5) as made:
+        text = read(made, "import time\nx = 1\ntime.sleep(60)", at_most=300)
+        assert "\ninterrupted in line 3: time.sleep(60)\n" in text
+
+
+def test_causes_of_ones_own_stay(interpreter: CodeInterpreter) -> None:
+    """A chain keeps what happened in the model's code."""
+    code = "try:\n    int('x')\nexcept ValueError as e:\n    raise RuntimeError('no number') from e"
+    text = read(interpreter, code, at_most=250)
+    assert text == (
+        "line 2: int('x')\nValueError: invalid literal for int() with base 10: 'x'\nand then:\n"
+        "line 4: raise RuntimeError('no number') from e\nRuntimeError: no number"
+    )
+
+
+def test_a_file_of_ones_own_is_no_library(interpreter: CodeInterpreter) -> None:
+    """Its frames stay, with their lines."""
+    code = "open('own_module.py', 'w').write('def f():\\n    return 1 / 0\\n')\nimport own_module\nown_module.f()"
+    text = read(interpreter, code, at_most=300)
+    assert "line 3: own_module.f()\n/home/user/own_module.py:2, in f: return 1 / 0\n" in text
