@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import os
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 from tests.integration.wheels import make_wheel
 
-from fumehood.egress.presets import read_pip_settings
+from fumehood.egress import presets
+from fumehood.egress.presets import pip_settings, read_pip_settings
 from fumehood.errors import InvalidArgumentError
+from fumehood.templates import requirements
 
 _NAME = "packages.test"
 # Settings of pip are this process's own: the engine that reads them is one of its own, too.
@@ -128,3 +131,20 @@ def test_an_index_that_is_no_address_of_the_web_is_refused(setting, address):
         read_pip_settings(f"global.{setting}={address!r}\n")
 
     assert address not in str(caught.value)
+
+
+def test_pip_of_this_machine_imports_nothing_of_the_working_directory(tmp_path, monkeypatch):
+    """Files that a sandbox made may have been brought there, and would run outside of it."""
+    for name in ("pip", "json"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()")
+
+    monkeypatch.chdir(tmp_path)
+    # The control: without care they are imported.
+    subprocess.run([sys.executable, "-m", "pip"], check=True)
+    (tmp_path / "ran").unlink()
+
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr(presets, "_asked", None)
+    asyncio.run(pip_settings())
+    requirements._pip_has_an_index_of_its_own()
+    assert not (tmp_path / "ran").exists()

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
 SCENE_SECONDS = 60
-ARGV = ("-m", "fumehood", "mcp")
+ARGV = ("-P", "-m", "fumehood", "mcp")
 # How the client begins: with a handshake (2025-11-25), or with none (2026-07-28).
 MODES = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 

@@ -26,7 +26,7 @@ def run(options: Options) -> int:
 
         with naming_arguments({"host": "--print-config", "url": "--url"}):
             url = endpoint_of(options.url) if options.url else ""
-            launch = Launch(argv=(sys.executable, "-m", "fumehood", "mcp"), url=url)
+            launch = Launch(argv=(sys.executable, "-P", "-m", "fumehood", "mcp"), url=url)
             print(config_for(options.print_config, launch))
 
         return 0

@@ -74,7 +74,7 @@ def start_daemon() -> None:
     import subprocess
 
     subprocess.Popen(
-        [sys.executable, "-m", "fumehood.cli.warm_daemon"],
+        [sys.executable, "-P", "-m", "fumehood.cli.warm_daemon"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -106,7 +106,8 @@ def read_pip_settings(said: str) -> PipSettings:
 
 
 def _ask_pip() -> str:
-    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    # -P: modules in the working directory are not imported; a sandbox's files may have been brought there.
+    words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PIP_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:

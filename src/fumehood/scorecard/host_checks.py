@@ -52,7 +52,7 @@ def no_missing_layer_is_silent(stage: Stage, column: Column) -> list[str]:
 
 
 def _ask_without_landlock() -> dict[str, Any]:
-    words = [sys.executable, "-m", "fumehood.scorecard.weakened"]
+    words = [sys.executable, "-P", "-m", "fumehood.scorecard.weakened"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     if done.returncode != 0:

@@ -206,7 +206,8 @@ def _pip_has_an_index_of_its_own() -> bool:
     """Tells whether pip is configured for another index than the public one, which uv would not use."""
     try:
         answer = subprocess.run(
-            [sys.executable, "-m", "pip", "config", "list"],
+            # -P: no module of the working directory is imported.
+            [sys.executable, "-P", "-m", "pip", "config", "list"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=True,
