@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import httpx2
@@ -41,6 +42,29 @@ def test_w08_a_server_gives_no_network_unless_it_is_told_to(start_server, networ
 
         lines = client.post("/v1/execute/batch", json={"requests": [{"code": "1", "network": network}]}).text
         assert "network_forbidden" in lines
+
+
+def test_a_key_for_the_package_index_cannot_lead_its_name_elsewhere(start_server, monkeypatch):
+    """An address that the caller gives to the index's name would be any address of the internet."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+    with client_of(start_server(dialects="", pool_size=1, max_network="internet")) as owner:
+        token = key_of(owner, max_network="pip")
+        headers = {"Authorization": f"Bearer {token}"}
+        network = {"presets": ["pip"], "hosts": {"pypi.org": "93.184.216.34"}}
+        made = owner.post("/v1/sandboxes", json={"network": "none"}, headers=headers).json()
+
+        for refused in (
+            owner.post("/v1/sandboxes", json={"network": network}, headers=headers),
+            owner.post("/v1/execute", json={"code": "1", "network": network}, headers=headers),
+            owner.put(f"/v1/sandboxes/{made['id']}/network", json=network, headers=headers),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (403, "network_forbidden"), refused.text
+            assert refused.json()["fields"] == {"asked": "listed", "allowed": "pip"}
+
+        # The control: without the address it is allowed.
+        alone = owner.put(f"/v1/sandboxes/{made['id']}/network", json={"presets": ["pip"]}, headers=headers)
+        assert alone.status_code == 200, alone.text
 
 
 def test_w09_a_key_has_no_more_than_its_policy_says(server):

@@ -68,7 +68,7 @@ class Caller:
     Attributes:
         backend: The backend of its sandboxes; None: that of `Sandbox()`.
         keeps: Whether its sandboxes end with this server.
-        max_network: The most network that a sandbox may be given here: none, listed or internet.
+        max_network: The most network that a sandbox may be given here: none, pip, listed or internet.
         made: Sandboxes that were made here and must end with it, by id.
         making: How many more are being made.
     """

@@ -38,7 +38,7 @@ def serve_stdio(max_network: str) -> int:
     """Serve until the input ends or a signal comes, and return the exit code.
 
     Args:
-        max_network: The most network that a sandbox may be given: none, listed or internet.
+        max_network: The most network that a sandbox may be given: none, pip, listed or internet.
 
     Raises:
         InvalidArgumentError: It is none of these.

@@ -41,7 +41,7 @@ class KeyPolicy:
             exceed it.
         max_limits: Upper bounds of a sandbox's limits, by the names of the fields of `Limits`.
         expires_at: When the key ends, in seconds since 1970.
-        max_network: The most network that a sandbox may be given: none, listed or internet.
+        max_network: The most network that a sandbox may be given: none, pip, listed or internet.
     """
 
     max_sandboxes: int | None = None

@@ -97,11 +97,12 @@ class Network:
 
     @property
     def level(self) -> NetworkLevel:
-        """One word: none, pip (the package index alone), listed (by rules), or internet."""
+        """One word: none, pip (the package index alone, where a resolver finds it), listed (by rules), or internet."""
         if self.internet:
             return "internet"
 
-        if self.allow:
+        # An address that the caller gives to the name of an index makes it any place.
+        if self.allow or (self.presets and self.hosts):
             return "listed"
 
         return "pip" if self.presets else "none"
