@@ -99,7 +99,9 @@ class ServerSettings(EngineSettings):
     max_sandbox_seconds: float = setting(
         "longest lifetime that may be asked for; 0: no end", 86_400.0, 0, 86_400 * 365
     )
-    max_network: str = setting("most network that a sandbox may be given: none, pip, listed or internet", "none")
+    max_network: str = setting(
+        "most network that a sandbox may be given: none, pip, listed or internet", "none"
+    )
     private_networks: tuple[str, ...] = setting(
         "addresses that are not public and may be listed all the same", ()
     )
