@@ -105,6 +105,11 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
     assert main(["ps", "--api-key", token]) == 70
     assert main(["ps", "--api-key", rotated]) == 0
 
+    assert main(["keys", "set", key, "--max-sandboxes", "7", "--no-bound", "wall_seconds"]) == 0
+    assert "max_sandboxes=7 memory_bytes<=536,870,912" in capsys.readouterr().out
+    assert main(["keys", "set", key]) == 64
+    assert "fumehood keys set --help" in capsys.readouterr().err
+
     assert main(["usage"]) == 0
     capsys.readouterr()
     assert main(["usage", "--json"]) == 0

@@ -322,6 +322,7 @@ def test_w09_a_key_deals_with_those_that_come_of_it_alone(key: NewKey, owner: ht
     for method, path, body in (
         ("GET", f"/v1/keys/{other_id}", None),
         ("POST", f"/v1/keys/{other_id}/rotate", {}),
+        ("PATCH", f"/v1/keys/{other_id}", {"name": "mine"}),
         ("DELETE", f"/v1/keys/{other_id}", None),
     ):
         refused = maker.request(method, path, json=body)

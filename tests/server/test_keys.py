@@ -111,6 +111,121 @@ def test_rotation_and_revocation(
     assert rotated["token"] not in owner.get("/v1/keys").text
 
 
+def test_a_key_changes_and_keeps_its_token(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
+    """What is named changes, for the next request; the rest stays."""
+    client = make(policy={"max_sandboxes": 1, "max_limits": {"memory_bytes": 256 << 20, "wall_seconds": 5}})
+    path = f"/v1/keys/{client.key_id}"  # type: ignore[attr-defined]
+    assert client.post("/v1/sandboxes", json={}).status_code == 201
+    assert client.post("/v1/sandboxes", json={}).status_code == 429
+
+    change = {
+        "max_sandboxes": 2,
+        "executions_per_day": 0,
+        "max_limits": {"wall_seconds": None, "open_files": 128},
+    }
+    changed = owner.patch(path, json={"policy": change})
+    assert changed.status_code == 200, changed.text
+    policy = changed.json()["policy"]
+    assert (policy["max_sandboxes"], policy["executions_per_day"]) == (2, 0)
+    assert policy["max_limits"] == {"memory_bytes": 256 << 20, "open_files": 128}
+    assert owner.get(path).json() == changed.json()
+    assert changed.json()["scopes"] == ["execute", "sandboxes"]
+    assert client.post("/v1/sandboxes", json={}).status_code == 201
+    assert client.post("/v1/execute", json={"code": "1"}).status_code == 429
+
+    renamed = owner.patch(
+        path, json={"name": "blue", "scopes": ["execute"], "policy": {"executions_per_day": None}}
+    )
+    assert renamed.json()["name"] == "blue"
+    assert renamed.json()["policy"] == {**policy, "executions_per_day": None}
+    assert client.post("/v1/execute", json={"code": "1"}).status_code == 200
+    assert client.get("/v1/sandboxes").status_code == 403
+    assert owner.patch(path, json={}).json() == renamed.json()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": ""}, "name"),
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["root"]}, "scopes"),
+        ({"policy": {"max_sandboxes": -1}}, "max_sandboxes"),
+        ({"policy": {"max_limits": {"nonsense": None}}}, "nonsense"),
+        ({"policy": {"max_limits": {"nonsense": 1}}}, "nonsense"),
+        ({"policy": {"nonsense": 1}}, "nonsense"),
+    ],
+)
+def test_a_wrong_change_changes_nothing(
+    make: Callable[..., httpx2.Client], owner: httpx2.Client, body: dict[str, Any], said: str
+) -> None:
+    path = f"/v1/keys/{make().key_id}"  # type: ignore[attr-defined]
+    before = owner.get(path).json()
+    refused = owner.patch(path, json=body)
+    assert (refused.status_code, said in refused.text) == (422, True), refused.text
+    assert owner.get(path).json() == before
+
+
+def test_a_key_gives_no_other_more_than_it_has(
+    make: Callable[..., httpx2.Client], owner: httpx2.Client
+) -> None:
+    """By a change no more than at creation; what the owner gave a key stays when another field changes."""
+    own = {"max_sandboxes": 3, "max_network": "none", "max_limits": {"wall_seconds": 10}}
+    maker = make(scopes=["keys", "execute"], policy=own)
+    child = maker.post("/v1/keys", json={"name": "child", "scopes": ["execute"]}).json()["key"]["id"]
+    path = f"/v1/keys/{child}"
+
+    for policy in (
+        {"max_sandboxes": 4},
+        {"max_sandboxes": None},
+        {"max_network": "internet"},
+        {"max_network": None},
+        {"max_limits": {"wall_seconds": 11}},
+        {"max_limits": {"wall_seconds": None}},
+    ):
+        refused = maker.patch(path, json={"policy": policy})
+        assert (refused.status_code, "this key's own" in refused.text) == (422, True), refused.text
+
+    assert maker.patch(path, json={"scopes": ["execute", "sandboxes"]}).status_code == 403
+    # Nor to itself.
+    itself = f"/v1/keys/{maker.key_id}"  # type: ignore[attr-defined]
+    assert maker.patch(itself, json={"policy": {"max_sandboxes": 100}}).status_code == 422
+    assert maker.patch(itself, json={"scopes": ["keys", "sandboxes"]}).status_code == 403
+
+    raised = {"scopes": ["execute", "sandboxes"], "policy": {"max_sandboxes": 9}}
+    assert owner.patch(path, json=raised).status_code == 200
+    kept = maker.patch(path, json={"name": "still", "policy": {"executions_per_day": 5}}).json()
+    assert (kept["policy"]["max_sandboxes"], kept["scopes"]) == (9, ["execute", "sandboxes"])
+
+
+def test_a_revoked_key_is_not_changed(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
+    path = f"/v1/keys/{make().key_id}"  # type: ignore[attr-defined]
+    assert owner.delete(path).status_code == 204
+    assert owner.patch(path, json={"name": "again"}).status_code == 404
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_revoking_a_key_ends_its_sandboxes(
+    make: Callable[..., httpx2.Client], owner: httpx2.Client, kept: bool
+) -> None:
+    """Unless they are to be kept; those of others live on."""
+    client, other = make(), make()
+    mine = {client.post("/v1/sandboxes", json={}).json()["id"] for _ in range(2)}
+    client.post(f"/v1/sandboxes/{min(mine)}/pause")
+    theirs = other.post("/v1/sandboxes", json={}).json()["id"]
+    path = f"/v1/keys/{client.key_id}"  # type: ignore[attr-defined]
+    assert owner.delete(path, params={"sandboxes": "keep"} if kept else {}).status_code == 204
+
+    left = {item["id"] for item in owner.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]}
+    assert (left & mine, theirs in left) == (mine if kept else set(), True)
+    status = owner.get(f"/v1/sandboxes/{min(mine)}").status_code
+    assert status == (200 if kept else 410)
+
+    # A second time ends what a first one left, and is no error.
+    assert owner.delete(path).status_code == 204
+    assert owner.get(f"/v1/sandboxes/{min(mine)}").status_code == 410
+    assert owner.delete(path, params={"sandboxes": "all"}).status_code == 422
+
+
 @pytest.mark.parametrize(
     ("policy", "code"),
     [({"executions_per_day": 1}, "executions per day"), ({"cpu_seconds_per_day": 0}, "CPU seconds per day")],

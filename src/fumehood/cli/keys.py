@@ -23,14 +23,45 @@ from fumehood.values.network import NETWORK_LEVELS
 
 _KEY_COLUMNS = ("KEY", "NAME", "SCOPES", "STATE", "LAST USED", "BOUNDS")
 _BOUNDS = ("max_sandboxes", "max_concurrent_executions", "executions_per_day", "cpu_seconds_per_day")
+_QUOTAS = (*_BOUNDS, "expires_at", "max_network")
 
 
 def run_create(options: Options) -> int:
     """Make a key and print its token; return the exit code."""
+    body = {"name": options.name, "policy": _policy(options)} | (
+        {"scopes": list(options.scope)} if options.scope else {}
+    )
+    return _show_token(_asked(options, "POST", "/v1/keys", json=body), options)
+
+
+def run_set(options: Options) -> int:
+    """Change a key, whose token stays; return the exit code."""
+    policy = _policy(options)
+
+    for name in options.no_bound:
+        (policy if name in _QUOTAS else policy.setdefault("max_limits", {}))[name] = None
+
+    given = {"name": options.name, "scopes": list(options.scope), "policy": policy}
+    body = {name: value for name, value in given.items() if value}
+
+    if not body:
+        raise InvalidArgumentError(
+            field="options", value="none", allowed="at least one: `fumehood keys set --help` lists them"
+        )
+
+    changed = _asked(options, "PATCH", _path(options.key), json=body)
+
+    if options.json:
+        print(json.dumps(changed, indent=2))
+    else:
+        write_table(_KEY_COLUMNS, [_row(changed)], sys.stdout)
+
+    return 0
+
+
+def _policy(options: Options) -> dict[str, Any]:
     policy: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in (*_BOUNDS, "expires_at", "max_network")
-        if getattr(options, name) is not None
+        name: getattr(options, name) for name in _QUOTAS if getattr(options, name) is not None
     }
     limits = dict(map(_limit, options.max_limit))
 
@@ -40,10 +71,7 @@ def run_create(options: Options) -> int:
     if limits:
         policy["max_limits"] = limits
 
-    body = {"name": options.name, "policy": policy} | (
-        {"scopes": list(options.scope)} if options.scope else {}
-    )
-    return _show_token(_asked(options, "POST", "/v1/keys", json=body), options)
+    return policy
 
 
 def _limit(word: str) -> tuple[str, float]:
@@ -100,8 +128,9 @@ def _row(key: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def run_revoke(options: Options) -> int:
-    """End a key; return the exit code."""
-    _asked(options, "DELETE", _path(options.key))
+    """End a key and its sandboxes; return the exit code."""
+    query = {"sandboxes": "keep"} if options.keep_sandboxes else {}
+    _asked(options, "DELETE", _path(options.key), params=query)
     return 0
 
 
@@ -154,6 +183,51 @@ def _asked(options: Options, method: str, path: str, **others: Any) -> Any:
 _JSON = Option(["--json"], is_flag=True, help="print what a program would read")
 _KEY = Argument("key", metavar="KEY", about="its id")
 
+_BOUND_OPTIONS = (
+    Option(["--max-sandboxes"], type=int, metavar="NUMBER", help="sandboxes living at once"),
+    Option(
+        ["--max-concurrent-executions"],
+        type=int,
+        metavar="NUMBER",
+        help="executions under way at once",
+    ),
+    Option(
+        ["--executions-per-day"],
+        type=int,
+        metavar="NUMBER",
+        help="executions begun in a day (UTC)",
+    ),
+    Option(
+        ["--cpu-seconds-per-day"],
+        type=Seconds(),
+        metavar="SECONDS",
+        help="CPU time in a day (UTC)",
+    ),
+    Option(
+        ["--max-memory"],
+        type=Size(),
+        metavar="SIZE",
+        help="most memory of a sandbox, such as 512M",
+    ),
+    Option(
+        ["--max-limit"],
+        multiple=True,
+        metavar="NAME=NUMBER",
+        help="most of another limit, such as wall_seconds=60; may be repeated",
+    ),
+    Option(
+        ["--max-network"],
+        type=OneOf(NETWORK_LEVELS),
+        metavar="LEVEL",
+        help=f"most network of its sandboxes: {', '.join(NETWORK_LEVELS)}",
+    ),
+    Option(
+        ["--expires-at"],
+        metavar="TIME",
+        help="when it ends, with its time zone: 2030-01-31T12:00:00Z",
+    ),
+)
+
 KEYS = Verbs(
     "keys",
     [
@@ -170,48 +244,7 @@ KEYS = Verbs(
                     metavar="SCOPE",
                     help="what it may do: execute, sandboxes, keys; may be repeated (default: execute and sandboxes)",
                 ),
-                Option(["--max-sandboxes"], type=int, metavar="NUMBER", help="sandboxes living at once"),
-                Option(
-                    ["--max-concurrent-executions"],
-                    type=int,
-                    metavar="NUMBER",
-                    help="executions under way at once",
-                ),
-                Option(
-                    ["--executions-per-day"],
-                    type=int,
-                    metavar="NUMBER",
-                    help="executions begun in a day (UTC)",
-                ),
-                Option(
-                    ["--cpu-seconds-per-day"],
-                    type=Seconds(),
-                    metavar="SECONDS",
-                    help="CPU time in a day (UTC)",
-                ),
-                Option(
-                    ["--max-memory"],
-                    type=Size(),
-                    metavar="SIZE",
-                    help="most memory of a sandbox, such as 512M",
-                ),
-                Option(
-                    ["--max-limit"],
-                    multiple=True,
-                    metavar="NAME=NUMBER",
-                    help="most of another limit, such as wall_seconds=60; may be repeated",
-                ),
-                Option(
-                    ["--max-network"],
-                    type=OneOf(NETWORK_LEVELS),
-                    metavar="LEVEL",
-                    help=f"most network of its sandboxes: {', '.join(NETWORK_LEVELS)}",
-                ),
-                Option(
-                    ["--expires-at"],
-                    metavar="TIME",
-                    help="when it ends, with its time zone: 2030-01-31T12:00:00Z",
-                ),
+                *_BOUND_OPTIONS,
                 *SERVER_OPTIONS,
                 _JSON,
             ],
@@ -239,9 +272,47 @@ KEYS = Verbs(
                 _JSON,
             ],
         ),
-        Command("revoke", run_revoke, brief="end a key", params=[_KEY, *SERVER_OPTIONS]),
+        Command(
+            "set",
+            run_set,
+            brief="change a key; its token stays",
+            about="Change the name, the scopes or the bounds of a key; its token stays, and what is not named too.",
+            params=[
+                _KEY,
+                Option(["--name"], metavar="NAME", help="what you call it"),
+                Option(
+                    ["--scope"],
+                    multiple=True,
+                    metavar="SCOPE",
+                    help="what it may do from now on, instead of what it may do now; may be repeated",
+                ),
+                *_BOUND_OPTIONS,
+                Option(
+                    ["--no-bound"],
+                    multiple=True,
+                    metavar="NAME",
+                    help="take a bound away, such as max_sandboxes or wall_seconds; may be repeated",
+                ),
+                *SERVER_OPTIONS,
+                _JSON,
+            ],
+        ),
+        Command(
+            "revoke",
+            run_revoke,
+            brief="end a key and its sandboxes",
+            params=[
+                _KEY,
+                Option(
+                    ["--keep-sandboxes"],
+                    is_flag=True,
+                    help="let its sandboxes live until their time is over",
+                ),
+                *SERVER_OPTIONS,
+            ],
+        ),
     ],
-    brief="make, list, rotate and revoke the keys of a server",
+    brief="make, list, change, rotate and revoke the keys of a server",
 )
 USAGE = Command(
     "usage",

@@ -44,7 +44,7 @@ COMMANDS = {
         "cp": "copy files into and out of a sandbox of a server",
         "save": "save a sandbox of a server to a file",
         "load": "make a sandbox of a saved one, at a server",
-        "keys": "make, list, rotate and revoke the keys of a server",
+        "keys": "make, list, change, rotate and revoke the keys of a server",
         "usage": "what the keys of a server have used",
     },
     "commands that serve others": {

@@ -238,6 +238,23 @@ KEY_REFUSED = LogEvent(
     ("key_id", "reason"),
     "No token, one that is not known, has expired or was revoked, or one without the scope that is needed.",
 )
+KEY_CHANGED = LogEvent(
+    "key.changed",
+    INFO,
+    "server",
+    "a key was changed",
+    ("key_id", "by", "fields"),
+    "`by` is `owner` or the id of the key that asked; `fields` are the names of what was given: `name`, "
+    "`scopes`, `policy.FIELD`.",
+)
+KEY_REVOKED = LogEvent(
+    "key.revoked",
+    INFO,
+    "server",
+    "a key was revoked",
+    ("key_id", "by", "sandboxes_ended"),
+    "`sandboxes_ended` is 0 too where they were to be kept.",
+)
 QUOTA_REFUSED = LogEvent(
     "quota.refused",
     WARNING,

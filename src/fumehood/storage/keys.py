@@ -200,6 +200,35 @@ class Keys:
         await self._change(key_id, statement, "rotating a key")
         return NewKey(await self.get(key_id), token)
 
+    async def change(self, key_id: str, change: Callable[[KeyRecord], KeyRecord]) -> KeyRecord:
+        """Give a key another name, other scopes or another policy; its token stays. It counts at once in this process.
+
+        Args:
+            key_id: The key.
+            change: Returns the changed key from the stored one; nothing is stored if it raises.
+
+        Raises:
+            KeyNotFoundError: There is no such key, or it was revoked.
+        """
+        await self.get(key_id)
+
+        async with self._database.writing("changing a key", durable=True) as connection:
+            query = select(KEYS).where(KEYS.c.id == key_id, KEYS.c.revoked_at.is_(None)).with_for_update()
+            row = (await connection.execute(query)).one_or_none()
+
+            if row is None:
+                raise KeyNotFoundError(key_id=key_id)
+
+            record = change(_record(row))
+            check_text("name", record.name, max_characters=200)
+            policy = as_json(check_scopes(record.scopes), record.policy, record.made_by)
+            await connection.execute(
+                update(KEYS).where(KEYS.c.id == key_id).values(name=record.name, policy=policy)
+            )
+
+        self._forget(key_id)
+        return record
+
     async def revoke(self, key_id: str) -> None:
         """End a key, at once in this process. A second time changes nothing but is no error."""
         await self.get(key_id)

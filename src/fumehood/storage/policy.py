@@ -198,6 +198,38 @@ def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPol
     return KeyPolicy(**values, max_limits=limits, max_network=network)
 
 
+def changed(policy: KeyPolicy, changes: Mapping[str, Any], own: KeyPolicy) -> KeyPolicy:
+    """Return `policy` with some fields changed by the holder of another policy; the other fields stay as they are.
+
+    Args:
+        policy: The policy of the key.
+        changes: New values by the names of fields; None: no bound. Of `max_limits` those that are named change, and
+            None removes one.
+        own: The policy of the caller.
+
+    Raises:
+        InvalidArgumentError: A new value is not valid, or more than the caller has.
+    """
+    limits = dict(changes.get("max_limits", {}))
+    removed = {name for name, value in limits.items() if value is None}
+    kept = {name: value for name, value in limits.items() if value is not None}
+    within(KeyPolicy(**{**changes, "max_limits": kept}), own, changes)
+
+    for name in sorted(removed):
+        if name not in BOUNDS:
+            raise InvalidArgumentError(field="max_limits", value=name, allowed=", ".join(BOUNDS))
+
+        if name in own.max_limits:
+            raise InvalidArgumentError(
+                field=f"policy.max_limits.{name}",
+                value=None,
+                allowed=f"at most this key's own: {plain_number(own.max_limits[name])}",
+            )
+
+    merged = {name: value for name, value in policy.max_limits.items() if name not in removed} | kept
+    return replace(policy, **{**changes, "max_limits": merged})
+
+
 def as_json(scopes: frozenset[str], policy: KeyPolicy, made_by: str = "") -> str:
     """Return the stored form of both, with the key that made this one if one did."""
     values = {name: getattr(policy, name) for name in _QUOTAS}

@@ -5,16 +5,19 @@ A token is in the response that makes it and nowhere else.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from fastapi import Path, Query
 
 from fumehood.errors import ForbiddenError, KeyNotFoundError
+from fumehood.log import events
 from fumehood.server.auth import AnyCaller, KeysCaller, StoresOf
 from fumehood.server.principal import Principal
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.keys import (
+    ChangeKey,
     CreateKey,
     Key,
     KeyList,
@@ -26,7 +29,7 @@ from fumehood.server.schemas.keys import (
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import Services
 from fumehood.storage.keys import KeyRecord
-from fumehood.storage.policy import within
+from fumehood.storage.policy import KeyPolicy, changed, within
 
 router = guarded_router("keys", "/v1")
 _PROBLEMS = problems(401, 403, 404, 409, 413, 422)
@@ -44,11 +47,7 @@ async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresO
     made_by = ""
 
     if not principal.is_owner:
-        beyond = sorted(set(wanted.scopes) - principal.scopes)
-
-        if beyond:
-            raise ForbiddenError(reason=f"it gives no scope that it lacks: {', '.join(beyond)}")
-
+        _check_gives(frozenset(wanted.scopes), principal)
         policy = within(policy, principal.policy, wanted.policy.model_fields_set)
         made_by = principal.key_id
 
@@ -70,6 +69,34 @@ async def get_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> K
     return Key.of(await services.keys.get(key_id))
 
 
+@router.patch("/keys/{key_id}", summary="Change a key", responses=_PROBLEMS)
+async def change_key(key_id: KeyId, wanted: ChangeKey, principal: KeysCaller, services: StoresOf) -> Key:
+    """Changes the name, the scopes or the quotas of a key, for its next request; its token stays.
+
+    A key may do this only for itself and the keys that it made, directly or not, and gives no scope and no quota beyond
+    its own.
+    """
+    await _check_is_under(key_id, principal, services)
+    named = wanted.model_fields_set
+    changes = wanted.policy.changes()
+
+    def change(record: KeyRecord) -> KeyRecord:
+        scopes = frozenset(wanted.scopes) if "scopes" in named else record.scopes
+        _check_gives(scopes - record.scopes, principal)
+        own = KeyPolicy() if principal.is_owner else principal.policy
+        return replace(
+            record,
+            name=wanted.name if "name" in named else record.name,
+            scopes=scopes,
+            policy=changed(record.policy, changes, own),
+        )
+
+    record = await services.keys.change(key_id, change)
+    fields = sorted((named - {"policy"}) | {f"policy.{name}" for name in changes})
+    events.KEY_CHANGED.log(key_id=key_id, by=principal.key_id, fields=fields)
+    return Key.of(record)
+
+
 @router.post("/keys/{key_id}/rotate", summary="Give a key a new token", responses=_PROBLEMS)
 async def rotate_key(
     key_id: KeyId, wanted: RotateKey, principal: KeysCaller, services: StoresOf
@@ -83,10 +110,33 @@ async def rotate_key(
 
 
 @router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=_PROBLEMS)
-async def revoke_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> None:
-    """Ends a key at once. Its sandboxes live until their time is over; its usage stays."""
+async def revoke_key(
+    key_id: KeyId,
+    principal: KeysCaller,
+    services: StoresOf,
+    sandboxes: Annotated[
+        Literal["end", "keep"],
+        Query(description="Whether its sandboxes end with it, or live until their time is over."),
+    ] = "end",
+) -> None:
+    """Ends a key at once, and its sandboxes; its usage stays.
+
+    The key is revoked first. When its sandboxes cannot be ended the answer is an error; the same request tries again.
+    """
     await _check_is_under(key_id, principal, services)
     await services.keys.revoke(key_id)
+    ended = await _end_sandboxes(key_id, services) if sandboxes == "end" else 0
+    events.KEY_REVOKED.log(key_id=key_id, by=principal.key_id, sandboxes_ended=ended)
+
+
+async def _end_sandboxes(key_id: str, services: Services) -> int:
+    backend = services.backend_for(Principal(key_id=key_id))
+    ended = 0
+
+    for info in await backend.list():
+        ended += await backend.kill(info.id, wait=False)
+
+    return ended
 
 
 @router.get("/usage", summary="What keys have used", responses=_PROBLEMS)
@@ -119,6 +169,12 @@ async def get_usage(
     return UsageList(
         items=[UsageItem.of(period) for period in periods if seen is None or period.key_id in seen]
     )
+
+
+def _check_gives(scopes: frozenset[str], principal: Principal) -> None:
+    """Raises ForbiddenError if the caller lacks one of these scopes: it cannot give it to a key."""
+    if beyond := sorted(scopes - principal.scopes):
+        raise ForbiddenError(reason=f"it gives no scope that it lacks: {', '.join(beyond)}")
 
 
 async def _keys_under(principal: Principal, services: Services) -> list[KeyRecord]:

@@ -6,7 +6,7 @@ A key is described without its token; only the response that makes one has it.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import AwareDatetime, BaseModel, Field
 
@@ -19,9 +19,7 @@ from fumehood.values.network import NetworkLevel
 ScopeName = Literal["execute", "sandboxes", "keys"]
 
 
-class Policy(Body):
-    """The quotas of a key; null means no bound."""
-
+class _Quotas(Body):
     max_sandboxes: int | None = Field(default=None, ge=0, le=1_000_000, description="Living at once.")
     max_concurrent_executions: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Under way at once."
@@ -30,15 +28,20 @@ class Policy(Body):
     cpu_seconds_per_day: float | None = Field(
         default=None, ge=0, le=1e12, description="Spent in a day (UTC)."
     )
-    max_limits: dict[str, int | float] = Field(
-        default_factory=dict, max_length=32, description="Upper bounds of a sandbox's limits, by their names."
-    )
     # JSON has no times: it comes as a text.
     expires_at: AwareDatetime | None = Field(
         default=None, strict=False, description="When the key ends, with its time zone."
     )
     max_network: NetworkLevel | None = Field(
         default=None, description="The most network that its sandboxes may be given; null: the server's."
+    )
+
+
+class Policy(_Quotas):
+    """The quotas of a key; null means no bound."""
+
+    max_limits: dict[str, int | float] = Field(
+        default_factory=dict, max_length=32, description="Upper bounds of a sandbox's limits, by their names."
     )
 
     def policy(self) -> KeyPolicy:
@@ -53,6 +56,34 @@ class CreateKey(Body):
     name: str = Field(min_length=1, max_length=200, description="What you call it.")
     scopes: list[ScopeName] = Field(default=["execute", "sandboxes"], min_length=1, max_length=3)
     policy: Policy = Field(default_factory=Policy)
+
+
+class PolicyChange(_Quotas):
+    """Quotas of a key that change; null means no bound from now on, and one that is not named stays."""
+
+    max_limits: dict[str, int | float | None] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="Upper bounds of a sandbox's limits that change, by their names; null removes one.",
+    )
+
+    def changes(self) -> dict[str, Any]:
+        """Returns the named fields, as the storage knows them."""
+        given = self.model_dump(exclude_unset=True)
+
+        if self.expires_at is not None:
+            given["expires_at"] = self.expires_at.timestamp()
+
+        return given
+
+
+class ChangeKey(Body):
+    """What changes of a key; what is not named stays."""
+
+    # Made, not given, so that the description shows no default.
+    name: str = Field(default_factory=str, min_length=1, max_length=200, description="What you call it.")
+    scopes: list[ScopeName] = Field(default_factory=list, min_length=1, max_length=3)
+    policy: PolicyChange = Field(default_factory=PolicyChange)
 
 
 class RotateKey(Body):
