@@ -48,6 +48,32 @@ def test_a_key_does_what_its_scopes_say(make: Callable[..., httpx2.Client]) -> N
     assert launcher.post("/v1/execute", json={"code": "1"}).status_code == 403
 
 
+def test_counters_of_the_server_need_their_scope(
+    make: Callable[..., httpx2.Client], owner: httpx2.Client
+) -> None:
+    """They are of all keys, so no tenant reads them; the key of a Prometheus reads nothing else."""
+    tenant, prometheus = make(scopes=["execute", "sandboxes", "keys"]), make(scopes=["metrics"])
+    refused = tenant.get("/metrics")
+    assert (refused.status_code, refused.json()["code"], "'metrics'" in refused.text) == (
+        403,
+        "forbidden",
+        True,
+    )
+    assert "fumehood_http_requests_total" in prometheus.get("/metrics").text
+    assert owner.get("/metrics").status_code == 200
+
+    for method, path in (("POST", "/v1/execute"), ("GET", "/v1/sandboxes"), ("GET", "/v1/keys")):
+        body = {"code": "1"} if method == "POST" else None
+        assert prometheus.request(method, path, json=body).status_code == 403, path
+
+    # A key gives the scope only if it has it; the owner gives it, and takes it away.
+    given = {"name": "p", "scopes": ["metrics"]}
+    assert tenant.post("/v1/keys", json=given).status_code == 403
+    path = f"/v1/keys/{prometheus.key_id}"  # type: ignore[attr-defined]
+    assert owner.patch(path, json={"scopes": ["execute"]}).status_code == 200
+    assert prometheus.get("/metrics").status_code == 403
+
+
 def test_w09_keys_do_not_see_one_another(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
     """Whatever a stranger asks of a sandbox, it is as if it had never been; the server's owner sees all."""
     mine, stranger = make(), make()

@@ -242,7 +242,8 @@ KEYS = Verbs(
                     ["--scope"],
                     multiple=True,
                     metavar="SCOPE",
-                    help="what it may do: execute, sandboxes, keys; may be repeated (default: execute and sandboxes)",
+                    help="what it may do: execute, sandboxes, keys, metrics; may be repeated "
+                    "(default: execute and sandboxes)",
                 ),
                 *_BOUND_OPTIONS,
                 *SERVER_OPTIONS,

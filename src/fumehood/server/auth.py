@@ -86,6 +86,7 @@ def _requiring(scope: Scope) -> Callable[[HTTPConnection, object, object], Await
 
 ExecuteCaller = Annotated[Principal, Depends(_requiring("execute"))]
 KeysCaller = Annotated[Principal, Depends(_requiring("keys"))]
+MetricsCaller = Annotated[Principal, Depends(_requiring("metrics"))]
 
 
 async def _sandboxes(connection: HTTPConnection, bearer: _Bearer, header: _Header) -> Backend:

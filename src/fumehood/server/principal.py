@@ -12,8 +12,8 @@ from fumehood.errors import ForbiddenError
 from fumehood.log import events
 from fumehood.storage.policy import KeyPolicy
 
-Scope = Literal["execute", "sandboxes", "keys"]
-SCOPES: tuple[Scope, ...] = ("execute", "sandboxes", "keys")
+Scope = Literal["execute", "sandboxes", "keys", "metrics"]
+SCOPES: tuple[Scope, ...] = ("execute", "sandboxes", "keys", "metrics")
 OWNER_ID = "owner"
 
 
@@ -23,7 +23,7 @@ class Principal:
 
     Attributes:
         key_id: Name of the key; `owner` for the server's own token. Sandboxes belong to it.
-        scopes: What it may do: execute (stateless runs), sandboxes, keys.
+        scopes: What it may do: execute (stateless runs), sandboxes, keys, metrics (those of the server).
         policy: Its quotas and limits.
     """
 

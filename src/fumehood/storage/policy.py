@@ -17,7 +17,7 @@ from fumehood.errors import InvalidArgumentError, LimitForbiddenError
 from fumehood.values.limits import Limits, check_bound
 from fumehood.values.network import NETWORK_LEVELS
 
-SCOPES = frozenset({"execute", "sandboxes", "keys"})
+SCOPES = frozenset({"execute", "sandboxes", "keys", "metrics"})
 
 _DEFAULTS = Limits()
 _QUOTAS = {

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from fumehood.server.auth import AnyCaller, KeysCaller, ServicesOf
+from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.schemas.meta import CapacityAnswer, Health, ServerInfo
 
@@ -60,8 +60,8 @@ async def readyz(services: ServicesOf) -> Response:
 
 
 @router.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse)
-async def metrics(principal: AnyCaller, services: ServicesOf) -> Response:
-    """Gives the counters of this server in the text format of Prometheus."""
+async def metrics(principal: MetricsCaller, services: ServicesOf) -> Response:
+    """Gives the counters of this server, of all keys, in the text format of Prometheus; needs the scope `metrics`."""
     services.metrics.queue_waiting.set(services.queue.waiting)
     services.metrics.queue_running.set(services.queue.running)
     services.metrics.tasks.set(len(asyncio.all_tasks()))
