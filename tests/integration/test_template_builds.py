@@ -41,7 +41,11 @@ pytestmark = pytest.mark.timeout(400)
 
 PYTHONS = sorted(installed_pythons(), key=lambda python: python.version)
 TRIED = [
-    python for python in PYTHONS if python in (PYTHONS[0], PYTHONS[-1]) or os.environ.get("EVERY_PYTHON")
+    python
+    for python in PYTHONS
+    if python in (PYTHONS[0], PYTHONS[-1])
+    or python.version[:2] == sys.version_info[:2]
+    or os.environ.get("EVERY_PYTHON")
 ]
 _BUILD_SECONDS = 300
 
