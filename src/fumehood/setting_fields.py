@@ -196,6 +196,11 @@ def shown_settings(settings: SettingsKind) -> dict[str, Any]:
     return {item.name: _without_secrets(item.name, getattr(settings, item.name)) for item in fields(settings)}
 
 
+def is_secret(name: str, value: Any) -> bool:
+    """Tells whether a value of a setting holds a secret: a token, or an address with a password."""
+    return bool(_without_secrets(name, value) != value)
+
+
 def _without_secrets(name: str, value: Any) -> Any:
     if name in SECRET_FIELDS and value:
         return _HIDDEN

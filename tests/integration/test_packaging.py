@@ -1,4 +1,4 @@
-"""The files of `packaging`: read by the programs that they are for, as far as those can be had here."""
+"""The files for service managers and containers: read by the programs that they are for, where those are here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fumehood.cli.setting_flags import flag_of
 from fumehood.daemon.settings import HostSettings
@@ -20,9 +21,9 @@ from fumehood.server.settings import ServerSettings
 from fumehood.setting_fields import SettingsKind, variable_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGING = ROOT / "packaging"
+DEPLOYMENT = ROOT / "src" / "fumehood" / "deployment"
 GUIDE = ROOT / "docs" / "guides" / "running-a-server.md"
-UNITS = sorted((PACKAGING / "systemd").glob("*.service"))
+UNITS = sorted((DEPLOYMENT / "systemd").glob("*.service"))
 # As the container of compose.yaml has it: these capabilities, and that filter.
 CAPABILITIES = ("setuid", "setgid", "kill")
 IN_A_CONTAINER = """
@@ -72,12 +73,12 @@ def test_units_and_containers_name_settings_that_exist() -> None:
     known = {variable_of(item) for kind in (ServerSettings, HostSettings) for item in fields(kind)}
     known |= {"FUMEHOOD_HOME", "FUMEHOOD_MEMORY"}
 
-    for path in (*UNITS, PACKAGING / "docker" / "Dockerfile", PACKAGING / "docker" / "compose.yaml"):
+    for path in (*UNITS, DEPLOYMENT / "docker" / "Dockerfile", DEPLOYMENT / "docker" / "compose.yaml"):
         assert set(re.findall(r"FUMEHOOD_[A-Z_]+", path.read_text())) <= known, path
 
 
 def test_no_container_is_privileged() -> None:
-    text = (PACKAGING / "docker" / "compose.yaml").read_text()
+    text = (DEPLOYMENT / "docker" / "compose.yaml").read_text()
     assert "privileged:" not in text
     assert "SYS_ADMIN]" not in text
     assert text.count("cap_drop: [ALL]") == 2
@@ -85,7 +86,7 @@ def test_no_container_is_privileged() -> None:
 
 def test_the_script_starts_the_program_in_any_case(tmp_path: Path) -> None:
     told = subprocess.run(
-        [str(PACKAGING / "own-cgroup.sh"), "sh", "-c", 'echo "$0 $1"', "a", "b c"],
+        [str(DEPLOYMENT / "own-cgroup.sh"), "sh", "-c", 'echo "$0 $1"', "a", "b c"],
         capture_output=True,
         text=True,
         timeout=30,
@@ -108,7 +109,7 @@ def test_a_sandbox_starts_with_what_the_container_leaves() -> None:
     table = Path(seccomp.POLICIES, f"syscalls_{platform.machine()}.json")
     argv = ["setpriv", "--bounding-set", bounds, "--inh-caps", "-all", sys.executable, "-c", IN_A_CONTAINER]
     told = subprocess.run(
-        [*argv, str(PACKAGING / "docker" / "seccomp.json"), str(table)],
+        [*argv, str(DEPLOYMENT / "docker" / "seccomp.json"), str(table)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -119,8 +120,131 @@ def test_a_sandbox_starts_with_what_the_container_leaves() -> None:
     assert refused > 20
     assert text == "42"
     assert {layers[name] for name in ("namespaces", "identity", "seccomp", "no new privileges")} == {"on"}
-    compose = (PACKAGING / "docker" / "compose.yaml").read_text()
+    compose = (DEPLOYMENT / "docker" / "compose.yaml").read_text()
     assert f"cap_add: [{', '.join(name.upper() for name in CAPABILITIES)}]" in compose
+
+
+SECRETS = ["--token", "hunter2hunter2hunter2", "--database-url", "postgresql://u:hunter2@db/fumehood"]
+GIVEN = ["--port", "9000", "--max-sandboxes", "200", "--allowed-hosts", 'a b,c%d$e"f\\g', *SECRETS]
+
+
+def serve(*words: str, **envs: str) -> subprocess.CompletedProcess[str]:
+    """What `fumehood serve` prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
+    return subprocess.run(
+        [sys.executable, "-m", "fumehood", "serve", *words],
+        env={**kept, **envs},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (package systemd)")
+@pytest.mark.parametrize("socket", ["", "/run/fumehood/host.sock"])
+def test_systemd_understands_a_printed_unit(tmp_path: Path, socket: str) -> None:
+    """It has the settings that were given, as systemd reads them; secrets are named and not printed."""
+    words = ["--host", "0.0.0.0", "--state-folder", "/srv/my state", *GIVEN]
+    printed = serve(*words, *(["--host-socket", socket] if socket else []), "--print-systemd")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    unit = tmp_path / "fumehood.service"
+    unit.write_text(printed.stdout)
+    read = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (read.returncode, read.stderr) == (0, "")
+    lines = printed.stdout.splitlines()
+    assert {
+        'Environment="FUMEHOOD_PORT=9000"',
+        'Environment="FUMEHOOD_MAX_SANDBOXES=200"',
+        r'Environment="FUMEHOOD_ALLOWED_HOSTS=a b,c%%d$e\"f\\g"',
+        'Environment="FUMEHOOD_STATE_FOLDER=/srv/my state"',
+    } <= set(lines)
+    assert len([line for line in lines if "FUMEHOOD_STATE_FOLDER" in line]) == 1
+    assert "hunter2" not in printed.stdout
+    assert all(
+        f"server.env: {name}=" in printed.stdout for name in ("FUMEHOOD_TOKEN", "FUMEHOOD_DATABASE_URL")
+    )
+    (start,) = [line for line in lines if line.startswith("ExecStart=")]
+    assert start.endswith(f"{sys.executable} -m fumehood serve")
+    # With sandboxes of its own it has control groups to hand down; without, nothing but its socket.
+    assert ("own-cgroup.sh" in start, "Delegate=yes" in lines, "NoNewPrivileges=yes" in lines) == (
+        not socket,
+        not socket,
+        bool(socket),
+    )
+
+
+def test_a_printed_compose_file_has_the_settings() -> None:
+    """Those of the engine at the host as well; secrets are in a file beside it."""
+    printed = serve("--host", "::", *GIVEN, "--print-compose")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert "hunter2" not in printed.stdout
+    assert "fumehood.env: FUMEHOOD_DATABASE_URL=" in printed.stdout
+    services = yaml.safe_load(printed.stdout)["services"]
+    server, host = services["server"], services["host"]
+    assert server["ports"] == ["[::]:9000:9000"]
+    assert server["env_file"] == ["fumehood.env"]
+    assert server["environment"] == {
+        "FUMEHOOD_HOST_SOCKET": "/run/fumehood/engine/host.sock",
+        "FUMEHOOD_PORT": "9000",
+        "FUMEHOOD_MAX_SANDBOXES": "200",
+        "FUMEHOOD_ALLOWED_HOSTS": 'a b,c%d$$e"f\\g',
+    }
+    assert host["environment"] == {
+        "FUMEHOOD_HOST_SOCKET": "/run/fumehood/engine/host.sock",
+        "FUMEHOOD_MAX_SANDBOXES": "200",
+    }
+    assert ":9000/readyz" in server["healthcheck"]["test"][-1]
+    (profile,) = [option for option in host["security_opt"] if option.startswith("seccomp=")]
+    assert Path(profile.removeprefix("seccomp=")).samefile(DEPLOYMENT / "docker" / "seccomp.json")
+    image = host["build"]["dockerfile_inline"]
+    assert "COPY" not in image
+    assert "pip install --no-cache-dir 'fumehood[data,server,postgres,mcp]==" in image
+    assert "fumehood/deployment/own-cgroup.sh /usr/local/libexec/fumehood/own-cgroup.sh" in image
+
+
+def test_a_compose_file_without_settings_is_that_of_the_repository() -> None:
+    """But for the image, the profile and the file of the token."""
+    printed = yaml.safe_load(serve("--print-compose").stdout)
+    kept = yaml.safe_load((DEPLOYMENT / "docker" / "compose.yaml").read_text())
+
+    for read in (printed, kept):
+        del read["services"]["host"]["build"]
+        del read["services"]["host"]["security_opt"][0]
+        read["services"]["server"].pop("env_file", None)
+        read["services"]["server"]["environment"].pop("FUMEHOOD_TOKEN", None)
+
+    assert printed == kept
+
+
+def test_no_token_is_needed_to_print_a_unit() -> None:
+    """It is read from the file; on loopback the server makes its own."""
+    assert "server.env: FUMEHOOD_TOKEN=" in serve("--host", "0.0.0.0", "--print-systemd").stdout
+    assert "FUMEHOOD_TOKEN" not in serve("--print-systemd").stdout
+    assert "hunter2" not in serve("--print-systemd", FUMEHOOD_TOKEN="hunter2hunter2hunter2").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--state-folder", "/srv/x", "--print-compose"], "--state-folder='/srv/x'"),
+        (["--host-socket", "/run/x", "--print-compose"], "--host-socket='/run/x'"),
+        (["--port", "0", "--print-compose"], "--port=0"),
+        (["--print-systemd", "--print-compose"], "--print-systemd"),
+        (["--port", "x", "--print-systemd"], "--port='x'"),
+    ],
+)
+def test_what_cannot_be_printed_is_refused(words: list[str], named: str) -> None:
+    """By the name of the option."""
+    printed = serve(*words)
+    assert (printed.returncode, printed.stdout) == (64, "")
+    assert named in printed.stderr
 
 
 @pytest.mark.parametrize("kind", [ServerSettings, HostSettings])

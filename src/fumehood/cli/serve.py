@@ -6,21 +6,51 @@ Runs in the user's terminal. It only turns flags into settings: each setting is 
 from __future__ import annotations
 
 import os
+import secrets
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.parser import Command, Options
+from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.setting_flags import given_flags, setting_flags
+from fumehood.errors import InvalidArgumentError
 from fumehood.server.settings import ServerSettings, load_settings
-from fumehood.setting_fields import print_settings
+from fumehood.setting_fields import flag_of, print_settings
+
+_PRINTS = ("print_config", "print_systemd", "print_compose")
 
 
 def run(options: Options) -> int:
     """Serve, and return the exit code."""
+    asked = [name for name in _PRINTS if getattr(options, name)]
+
+    if len(asked) > 1:
+        raise InvalidArgumentError(
+            field=flag_of(asked[0]), value="given", allowed=f"not beside {flag_of(asked[1])}"
+        )
+
     flags = given_flags(options, ServerSettings)
+    is_for_others = options.print_systemd or options.print_compose
+
+    is_token_given = flags["token"] is not None or "FUMEHOOD_TOKEN" in os.environ
+
+    if is_for_others and not is_token_given:
+        # The server that is described reads its token from a file; this one is never printed.
+        flags["token"] = secrets.token_hex()
+
     settings, sources = load_settings(flags, environ=os.environ, file=options.config)
 
     if options.print_config:
         print(print_settings(settings, sources))
+        return 0
+
+    if is_for_others:
+        if settings.is_loopback and not is_token_given:
+            # It makes its own.
+            sources = sources | {"token": "default"}
+
+        # Late: they read files of the package.
+        from fumehood.cli.service_files import compose_file, systemd_unit
+
+        print((systemd_unit if options.print_systemd else compose_file)(settings, sources), end="")
         return 0
 
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="serve")
@@ -36,5 +66,17 @@ SERVE = Command(
     brief="sandboxes for others, over HTTP",
     about="Serve sandboxes over HTTP: the native API, and the dialects of other products. Each "
     "setting is a flag, a variable FUMEHOOD_<SETTING>, or a key of the TOML file, in this order.",
-    params=setting_flags(ServerSettings),
+    params=[
+        *setting_flags(ServerSettings),
+        Option(
+            ["--print-systemd"],
+            is_flag=True,
+            help="print a unit of systemd that serves with these settings, without secrets, and end",
+        ),
+        Option(
+            ["--print-compose"],
+            is_flag=True,
+            help="print a compose file for two containers with these settings, without secrets, and end",
+        ),
+    ],
 )

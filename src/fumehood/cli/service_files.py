@@ -1,0 +1,234 @@
+"""A unit of systemd and a compose file for a server with given settings.
+
+Runs in the user's terminal. Both are made of the files of `deployment`, which come with the package: nothing is written
+here that is there. A secret never comes into them: each is read from a file beside, which the first lines name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fumehood.engine.settings import EngineSettings
+from fumehood.errors import InvalidArgumentError
+from fumehood.server.settings import ServerSettings
+from fumehood.setting_fields import flag_of, is_secret, variable_of
+
+_DEPLOYMENT = Path(__file__).resolve().parents[1] / "deployment"
+_UNIT_SECRETS = "/etc/fumehood/server.env"
+_COMPOSE_SECRETS = "fumehood.env"
+_FOLDERS = ("state_folder", "audit_folder", "blobs_url")
+# Where the image of the Dockerfile keeps what pip has installed.
+_IMAGE_PACKAGES = "/usr/local/lib/python3.12/site-packages"
+
+
+def systemd_unit(settings: ServerSettings, sources: Mapping[str, str]) -> str:
+    """Return a unit that runs a server of this installation.
+
+    Args:
+        settings: Those of the server.
+        sources: Where each came from, as `load_settings` returns it.
+    """
+    own_cgroup = _DEPLOYMENT / "own-cgroup.sh"
+    program = f"{_unit_word(sys.executable)} -m fumehood serve"
+
+    if settings.host_socket:
+        unit = (_DEPLOYMENT / "systemd" / "fumehood.service").read_text(encoding="utf-8")
+        before = [
+            f"Its sandboxes are in `fumehood host`: see {_DEPLOYMENT / 'systemd' / 'fumehood-host.service'}"
+        ]
+    else:
+        unit = (_DEPLOYMENT / "systemd" / "fumehood-host.service").read_text(encoding="utf-8")
+        unit = re.sub(
+            r"^Description=.*$", "Description=fumehood server: sandboxes over HTTP", unit, flags=re.M
+        )
+        unit = re.sub(r"^Environment=FUMEHOOD_HOST_SOCKET=.*\n", "", unit, flags=re.M)
+        unit = unit.replace(
+            "FUMEHOOD_HOST_STATE_FOLDER=/var/lib/fumehood-host", "FUMEHOOD_STATE_FOLDER=/var/lib/fumehood"
+        )
+        unit = unit.replace("StateDirectory=fumehood-host ", "StateDirectory=fumehood ")
+        unit = unit.replace("/etc/fumehood/host.env", _UNIT_SECRETS)
+        program = f"/bin/sh {_unit_word(str(own_cgroup))} {program}"
+        before = [
+            "usermod --add-subuids 1000000-1065535 --add-subgids 1000000-1065535 fumehood    (a uid for each sandbox)"
+        ]
+
+    values, secrets = _given(settings, sources)
+
+    for name in _FOLDERS:
+        if name in values and "://" not in values[name]:
+            values[name] = os.path.abspath(os.path.expanduser(values[name]))
+
+    lines = [
+        f"Environment={_unit_word(f'{_variable(name)}={value}', is_quoted=True)}"
+        for name, value in values.items()
+    ]
+    # The system is read-only for the unit but for these.
+    lines += [
+        f"ReadWritePaths={_unit_word(values[name])}"
+        for name in _FOLDERS
+        if name in values and "://" not in values[name]
+    ]
+
+    for name in values:
+        unit = re.sub(rf"^Environment={_variable(name)}=.*\n", "", unit, flags=re.M)
+
+    unit = re.sub(r"^ExecStart=.*$", lambda _: f"ExecStart={program}", unit, flags=re.M)
+    unit = re.sub(r"^EnvironmentFile=", lambda _: "\n".join([*lines, "EnvironmentFile="]), unit, flags=re.M)
+    head = [
+        "A server of fumehood: /etc/systemd/system/fumehood.service, printed by `fumehood serve --print-systemd`.",
+        "",
+        "Before the first start:",
+        "  useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin fumehood",
+        *(f"  {line}" for line in before),
+        f"  install -D -m 0600 /dev/null {_UNIT_SECRETS}",
+        *(
+            f"Write into {_UNIT_SECRETS}: {_variable(name)}=... (a secret, which is not printed)"
+            for name in secrets
+        ),
+    ]
+
+    if sys.prefix.startswith(("/home/", "/root/")):
+        head.append(
+            f"The unit cannot read {sys.prefix}: install fumehood elsewhere, as in /opt/fumehood, and print it there."
+        )
+
+    return _with_head(unit, head)
+
+
+def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
+    """Return a compose file for two containers: a server, and the host of its sandboxes.
+
+    Args:
+        settings: Those of the server.
+        sources: Where each came from, as `load_settings` returns it.
+
+    Raises:
+        InvalidArgumentError: A setting names a place of this machine, or no port.
+    """
+    values, secrets = _given(settings, sources)
+
+    for name in (*_FOLDERS, "host_socket"):
+        if name in values and "://" not in values[name]:
+            raise InvalidArgumentError(
+                field=flag_of(name),
+                value=values[name],
+                allowed="left out: the containers keep this in volumes",
+            )
+
+    if settings.port == 0:
+        raise InvalidArgumentError(field="--port", value=0, allowed="a port that is known beforehand")
+
+    published = {"localhost": "127.0.0.1"}.get(settings.host, settings.host)
+    published = f"[{published}]" if ":" in published else published
+    values.pop("host", None)
+    engine = {item.name for item in fields(EngineSettings)}
+    docker = _DEPLOYMENT / "docker"
+    text = (docker / "compose.yaml").read_text(encoding="utf-8")
+    text = text.replace(
+        "seccomp=seccomp.json", json.dumps(f"seccomp={docker / 'seccomp.json'}".replace("$", "$$"))
+    )
+    text = re.sub(
+        r"^      context: .*\n      dockerfile: .*\n",
+        lambda _: "      dockerfile_inline: |\n" + _indented(_dockerfile(), 8),
+        text,
+        flags=re.M,
+    )
+    at_engine, at_server = (
+        [
+            f"      {_variable(name)}: {json.dumps(value.replace('$', '$$'))}\n"
+            for name, value in values.items()
+            if name in names
+        ]
+        for names in (engine, set(values))
+    )
+    socket_line = "      FUMEHOOD_HOST_SOCKET: /run/fumehood/engine/host.sock\n"
+    of_host, of_server = text.split("\n  server:\n")
+    of_host = of_host.replace(socket_line, socket_line + "".join(at_engine))
+    of_server = re.sub(r"^      FUMEHOOD_TOKEN: .*\n", "", of_server, flags=re.M)
+    of_server = of_server.replace(
+        f"    environment:\n{socket_line}",
+        f"    env_file: [{_COMPOSE_SECRETS}]\n    environment:\n{socket_line}{''.join(at_server)}",
+    )
+    of_server = of_server.replace('"127.0.0.1:8765:8765"', f'"{published}:{settings.port}:{settings.port}"')
+    of_server = of_server.replace("127.0.0.1:8765/readyz", f"127.0.0.1:{settings.port}/readyz")
+    head = [
+        "A server of fumehood in two containers, printed by `fumehood serve --print-compose`.",
+        "",
+        "Before the first start:",
+        f'  (umask 077; echo "FUMEHOOD_TOKEN=$(openssl rand -hex 24)" > {_COMPOSE_SECRETS})',
+        *(
+            f"Write into {_COMPOSE_SECRETS}: {_variable(name)}=... (a secret, which is not printed)"
+            for name in secrets
+            if name != "token"
+        ),
+        "",
+        "Neither is privileged. What the first needs beyond Docker's defaults, and why, stands beside each option.",
+    ]
+    return _with_head(f"{of_host}\n  server:\n{of_server}", head)
+
+
+def _given(settings: ServerSettings, sources: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Returns the settings that were given, as text, without secrets; and the names of the secret ones."""
+    values, secrets = {}, []
+
+    for name, source in sources.items():
+        if source == "default":
+            continue
+
+        value = getattr(settings, name)
+
+        if is_secret(name, value):
+            secrets.append(name)
+        else:
+            values[name] = _text(value)
+
+    return values, secrets
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _variable(name: str) -> str:
+    return next(variable_of(item) for item in fields(ServerSettings) if item.name == name)
+
+
+def _unit_word(text: str, *, is_quoted: bool = False) -> str:
+    """Returns a word of a unit; what systemd would take for a sign of its own is escaped."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+    return f'"{text}"' if is_quoted or re.search(r"\s", text) else text
+
+
+def _dockerfile() -> str:
+    """Returns the Dockerfile, but with the package of this version in place of a checkout's."""
+    text = (_DEPLOYMENT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    install = f"RUN pip install --no-cache-dir 'fumehood[data,server,postgres,mcp]=={metadata.version('fumehood')}'\n"
+    text = re.sub(r"^COPY pyproject.*&& rm -rf /src\n", lambda _: install, text, flags=re.M | re.S)
+    script = "/usr/local/libexec/fumehood/own-cgroup.sh"
+    text = re.sub(
+        r"^COPY --chmod=0755 .*$",
+        f"RUN install -D -m 0755 {_IMAGE_PACKAGES}/fumehood/deployment/own-cgroup.sh {script}",
+        text,
+        flags=re.M,
+    )
+    return re.sub(r"\A(?:#.*\n)+", "", text).replace("$", "$$")
+
+
+def _indented(text: str, by: int) -> str:
+    return "".join(f"{' ' * by}{line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def _with_head(text: str, head: list[str]) -> str:
+    """Returns a file with other comments at its head."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in head) + re.sub(r"\A(?:#.*\n)+", "", text)
