@@ -194,7 +194,9 @@ def test_h06_the_host_has_no_call_that_could():
 
     # The attacker's program runs in guests: the host copies it, and knows none of it.
     attacker = root / "scorecard" / "attack"
-    paths = [path for path in root.rglob("*.py") if path.parent != attacker]
+    # In the kernel of the user's notebook: it writes pickles, reads none (tests/rules), and makes tables of numbers.
+    magic = root / "ipython_magic.py"
+    paths = [path for path in root.rglob("*.py") if path.parent != attacker and path != magic]
 
     for path in [*paths, *(root.parent / "fumehood_wire").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
