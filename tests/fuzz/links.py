@@ -28,6 +28,8 @@ from fumehood_jail import users
 from fumehood_wire.frames import ProtocolError, encode, parse_json
 
 _NAME = EXECUTION.rpartition("-")[0]
+# A turn of the loop is short; here all that was said is read, also on a busy machine.
+_SECONDS = 60.0
 _READY = encode({"type": "status", "state": "ready", "pid": 2})
 _BOUNDS = {"stdout_bytes": MIB, "stderr_bytes": MIB, "result_bytes": MIB, "result_count": 100}
 _QUESTIONS: dict[str, Question] = {
@@ -49,7 +51,7 @@ async def feed_context(data: bytes, kind: str) -> str:
     guest = link._guest_end.dup()
     try:
         _say(guest, _READY)
-        link._channel.receive()
+        link._channel.receive(_SECONDS)
 
         if kind in _QUESTIONS:
             link.ask(_QUESTIONS[kind], {})
@@ -62,7 +64,7 @@ async def feed_context(data: bytes, kind: str) -> str:
 
         for piece in _pieces(data):
             _say(guest, piece)
-            link._channel.receive()
+            link._channel.receive(_SECONDS)
 
         link.early_output()
     finally:
@@ -106,7 +108,7 @@ async def feed_checkpoint(data: bytes, _kind: str) -> str:
     try:
         for piece in _pieces(data):
             _say(guest, piece)
-            line._channel.receive()
+            line._channel.receive(_SECONDS)
     finally:
         guest.close()
         line.close()
