@@ -100,6 +100,68 @@ def test_a_missing_file_comes_with_the_one_that_is_meant(interpreter: CodeInterp
         assert "Hint: Did you mean /mnt/data/penguins.csv?" in text
 
 
+@pytest.mark.parametrize("code", ["%pip install nosuch", "!pip install nosuch"])
+def test_pip_without_a_network_ends_at_once(interpreter: CodeInterpreter, code: str) -> None:
+    """One line, and no retries."""
+    begun = time.monotonic()
+    text = read(interpreter, code, at_most=150)
+    assert "this sandbox has no network" in text
+    assert time.monotonic() - begun < 5
+
+
+def test_a_flood_of_output_keeps_its_ends(interpreter: CodeInterpreter) -> None:
+    """The first and the last lines, and how much is between them."""
+    text = read(interpreter, "for i in range(100_000):\n    print(i)", at_most=6_000)
+    assert (text[:4], text[-12:]) == ("0\n1\n", "\n99998\n99999")
+    assert "characters left out" in text
+
+
+def test_equal_warnings_are_counted(interpreter: CodeInterpreter) -> None:
+    """Once, with the number of the others."""
+    code = (
+        "import warnings\nwith warnings.catch_warnings():\n    warnings.simplefilter('always')\n"
+        "    for i in range(100):\n        warnings.warn('this is old')"
+    )
+    assert "[the same 99 more times]" in read(interpreter, code, at_most=300)
+
+
+@pytest.mark.parametrize("end", ["exit()", "import sys\nsys.exit()", "import sys\nsys.exit(0)"])
+def test_the_end_of_a_script_is_no_error(interpreter: CodeInterpreter, end: str) -> None:
+    """Its output is all of the answer."""
+    result = interpreter.run(f"print(1)\n{end}")
+    assert (result.text, result.is_error) == ("1", False)
+    assert interpreter.run("import sys\nsys.exit(2)").is_error
+
+
+def test_beside_a_picture_no_object_of_it_is_named(interpreter: CodeInterpreter) -> None:
+    """Neither lines nor axes."""
+    result = interpreter.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])")
+    assert len(result.images) == 1
+    assert result.text.startswith("[image 1: image/png, ")
+    assert interpreter.run("'<Axes: >'\n").text == "'<Axes: >'"
+
+
+def test_fences_are_taken_off(interpreter: CodeInterpreter) -> None:
+    """Around code that is run directly too."""
+    assert interpreter.run("```python\nprint(6 * 7)\n```").text == "42"
+
+
+@pytest.mark.parametrize("arguments", ["print(6 * 7)", '"print(6 * 7)"', "```python\nprint(6 * 7)\n```"])
+def test_code_in_place_of_arguments_is_run(interpreter: CodeInterpreter, arguments: str) -> None:
+    """As text, and as a JSON text."""
+    call = {"id": "1", "type": "function", "function": {"name": "run_python", "arguments": arguments}}
+    answer = interpreter.handle({"role": "assistant", "tool_calls": [call]})[0]
+    assert answer["content"] == "42"
+
+
+def test_the_system_prompt_names_what_is_asked_for(interpreter: CodeInterpreter) -> None:
+    """Well-known packages, and none of the libraries below them."""
+    prompt = interpreter.system_prompt()
+    assert len(prompt) <= 1_100, f"{len(prompt)} characters:\n{prompt}"
+    assert "pandas 3." in prompt
+    assert "asttokens" not in prompt
+
+
 def test_a_time_limit_names_its_line() -> None:
     """Where the time ran out."""
     with CodeInterpreter(timeout=0.5) as made:

@@ -351,7 +351,9 @@ async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
 
 
 def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
-    return {**started.spawner.guest_envs, **route.envs, **spec.envs}
+    # Without a network pip cannot succeed later than at once.
+    pip = {"PIP_RETRIES": "0"} if spec.network.level == "none" else {}
+    return {**started.spawner.guest_envs, **pip, **route.envs, **spec.envs}
 
 
 def _exhausted(error: OSError) -> SandboxStartError:

@@ -7,14 +7,23 @@ shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fumehood import Execution, Result, Truncation
 from fumehood.llm.error_text import describe_error
-from fumehood.llm.hints import Surroundings
+from fumehood.llm.hints import NOT_INSTALLABLE, Surroundings, installs
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
-from fumehood.llm.readable_text import Excerpt, fair_shares, in_bytes, readable, readable_ends, shorten
+from fumehood.llm.readable_text import (
+    Excerpt,
+    fair_shares,
+    fold_repeats,
+    in_bytes,
+    readable,
+    readable_ends,
+    shorten,
+)
 from fumehood.llm.result import ToolFile, ToolImage
 from fumehood.llm.tables import preview_table
 from fumehood.text import visible_line
@@ -27,6 +36,17 @@ _NOTES_SHARE = 0.25
 _MIN_CHARS = 500
 # Of a result in several formats a model reads the first of these.
 _TEXT_FORMATS = ("markdown", "text", "latex")
+
+_EXITED = "[exit() ended this call; variables stay]"
+# Objects of matplotlib by their repr: beside the picture of them it says nothing.
+_ARTIST = re.compile(
+    r"\[?<(?:matplotlib\.[\w.]+|\w*Axes\w*|Figure|BarContainer|ErrorbarContainer)\b[^>]{0,200}>.{0,2000}"
+)
+# Lines of pip that a sandbox without a network gets, and only there.
+_PIP_FAILED = "ERROR: No matching distribution found for "
+_PIP_LINE = re.compile(
+    r"(?:WARNING: Retrying \(|ERROR: Could not |ERROR: No matching |Note: you may need to |Defaulting to user ).*\n?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +84,18 @@ def tell(
     """
     shelf = ImageShelf(shape.images)
     room = shape.max_text_chars
-    parts = _output(execution, room)
-    parts += [part for result in execution.results if len(part := _value(result, shelf, room))]
+    parts = _output(
+        execution, room, is_offline=is_about_install(execution, code) and around.network.level == "none"
+    )
+    parts += [
+        part for result in _worth_telling(execution.results) if len(part := _value(result, shelf, room))
+    ]
     parts += [Excerpt(line) for line in oversized(execution.results)]
     tail = [part for part in (_cut(execution.truncated),) if part]
 
-    if execution.error is not None:
+    if execution.error is not None and not is_failure(execution):
+        tail += [] if parts else [_EXITED]
+    elif execution.error is not None:
         tail.append(readable(describe_error(execution, code, around)))
 
     if is_undone(execution):
@@ -80,6 +106,21 @@ def tell(
         return Told(_NOTHING, ())
 
     return Told(_fit(parts, [*tail, *notes], room), tuple(shelf.images))
+
+
+def is_failure(execution: Execution) -> bool:
+    """Tell whether an execution failed; the end of a script by `exit()` or `sys.exit(0)` is no failure."""
+    error = execution.error
+    return error is not None and not (
+        error.name == "SystemExit" and error.exit_code == 0 and not is_undone(execution)
+    )
+
+
+def is_about_install(execution: Execution, code: str) -> bool:
+    """Tell whether code has tried to install a package, and pip did not find it."""
+    return installs(code) and any(
+        _PIP_FAILED in text for text in (*execution.logs.stderr, *execution.logs.stdout)
+    )
 
 
 def is_undone(execution: Execution) -> bool:
@@ -104,11 +145,32 @@ def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
     return [*lines, f"[and {more:,} more new or changed files]"] if more else lines
 
 
-def _output(execution: Execution, room: int) -> list[Excerpt]:
-    out = readable_ends("".join(execution.logs.stdout).rstrip("\n"), room)
-    err = "".join(execution.logs.stderr).rstrip("\n")
-    told = readable_ends(f"[standard error]\n{err}", room) if err else Excerpt("")
-    return [part for part in (out, told) if len(part)]
+def _output(execution: Execution, room: int, *, is_offline: bool) -> list[Excerpt]:
+    """Return what was printed; where pip failed for want of a network, one line takes the place of its own."""
+    out, err = "".join(execution.logs.stdout), "".join(execution.logs.stderr)
+
+    if is_offline:
+        out, err = _PIP_LINE.sub("", out), _PIP_LINE.sub("", err)
+
+    err = fold_repeats(err.rstrip("\n"))
+    parts = [
+        readable_ends(out.rstrip("\n"), room),
+        readable_ends(f"[standard error]\n{err}", room) if err else Excerpt(""),
+        Excerpt(f"[pip: this sandbox has no network] {NOT_INSTALLABLE}" if is_offline else ""),
+    ]
+    return [part for part in parts if len(part)]
+
+
+def _worth_telling(results: Sequence[Result]) -> list[Result]:
+    """Return the results without those that only name a part of a picture beside them."""
+    if not any(mime.startswith("image/") for result in results for mime in result.parts):
+        return list(results)
+
+    return [
+        result
+        for result in results
+        if set(result.parts) != {"text/plain"} or not _ARTIST.fullmatch(result.text or "")
+    ]
 
 
 def _value(result: Result, shelf: ImageShelf, room: int) -> Excerpt:

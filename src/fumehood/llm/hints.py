@@ -39,6 +39,7 @@ _NETWORK_WORDS = (
 )
 # Follows the hint when the variables are gone.
 LOST = "All variables of earlier calls are gone, files are kept: import, load and define again what you need."
+NOT_INSTALLABLE = "Nothing can be installed here: use another package or the standard library."
 _FRAMES_CHARS = 4_000
 # These start a program, and fail when it is missing or refused.
 _PROGRAM = re.compile(r"\b(?:_execute_child|posix_spawnp?|execv[pe]{0,2}|execl[pe]{0,2})\b")
@@ -113,6 +114,11 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
     return _BY_NAME.get(error.name, "")
 
 
+def installs(code: str) -> bool:
+    """Tell whether code installs packages with pip."""
+    return _INSTALLS.search(code) is not None
+
+
 def is_about_network(error: ExecutionError) -> bool:
     """Tell whether an error seems to be that an address was not reached."""
     return error.name in _NETWORK_NAMES or any(word in error.value for word in _NETWORK_WORDS)
@@ -134,7 +140,7 @@ _BY_NAME = {
 
 def _stopped(error: ExecutionError, around: Surroundings, code: str) -> str:
     match error.kind:
-        case "time_limit" if _INSTALLS.search(code):
+        case "time_limit" if installs(code):
             return _missing_module(around)
         case "time_limit" if _WAITS.search(_last_marked_line(error.traceback)):
             return "It was waiting, not computing: wait for less in one call, and look again in the next."
@@ -201,7 +207,7 @@ def _missing_module(around: Surroundings) -> str:
     if around.network.internet or "pip" in around.network.presets:
         return "Install it with %pip install NAME in a call of its own, or use a package that is there."
 
-    return "Nothing can be installed here: use another package or the standard library."
+    return NOT_INSTALLABLE
 
 
 def _unreachable(network: Network) -> str:

@@ -19,6 +19,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 # The share of a shortened text that is its head; errors and totals stand at the end.
 _HEAD_SHARE = 0.6
 _MARK_CHARS = 60
+# Lines of one warning.
+_MAX_GROUP = 3
 # Shorter texts are always made readable as a whole.
 _MIN_SIDE_CHARS = 64 * 1024
 
@@ -32,6 +34,31 @@ def readable(text: str) -> str:
         text = "\n".join(map(_last_state, text.split("\n")))
 
     return visible(text)
+
+
+def fold_repeats(text: str) -> str:
+    """Return a text in which lines, or groups of up to three, that follow each other again are counted."""
+    lines = text.split("\n")
+    folded: list[str] = []
+    at = 0
+
+    while at < len(lines):
+        size = next(
+            (n for n in range(1, _MAX_GROUP + 1) if lines[at : at + n] == lines[at + n : at + 2 * n]), 0
+        )
+        folded += lines[at : at + max(size, 1)]
+        times = 0
+
+        while size and lines[at : at + size] == lines[at + size : at + 2 * size]:
+            at += size
+            times += 1
+
+        if times:
+            folded.append(f"[the same {times:,} more {'time' if times == 1 else 'times'}]")
+
+        at += max(size, 1)
+
+    return "\n".join(folded)
 
 
 @dataclass(frozen=True, slots=True)

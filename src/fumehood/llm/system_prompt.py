@@ -31,7 +31,7 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 _ASK_SECONDS = 20.0
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
-# Packages that people ask for by name; the rest follows alphabetically.
+# Packages that people ask for by name; others are counted.
 _WELL_KNOWN = (
     "numpy",
     "pandas",
@@ -68,7 +68,7 @@ _WELL_KNOWN = (
     "geopandas",
     "shapely",
 )
-_MAX_PACKAGES = 60
+_MAX_PACKAGES = 20
 _MAX_FILES = 50
 _MAX_TOOLS = 50
 _MAX_RULES = 30
@@ -130,10 +130,9 @@ async def write_prompt(
 
 def _rules(is_transactional: bool) -> str:
     lines = [
-        "Print what you need to know, or end the code with an expression: nothing else is shown to you.",
-        "Figures of matplotlib are shown without saving them.",
-        "Long output is shortened in its middle; print what matters and not whole tables.",
-        "input() has nothing to read. When code fails, read the error, correct the code, and run it again.",
+        "Print what you need to know, or end with an expression: nothing else is shown.",
+        "Long output is cut in its middle.",
+        "Figures of matplotlib are shown without saving them. input() has nothing to read.",
     ]
 
     if is_transactional:
@@ -186,12 +185,17 @@ def _python(inside: Inside) -> str:
     if not inside.python:
         return ""
 
-    known = {name: place for place, name in enumerate(_WELL_KNOWN)}
-    ordered = sorted(inside.packages, key=lambda package: (known.get(package[0], len(known)), package[0]))
-    shown = ", ".join(f"{name} {version}" for name, version in ordered[:_MAX_PACKAGES])
-    more = len(ordered) - _MAX_PACKAGES
-    end = f", and {more:,} more (importlib.metadata.distributions() lists them)" if more > 0 else ""
+    installed = dict(inside.packages)
+    ordered = [(name, installed[name]) for name in _WELL_KNOWN if name in installed][:_MAX_PACKAGES]
+    shown = ", ".join(f"{name} {_short(version)}" for name, version in ordered)
+    more = len(inside.packages) - len(ordered)
+    end = f", and {more:,} others" if more else ""
     return f"Python {inside.python}. Installed packages: {shown or 'none'}{end}."
+
+
+def _short(version: str) -> str:
+    """Return the parts of a version that tell what its package can do."""
+    return ".".join(version.split(".")[:2])
 
 
 async def _files(sandbox: AsyncSandbox) -> str:

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from fumehood import FumehoodError, InvalidArgumentError, SandboxNotStartedError, WrongProcessError
 from fumehood.llm.formats.anthropic import BASH, TEXT_EDITOR
-from fumehood.llm.formats.calls import ModelCall, quoted
-from fumehood.llm.formats.tool_words import CODE
+from fumehood.llm.formats.calls import CODE, ModelCall, quoted
 from fumehood.llm.result import ToolResult
 from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
 

@@ -20,7 +20,7 @@ from fumehood import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
-from fumehood.llm.execution_text import Shape, is_undone, list_files, tell
+from fumehood.llm.execution_text import Shape, is_about_install, is_failure, is_undone, list_files, tell
 from fumehood.llm.file_changes import FileChanges
 from fumehood.llm.file_links import Publisher
 from fumehood.llm.hints import Surroundings
@@ -75,7 +75,7 @@ class Workbench:
     async def run_bash(self, command: str) -> ToolResult:
         """Run a command in a shell that keeps its state."""
         timeout = self._rules.options.get("timeout")
-        return await self._run(command, {"language": "bash", "timeout": timeout})
+        return await self._run(unfenced(command), {"language": "bash", "timeout": timeout})
 
     async def restart_bash(self) -> ToolResult:
         """Restart the shell."""
@@ -198,13 +198,14 @@ class Workbench:
             f"[{visible_line(folder)} holds too many files to list new ones]"
             for folder in self._changes.overfull
         ]
-        around = await self._surroundings(sandbox) if execution.error is not None else Surroundings()
+        needs_facts = execution.error is not None or is_about_install(execution, code)
+        around = await self._surroundings(sandbox) if needs_facts else Surroundings()
         told = tell(execution, code, self._rules.shape, around, notes)
         return ToolResult(
             text=await self.wrap(told.text),
             images=told.images,
             files=tuple(files),
-            is_error=execution.error is not None,
+            is_error=is_failure(execution),
             execution=execution,
             state_lost=execution.state_lost,
             undone=is_undone(execution),

@@ -15,6 +15,7 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from fumehood import AsyncSandbox, FumehoodError, Limits
+from fumehood.llm.execution_text import is_about_install
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.readable_text import unfenced
 from fumehood.mcp.arguments import Seconds, SomeSandbox
@@ -60,10 +61,10 @@ async def run_code(
     around = Surroundings()
 
     # Only hints of an error mention the network.
-    if execution.error is not None:
+    if execution.error is not None or is_about_install(execution, code):
         around = surroundings((await sandbox.get_info()).network, caller.max_network)
 
-        if execution.error.name == "FileNotFoundError":
+        if execution.error is not None and execution.error.name == "FileNotFoundError":
             around = replace(around, files=await _data_files(sandbox))
 
     return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, around=around)

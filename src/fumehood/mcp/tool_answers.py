@@ -14,7 +14,7 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel
 
 from fumehood import Execution, SandboxInfo
-from fumehood.llm.execution_text import Shape, tell
+from fumehood.llm.execution_text import Shape, is_failure, tell
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.readable_text import in_bytes, readable, shorten
@@ -22,12 +22,14 @@ from fumehood.llm.result import ToolImage
 from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
 
 MAX_TEXT_CHARS = 20_000
+# Of an execution; a file is read on purpose, and in pages.
+_EXECUTION_CHARS = 6_000
 MAX_IMAGES = 4
 # In base64 a third more; hosts refuse answers much larger than a megabyte.
 MAX_IMAGE_BYTES = 768 * 1024
-_SHAPE = Shape(max_text_chars=MAX_TEXT_CHARS, images=ImageBounds(MAX_IMAGES, MAX_IMAGE_BYTES))
-_STDERR_CHARS = 8_000
-_VALUE_CHARS = 8_000
+_SHAPE = Shape(max_text_chars=_EXECUTION_CHARS, images=ImageBounds(MAX_IMAGES, MAX_IMAGE_BYTES))
+_STDERR_CHARS = 6_000
+_VALUE_CHARS = 6_000
 _MESSAGE_CHARS = 2_000
 
 
@@ -60,7 +62,7 @@ def tell_execution(
     )
     told = tell(execution, code, _SHAPE, around, notes)
     outcome = _outcome(execution, sandbox_id, is_new=is_new, images=len(told.images))
-    return answer(told.text, outcome, more=as_content(told.images), is_error=execution.error is not None)
+    return answer(told.text, outcome, more=as_content(told.images), is_error=is_failure(execution))
 
 
 def as_content(images: Sequence[ToolImage]) -> list[ImageContent]:
@@ -102,7 +104,7 @@ def time_of(when: datetime | None) -> str | None:
 
 def _outcome(execution: Execution, sandbox_id: str, *, is_new: bool, images: int) -> RunOutcome:
     stdout, stderr = "".join(execution.logs.stdout), "".join(execution.logs.stderr)
-    out = shorten(readable(stdout), MAX_TEXT_CHARS)
+    out = shorten(readable(stdout), _EXECUTION_CHARS)
     err = shorten(readable(stderr), _STDERR_CHARS)
     value = None if execution.text is None else readable(execution.text)
     is_shortened = len(out) < len(stdout) or len(err) < len(stderr) or len(value or "") > _VALUE_CHARS
@@ -125,7 +127,7 @@ def _outcome(execution: Execution, sandbox_id: str, *, is_new: bool, images: int
 def _error(execution: Execution) -> CodeError | None:
     error = execution.error
 
-    if error is None:
+    if error is None or not is_failure(execution):
         return None
 
     return CodeError(

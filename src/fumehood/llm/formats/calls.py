@@ -20,6 +20,8 @@ Form: TypeAlias = Literal["chat", "function", "response", "custom", "anthropic"]
 Item: TypeAlias = dict[str, object]
 """A message, an item or a block as providers write it."""
 
+CODE = "code"
+"""The name of the one argument of the tool for Python."""
 _MAX_ARGUMENT_CHARS = 4_000_000
 
 
@@ -59,9 +61,16 @@ def read_arguments(text: object) -> tuple[Mapping[str, object], str]:
         # Models forget to escape the ends of lines; the meaning is clear.
         value: object = json.loads(text, strict=False)
     except json.JSONDecodeError as error:
+        if text.lstrip()[0] not in '{["':
+            # Some models send the code itself.
+            return {CODE: text}, ""
+
         return {}, f"the arguments are no JSON: {error.msg} at character {error.pos}"
     except RecursionError:
         return {}, "the arguments are nested too deeply"
+
+    if isinstance(value, str) and value.strip():
+        return {CODE: value}, ""
 
     if not isinstance(value, dict):
         return {}, f"the arguments are a JSON {_kind(value)}, not an object"

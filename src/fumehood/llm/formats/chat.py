@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fumehood.llm.formats.calls import Item, ModelCall, as_items, plain_dict, read_arguments, text_of
+from fumehood.llm.formats.calls import CODE, Item, ModelCall, as_items, plain_dict, read_arguments, text_of
 from fumehood.llm.formats.pictures import data_url, text_without_images
-from fumehood.llm.formats.tool_words import CODE, ToolWords
+from fumehood.llm.formats.tool_words import ToolWords
 from fumehood.llm.result import ToolImage, ToolResult
 
 

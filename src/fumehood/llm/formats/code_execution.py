@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 
 from fumehood import Execution, FumehoodError, InvalidArgumentError
-from fumehood.llm.formats.calls import Item, plain_dict, text_of
-from fumehood.llm.formats.tool_words import CODE
+from fumehood.llm.formats.calls import CODE, Item, plain_dict, text_of
 from fumehood.llm.readable_text import readable
 from fumehood.llm.result import ToolResult
 from fumehood.llm.text_editor import Edited

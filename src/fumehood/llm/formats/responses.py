@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fumehood.llm.formats.calls import Form, Item, ModelCall, read_arguments, text_of
+from fumehood.llm.formats.calls import CODE, Form, Item, ModelCall, read_arguments, text_of
 from fumehood.llm.formats.pictures import data_url
-from fumehood.llm.formats.tool_words import CODE, ToolWords
+from fumehood.llm.formats.tool_words import ToolWords
 from fumehood.llm.result import ToolResult
 
 _FORMS: dict[str, Form] = {"function_call": "response", "custom_tool_call": "custom"}

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fumehood.llm.formats.calls import Item
-
-CODE = "code"
+from fumehood.llm.formats.calls import CODE, Item
 
 
 @dataclass(frozen=True, slots=True)

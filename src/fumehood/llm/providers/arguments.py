@@ -7,8 +7,7 @@ bring, reads incomplete JSON.
 
 from __future__ import annotations
 
-from fumehood.llm.formats.calls import read_arguments
-from fumehood.llm.formats.tool_words import CODE
+from fumehood.llm.formats.calls import CODE, read_arguments
 from fumehood.llm.providers.base import CodeCall
 from fumehood.text import visible_line
 
