@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from fumehood import DownloadError, PathNotFoundError
+from fumehood import DownloadError, InvalidArgumentError, PathNotFoundError
 
 
 @pytest.fixture
@@ -89,3 +90,13 @@ def test_a_link_of_this_machine_is_not_followed_out(sandbox, tmp_path):
         sandbox.download("/mnt/data", tmp_path / "into")
 
     assert not (tmp_path / "x").exists()
+
+
+def test_what_is_no_file_does_not_stop_the_engine(sandbox, folder):
+    """Opening a FIFO would wait for its writer, and all sandboxes of this process with it."""
+    os.mkfifo(folder / "pipe")
+
+    with pytest.raises(InvalidArgumentError, match="pipe"):
+        sandbox.upload(folder)
+
+    assert sandbox.run_code("1 + 1").text == "2"

@@ -408,6 +408,7 @@ class AsyncSandbox(Uncopied):
 
         Raises:
             OSError: The file cannot be read.
+            InvalidArgumentError: One is a FIFO, a socket or a device.
             FileError: It cannot be written.
         """
         return await upload(self.files, local, remote)

@@ -329,6 +329,7 @@ class Sandbox(Uncopied):
 
         Raises:
             OSError: The file cannot be read.
+            InvalidArgumentError: One is a FIFO, a socket or a device.
             FileError: It cannot be written.
         """
         return call(self._async.upload, local, remote)

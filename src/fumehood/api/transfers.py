@@ -65,6 +65,10 @@ async def upload(files: AsyncFilesystem, local: LocalPath, remote: InsidePath | 
     written: list[FileInfo] = []
 
     for path, inside in pairs:
+        # A FIFO would stop the engine's loop until another process writes to it.
+        if path.exists() and not path.is_file():
+            raise InvalidArgumentError(field="local", value=str(path), allowed="a file, or a folder of files")
+
         with path.open("rb") as content:
             written.append(await files.write(inside, content))
 
