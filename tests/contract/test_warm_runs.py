@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.cli.warm import socket_path
+
 WAIT_SECONDS = 60.0
 
 
@@ -143,6 +145,27 @@ def test_other_settings_are_not_served(warm):
     assert (done.returncode, was_warm(done)) == (0, False)
     done = warm("-c", "2", FUMEHOOD_DAEMON="0")
     assert (done.stdout, was_warm(done)) == ("2\n", False)
+
+
+@pytest.mark.parametrize("name", ["XDG_DATA_HOME", "PIP_INDEX_URL"])
+def test_other_templates_and_indexes_are_not_served(warm, name):
+    """A process looks for templates, and asks pip for its index, in the environment that it was started with."""
+    words = [sys.executable, "-c", "from fumehood.cli.warm import run_warm; print(run_warm(['-c', 'pass']))"]
+
+    for envs, answer in ((warm.envs, "0"), ({**warm.envs, name: "https://other.example.com/"}, "None")):
+        done = subprocess.run(words, env=envs, cwd=warm.folder, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [answer], done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root alone can give a folder to another user")
+def test_the_runtime_folder_of_another_user_is_not_used(tmp_path, monkeypatch):
+    """Its owner could replace the folder that is made in it, between its check and its use."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert socket_path().startswith(str(tmp_path))
+    os.rmdir(tmp_path / "fumehood")
+    os.chown(tmp_path, 65534, 65534)
+    assert not socket_path().startswith(str(tmp_path))
+    assert os.listdir(tmp_path) == []
 
 
 def test_ctrl_c_ends_a_warm_run(warm):

@@ -23,6 +23,8 @@ PROTOCOL = 1
 MAX_LINE_BYTES = 1 << 26
 IDLE_SECONDS = 300.0
 _VARIABLE = "FUMEHOOD_DAEMON"
+# Where templates and the settings of pip are; those of pip itself are variables as well.
+_PLACES = ("HOME", "XDG_CONFIG_DIRS", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _CREDENTIALS = 12
 _MAX_CODE_BYTES = 8 << 20
 _EXIT_LOST = 70
@@ -87,7 +89,11 @@ def identity() -> list[object]:
     """Return what a process must share with the caller to answer for it: fumehood, packages and settings."""
     # A package that was installed or removed changes its folder.
     folders = [path for path in sys.path if path.endswith("-packages")]
-    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("FUMEHOOD_"))
+    settings = sorted(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith(("FUMEHOOD_", "PIP_")) or name in _PLACES
+    )
     here = os.path.dirname(os.path.abspath(__file__))
     return [
         PROTOCOL,
@@ -104,7 +110,7 @@ def runtime_folder() -> str:
         OSError: The folder cannot be made, or is another's.
     """
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    folder = os.path.join(base, "fumehood") if os.path.isabs(base) else f"/tmp/fumehood-{os.getuid()}"  # noqa: S108
+    folder = os.path.join(base, "fumehood") if _is_own(base) else f"/tmp/fumehood-{os.getuid()}"  # noqa: S108
 
     try:
         os.mkdir(folder, 0o700)
@@ -125,6 +131,19 @@ def socket_path() -> str:
     """
     name = zlib.crc32(json.dumps(identity()).encode())
     return os.path.join(runtime_folder(), f"run-{name:08x}.sock")
+
+
+def _is_own(folder: str) -> bool:
+    """Tells whether only this user can put anything else in the place of what is in a folder.
+
+    After `su` the variable names the folder of the user before, who could replace what root has made there.
+    """
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return False
+
+    return os.path.isabs(folder) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def is_same_user(connection: socket.socket) -> bool:
