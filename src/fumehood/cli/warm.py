@@ -134,9 +134,9 @@ def socket_path() -> str:
 
 
 def _is_own(folder: str) -> bool:
-    """Tells whether only this user can put anything else in the place of what is in a folder.
+    """Tell whether only this user can put anything else in the place of what is in a folder.
 
-    After `su` the variable names the folder of the user before, who could replace what root has made there.
+    After `su` the variable names the previous user's folder; that user could replace what root has made there.
     """
     try:
         found = os.stat(folder)
