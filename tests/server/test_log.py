@@ -119,6 +119,23 @@ def test_a_refused_key_has_a_reason_and_no_token(log: Log, client: httpx2.Client
     assert made["token"] not in log.text
 
 
+def test_changes_of_keys_have_lines(log: Log, client: httpx2.Client) -> None:
+    """Who changed which field of which key, not its value; and how many sandboxes ended with it."""
+    made = client.post("/v1/keys", json={"name": "first"}).json()
+    key_id = made["key"]["id"]
+    headers = {"Authorization": f"Bearer {made['token']}"}
+    assert client.post("/v1/sandboxes", json={}, headers=headers).status_code == 201
+    answer = client.patch(f"/v1/keys/{key_id}", json={"name": "hush", "policy": {"max_sandboxes": 3}})
+    assert answer.status_code == 200, answer.text
+    line = log.one("key.changed", request_id=answer.headers["x-request-id"])
+    assert (line["key_id"], line["by"]) == (key_id, "owner")
+    assert line["fields"] == ["name", "policy.max_sandboxes"]
+    assert "hush" not in log.text
+    answer = client.delete(f"/v1/keys/{key_id}")
+    line = log.one("key.revoked", request_id=answer.headers["x-request-id"])
+    assert (line["key_id"], line["by"], line["sandboxes_ended"]) == (key_id, "owner", 1)
+
+
 def test_a_request_before_any_route_has_a_line(log: Log, client: httpx2.Client) -> None:
     answer = client.get("/v1/info", headers={"Host": "evil.example"})
     assert answer.status_code == 421

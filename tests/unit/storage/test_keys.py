@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, update
@@ -12,12 +13,13 @@ from sqlalchemy import select, update
 from fumehood.bounds import GIB
 from fumehood.errors import InvalidArgumentError, KeyNotFoundError, LimitForbiddenError, StorageError
 from fumehood.storage.keys import Keys
-from fumehood.storage.policy import KeyPolicy, as_json, from_json
+from fumehood.storage.policy import KeyPolicy, as_json, changed, from_json
 from fumehood.storage.tables import KEYS
 from fumehood.values.limits import Limits
 
 from .scenes import opened
 
+POLICY_OF_OWNER = KeyPolicy()
 POLICY = KeyPolicy(
     max_sandboxes=3,
     max_concurrent_executions=2,
@@ -173,6 +175,41 @@ async def test_after_a_rotation_the_old_token_has_its_grace(database_url, clock)
         await keys.revoke(first.record.id)
         assert await keys.verify(fourth.token) is None
         await keys.close()
+
+
+async def test_a_change_counts_at_once_and_keeps_the_token(database_url, clock):
+    """Changes of one key at the same time take turns, and one that raises or comes too late stores nothing."""
+    async with opened(database_url) as database:
+        keys = Keys(database, clock=clock)
+        made = await keys.create("k", policy=POLICY)
+        key_id = made.record.id
+        assert await keys.verify(made.token) == made.record
+
+        def one_more(record):
+            return replace(
+                record,
+                policy=changed(
+                    record.policy, {"max_sandboxes": record.policy.max_sandboxes + 1}, POLICY_OF_OWNER
+                ),
+            )
+
+        await asyncio.gather(*(keys.change(key_id, one_more) for _ in range(5)))
+        assert await keys.verify(made.token) == replace(
+            made.record, policy=replace(POLICY, max_sandboxes=POLICY.max_sandboxes + 5)
+        )
+
+        def without_scopes(record):
+            return replace(record, name="nothing", scopes=frozenset())
+
+        with pytest.raises(InvalidArgumentError):
+            await keys.change(key_id, without_scopes)
+
+        assert (await keys.get(key_id)).name == "k"
+        await keys.revoke(key_id)
+
+        for gone in (key_id, "x" * 12):
+            with pytest.raises(KeyNotFoundError):
+                await keys.change(gone, one_more)
 
 
 async def test_a_key_ends_at_its_time(database_url, clock):
