@@ -97,10 +97,10 @@ def _warm_runs() -> dict[str, str]:
         return _line(name, "there", "advice", why, "")
 
     if idle_seconds() <= 0:
-        return _line(name, "missing", "advice", "turned off by FUMEHOOD_DAEMON", "")
+        return _line(name, "missing", "advice", "turned off by FUMEHOOD_DAEMON", "unset FUMEHOOD_DAEMON")
 
     return _line(
-        name, "missing", "advice", "no process keeps sandboxes ready; the first `fumehood run` starts one", ""
+        name, "missing", "advice", "no process keeps sandboxes ready", "the first `fumehood run` starts one"
     )
 
 
