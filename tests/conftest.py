@@ -50,12 +50,14 @@ SERIAL = (
     "tests/unit/test_portal.py",
     "tests/attacks/test_resources.py",
     "tests/attacks/test_processes.py",
+    "tests/attacks/test_floods",
     "tests/integration/test_faults.py",
     "tests/integration/test_pauses.py",
     "tests/integration/test_start_faults.py",
     "tests/server/test_dialect_shutdown.py",
     "tests/server/test_shutdown.py",
     "tests/server/test_exhaustion.py",
+    "tests/server/test_floods.py",
     "tests/soak/",
 )
 
