@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def _imports(path: Path) -> list[tuple[str, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found += [(node.module, alias.name) for alias in node.names]
 
-    return [pair for pair in found if pair[0].partition(".")[0].startswith("fumehood")]
+    return [pair for pair in found if pair[0].partition(".")[0].startswith(("fumehood", "tests"))]
 
 
 def _exists(module: str, name: str) -> bool:
@@ -41,8 +42,26 @@ def _exists(module: str, name: str) -> bool:
     if not name or module.startswith(NEEDS_OTHERS):
         return True
 
+    if module.startswith("tests"):
+        return _defines(module, name)
+
     loaded = importlib.import_module(module)
     return hasattr(loaded, name) or importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+def _defines(module: str, name: str) -> bool:
+    """Whether a module of the tests defines the name, or has a module of it; it is read and not run."""
+    path = ROOT / module.replace(".", "/")
+
+    if path.is_dir():
+        source = path / "__init__.py"
+        return (
+            (path / f"{name}.py").exists()
+            or (path / name).is_dir()
+            or (source.exists() and name in source.read_text())
+        )
+
+    return re.search(rf"\b{re.escape(name)}\b", path.with_suffix(".py").read_text()) is not None
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
