@@ -138,7 +138,10 @@ def hold(make: Callable[..., Any], flood: Callable[[], Any], *, programs: int = 
 
             seen.append((taken / control, stalls.longest_seconds))
 
-            if taken <= max(5 * control, ONE_FRAME_SECONDS) and stalls.longest_seconds <= LONGEST_STALL_SECONDS:
+            if (
+                taken <= max(5 * control, ONE_FRAME_SECONDS)
+                and stalls.longest_seconds <= LONGEST_STALL_SECONDS
+            ):
                 return
 
     pytest.fail(f"times as slow as beside a busy loop, and longest stall of the loop: {seen}")
