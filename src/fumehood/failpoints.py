@@ -113,7 +113,7 @@ async def reach(point: str, subject: object = None) -> None:
         await waiting
 
 
-def pass_by(point: str, subject: object = None) -> None:
+def reach_sync(point: str, subject: object = None) -> None:
     """Run the action of a point in synchronous code, which cannot await."""
     if not armed:
         return

@@ -437,7 +437,7 @@ class LiveSandbox:
         self._breach = self._breach or error
         self.end("died")
 
-    def give_up(self) -> None:
+    def end_unkillable(self) -> None:
         """Ends the sandbox, because a context cannot be killed; see `ContextOwner`."""
         self.end("died")
 
@@ -498,7 +498,7 @@ class LiveSandbox:
             for context in self.contexts:
                 closing.callback(context.close)
 
-            failpoints.pass_by("delete.closing", self)
+            failpoints.reach_sync("delete.closing", self)
 
     def _check_now(self) -> None:
         """Raises when it has ended, even if init's last message was not handled yet."""

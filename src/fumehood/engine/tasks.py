@@ -23,7 +23,7 @@ class Awaited(Generic[_T]):
         self._values: tuple[_T, ...] = ()
         self._waiting: list[asyncio.Future[_T]] = []
 
-    def come(self, value: _T) -> None:
+    def resolve(self, value: _T) -> None:
         """Sets the value; a second one is ignored."""
         if self._values:
             return

@@ -166,7 +166,7 @@ class ContextConnection:
         )
 
         if self.gone.done():
-            running.reply.come(None)
+            running.reply.resolve(None)
             return running
 
         self._running = running
@@ -180,7 +180,7 @@ class ContextConnection:
         answer: Awaited[Answer | None] = Awaited()
 
         if self.gone.done():
-            answer.come(None)
+            answer.resolve(None)
             return answer
 
         self._asked = Asked(question, answer)
@@ -360,7 +360,7 @@ class ContextConnection:
             running.tools.over()
 
         if running is not None:
-            running.reply.come(header)
+            running.reply.resolve(header)
 
     # -- passing on
 
@@ -409,7 +409,7 @@ class ContextConnection:
             running.tools.over()
 
         if running is not None:
-            running.reply.come(None)
+            running.reply.resolve(None)
 
         asked, self._asked = self._asked, None
 

@@ -115,7 +115,7 @@ class ContextOwner(Protocol):
     def broken(self, error: ProtocolError) -> None:
         """Ends the sandbox, because the context violated the protocol."""
 
-    def give_up(self) -> None:
+    def end_unkillable(self) -> None:
         """Ends the sandbox, because a process cannot be killed."""
 
 
@@ -241,7 +241,7 @@ class ContextProcess:
         self._guest.kill()
 
     async def _kill_sandbox(self) -> None:
-        self._host.give_up()
+        self._host.end_unkillable()
 
 
 def new_link(

@@ -49,11 +49,11 @@ class Asked:
         Raises:
             ProtocolError: It cannot be the answer to this question.
         """
-        self.answer.come(read_answer(self.question, header, payload))
+        self.answer.resolve(read_answer(self.question, header, payload))
 
     def lose(self) -> None:
         """Answers with None, because the context is gone."""
-        self.answer.come(None)
+        self.answer.resolve(None)
 
 
 def question_header(question: Question) -> Header:

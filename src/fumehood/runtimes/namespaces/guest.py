@@ -457,7 +457,7 @@ class LinuxGuest(CountedGuest):
 
     def _let_go(self, cgroup: cgroups.Cgroup) -> None:
         try:
-            failpoints.pass_by("delete.cgroup", self)
+            failpoints.reach_sync("delete.cgroup", self)
             cgroup.kill_frozen()
             self._last_oom_kills = cgroup.oom_kills()
         finally:
