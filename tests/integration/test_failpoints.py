@@ -185,7 +185,9 @@ def test_the_list_of_points_is_the_truth() -> None:
     passed: list[str] = []
 
     for path in SOURCES.rglob("*.py"):
-        for call in re.findall(r"failpoints\.(?:reach|reach_sync)\(([^)]*)", path.read_text(encoding="utf-8")):
+        for call in re.findall(
+            r"failpoints\.(?:reach|reach_sync)\(([^)]*)", path.read_text(encoding="utf-8")
+        ):
             passed += re.findall(r'"([a-z_]+\.[a-z_]+)"', call)
 
     assert sorted(passed) == sorted(failpoints.POINTS)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fumehood import IsolationUnavailableError, SandboxError, Template, TemplateError
+from fumehood import HostTool, IsolationUnavailableError, Sandbox, SandboxError, Template, TemplateError
 from fumehood.bounds import TIB
 from fumehood.engine.admission import AdmissionRules
 from fumehood.engine.host_faults import naming_faults
@@ -257,6 +257,50 @@ def test_a_host_that_has_run_out_of_something_has_a_line(said: Said) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     assert said.one(events.HOST_EXHAUSTED)["errno"] == "EMFILE"
+
+
+def test_a_fork_that_takes_the_place_of_its_parent_has_a_line(said: Said) -> None:
+    with Sandbox(template=PLAIN) as parent:
+        child = parent.fork()
+        parent_id, child_id = parent.id, child.id
+        parent.adopt(child)
+
+    assert said.one(events.SANDBOX_ADOPTED) == {"sandbox_id": parent_id, "child_id": child_id}
+
+
+def test_a_checkpoint_that_makes_room_has_a_line(said: Said) -> None:
+    with Sandbox(template=PLAIN) as sandbox:
+        first = sandbox.checkpoint()
+
+        while first in sandbox.list_checkpoints():
+            assert not said.fields(events.CHECKPOINT_EVICTED)
+            sandbox.checkpoint()
+
+        assert said.one(events.CHECKPOINT_EVICTED) == {"sandbox_id": sandbox.id, "checkpoint_id": first.id}
+
+
+def test_tools_that_fail_have_lines_without_what_was_given(
+    said: Said, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    def fail(text: str) -> None:
+        raise ValueError("a fault of the tool")
+
+    def give() -> object:
+        return object()
+
+    tools = {"wait": HostTool(wait, timeout=0.05), "fail": fail, "give": give}
+
+    with Sandbox(template=PLAIN) as sandbox:
+        for call in ("await wait()", "fail('marker-of-an-argument')", "give()"):
+            assert sandbox.run_code(call, tools=tools).error is not None
+
+    assert said.one(events.TOOL_TIMED_OUT) == {"tool": "wait", "timeout_seconds": 0.05}
+    assert said.one(events.TOOL_FAILED) == {"tool": "fail"}
+    assert said.one(events.TOOL_GAVE_NO_JSON)["tool"] == "give"
+    assert "marker-of-an-argument" not in caplog.text
 
 
 def _children(pid: int) -> list[int]:

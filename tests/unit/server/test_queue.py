@@ -21,6 +21,10 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
+def _logged(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    return [record.fields for record in caplog.records if getattr(record, "event", "") == event]
+
+
 class Runs:
     """Runs that take a place when they may, note their names, and hold it until they are let go."""
 
@@ -71,7 +75,7 @@ async def test_keys_take_turns() -> None:
 
 
 @on_loop
-async def test_a_full_queue_says_when_to_come_again() -> None:
+async def test_a_full_queue_says_when_to_come_again(caplog: pytest.LogCaptureFixture) -> None:
     runs = Runs(FairQueue(places=1, capacity=1))
     tasks = [runs.start("a", "0"), runs.start("a", "1")]
     await _settle()
@@ -81,6 +85,15 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
             raise AssertionError("there was no place")
 
     assert refused.value.retry_after_seconds >= 1
+    assert _logged(caplog, "queue.overloaded") == [
+        {
+            "key_id": "b",
+            "reason": "the server is full: 1 runs wait",
+            "waiting": 1,
+            "running": 1,
+            "capacity": 1,
+        }
+    ]
     runs.go.set()
     await asyncio.gather(*tasks)
 
@@ -102,7 +115,7 @@ async def test_who_cannot_be_served_in_time_is_told_at_once() -> None:
 
 
 @on_loop
-async def test_time_in_the_queue_ends() -> None:
+async def test_time_in_the_queue_ends(caplog: pytest.LogCaptureFixture) -> None:
     runs = Runs(FairQueue(places=1, capacity=10))
     holder = runs.start("a", "holder")
     await _settle()
@@ -112,6 +125,9 @@ async def test_time_in_the_queue_ends() -> None:
             raise AssertionError("there was no place")
 
     assert runs.queue.waiting == 0
+    (line,) = _logged(caplog, "queue.timed_out")
+    assert line["key_id"] == "b"
+    assert line["waited_seconds"] >= 0.05
     runs.go.set()
     await holder
     assert runs.queue.running == 0
