@@ -100,3 +100,14 @@ def test_what_is_no_file_does_not_stop_the_engine(sandbox, folder):
         sandbox.upload(folder)
 
     assert sandbox.run_code("1 + 1").text == "2"
+
+
+def test_a_folder_comes_out_however_deep(sandbox, tmp_path):
+    """Of a tree that is deeper than one listing shows, the last file arrives too; dots alone hide no file."""
+    sandbox.run_code(
+        "import os; deep = '/mnt/data/' + '/'.join('d' * 150); os.makedirs(deep)\n"
+        "open(deep + '/last', 'w').write('1'); open('/mnt/data/...', 'w').write('2')"
+    )
+    written = sandbox.download("/mnt/data", tmp_path / "out")
+    assert sorted(path.name for path in written) == ["...", "last"]
+    assert max(len(path.relative_to(tmp_path).parts) for path in written) == 152

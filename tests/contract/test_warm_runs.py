@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.cli import warm_daemon
 from fumehood.cli.warm import socket_path
+from fumehood.cli.warm_processes import warm_processes
 
 WAIT_SECONDS = 60.0
 
@@ -156,6 +158,21 @@ def test_other_templates_and_indexes_are_not_served(warm, name):
     for envs, answer in ((warm.envs, "0"), ({**warm.envs, name: "https://other.example.com/"}, "None")):
         done = subprocess.run(words, env=envs, cwd=warm.folder, capture_output=True, text=True, check=True)
         assert done.stdout.split() == [answer], done.stderr
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path, monkeypatch):
+    """The file behind it keeps its content, and nothing serves."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("FUMEHOOD_DAEMON", "0.1")
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    os.symlink(mine, f"{socket_path()}.lock")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        warm_daemon.main()
+
+    assert mine.read_text() == "precious"
+    assert warm_processes() == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root alone can give a folder to another user")

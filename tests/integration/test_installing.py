@@ -40,7 +40,7 @@ def test_a_run_names_its_libraries(index: Network) -> None:
     assert run_code("import bouquet; bouquet.roses", libraries=["bouquet"], network=index).text == "12"
 
 
-@pytest.mark.parametrize("package", ["--index-url=http://x", "-r x", "", " bouquet", "a\nb", 7])
+@pytest.mark.parametrize("package", ["--upgrade", "-r x", "", " bouquet", "a\nb", "bouquet\n", 7])
 def test_an_option_is_no_package(package: str) -> None:
     """Before a sandbox starts."""
     with pytest.raises(InvalidArgumentError, match="packages"):

@@ -344,10 +344,14 @@ def test_an_interrupted_build_leaves_the_old_template_and_no_rubbish(data: Bench
     )
 
     with builder:
-        assert select.select([pipe], [], [], 90)[0], "the installation has not begun"
-        assert os.read(pipe, 1) == b"x"
-        builder.send_signal(number)
-        _, said = builder.communicate(timeout=60)
+        try:
+            assert select.select([pipe], [], [], 90)[0], "the installation has not begun"
+            assert os.read(pipe, 1) == b"x"
+            builder.send_signal(number)
+            _, said = builder.communicate(timeout=60)
+        finally:
+            # Only if it was too slow: otherwise it has ended.
+            _end(builder)
 
     # The end of the pipe is the end of the innermost program.
     assert select.select([pipe], [], [], 60)[0]
@@ -356,6 +360,15 @@ def test_an_interrupted_build_leaves_the_old_template_and_no_rubbish(data: Bench
     assert builder.returncode == 130, said
     assert "Traceback" not in said
     assert (data.listed(), data.builds()) == before
+
+
+def _end(builder: subprocess.Popen[str]) -> None:
+    builder.terminate()
+
+    try:
+        builder.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        builder.kill()
 
 
 def test_what_cannot_work_is_refused_before_anything_is_made(at_home: Bench) -> None:

@@ -10,6 +10,8 @@ from fumehood.errors import InvalidArgumentError
 MAX_PACKAGES = 50
 # What begins with a letter or a digit is no option of pip.
 REQUIREMENT = r"^[A-Za-z0-9][^\x00-\x1f\x7f]{0,199}$"
+# As a whole: a `$` of Python's would let a final line break pass.
+_IS_REQUIREMENT = re.compile(REQUIREMENT).fullmatch
 _PIP = [
     "python",
     "-m",
@@ -34,7 +36,7 @@ def install_command(packages: Sequence[str]) -> list[str]:
         raise InvalidArgumentError(field="packages", value=f"{len(packages)} names", allowed=allowed)
 
     for package in packages:
-        if not isinstance(package, str) or not re.match(REQUIREMENT, package):
+        if not isinstance(package, str) or not _IS_REQUIREMENT(package):
             allowed = "names that begin with a letter or a digit, such as 'polars>=1'"
             raise InvalidArgumentError(field="packages", value=package, allowed=allowed)
 

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
@@ -20,13 +21,23 @@ from typing import TypeAlias
 
 from fumehood.api.files import AsyncFilesystem, InsidePath, inside_path
 from fumehood.bounds import MIB
-from fumehood.errors import DownloadError, FileError, FileTooLargeError, InvalidArgumentError
+from fumehood.errors import (
+    DownloadError,
+    FileError,
+    FileTooLargeError,
+    InvalidArgumentError,
+    PathNotFoundError,
+)
 from fumehood.text import visible_line
 from fumehood.values.sandbox import FileInfo
 
 # NAME_MAX of Linux, limits.h.
 _MAX_NAME_BYTES = 255
-_MAX_DEPTH = 16
+# The most that one listing shows; deeper folders are listed in their turn.
+_LISTED_LEVELS = 64
+_MAX_ENTRIES = 100_000
+# Dots alone are an ordinary name.
+_HIDDEN = re.compile(r"/\.(?!\.*(?:/|\Z))")
 MAX_DOWNLOAD_BYTES = 512 * MIB
 
 LocalPath: TypeAlias = str | os.PathLike[str]
@@ -179,9 +190,40 @@ async def save_files(
 
 
 async def list_tree(files: AsyncFilesystem, root: str) -> list[FileInfo]:
-    """List what a program may have left below `root`: all but what is hidden, or in a hidden directory."""
-    entries = await files.list(root, depth=_MAX_DEPTH) if await files.exists(root) else []
-    return [entry for entry in entries if "/." not in entry.path.removeprefix(root.rstrip("/"))]
+    """List what a program may have left below `root`: all but what is hidden, or in a hidden directory.
+
+    Raises:
+        InvalidArgumentError: There are too many entries.
+    """
+    found: list[FileInfo] = []
+    waiting = [root]
+
+    while waiting:
+        folder = waiting.pop()
+        prefix = folder.rstrip("/")
+
+        try:
+            entries = await files.list(folder, depth=_LISTED_LEVELS)
+        except PathNotFoundError:
+            # It is not there, or a process of the guest has just removed it.
+            continue
+
+        for entry in entries:
+            inside = entry.path.removeprefix(prefix)
+
+            if _HIDDEN.search(inside):
+                continue
+
+            found.append(entry)
+
+            if entry.type == "dir" and entry.symlink_target is None and inside.count("/") == _LISTED_LEVELS:
+                waiting.append(entry.path)
+
+        if len(found) > _MAX_ENTRIES:
+            allowed = f"a directory of at most {_MAX_ENTRIES:,} entries; take a part of it"
+            raise InvalidArgumentError(field="path", value=root, allowed=allowed)
+
+    return sorted(found, key=lambda entry: entry.path)
 
 
 async def _save_file(

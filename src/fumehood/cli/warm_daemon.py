@@ -44,7 +44,9 @@ def main() -> None:
     # Of this process: it was started with the settings and the packages of its callers.
     path = socket_path()
 
-    with open(f"{path}.lock", "w") as lock:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+    with open(os.open(f"{path}.lock", flags, 0o600), "w") as lock:
         try:
             # Not `flock`: the kernel names the holder of this lock, and no child inherits it.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

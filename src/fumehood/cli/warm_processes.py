@@ -7,6 +7,7 @@ process that is about to start is not kept from it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -48,10 +49,16 @@ def _holder(path: str) -> int | None:
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
     try:
-        with open(path, "rb+") as file:
-            kind, _, _, _, process = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
-    except FileNotFoundError:
-        return None
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        # A link in its place is no lock of such a process.
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+
+        raise
+
+    with open(descriptor, "rb+", buffering=0) as file:
+        kind, _, _, _, process = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
 
     # 0: the holder is in another process namespace, and cannot be reached from here.
     return process if kind != fcntl.F_UNLCK and process > 0 else None

@@ -48,7 +48,7 @@ def kept_host_id(state: Path) -> str:
 def _write(path: Path, host_id: str) -> None:
     """Writes the file atomically: a truncated name would be another host's."""
     unfinished = path.with_name(f"{path.name}.new")
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     with os.fdopen(fd, "w", encoding="ascii") as file:
         file.write(host_id + "\n")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from fumehood.errors import PathNotFoundError
+from fumehood.api.transfers import list_tree
 from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
 from fumehood.values.execution import Execution
 from fumehood.values.sandbox import FileInfo
@@ -22,7 +22,6 @@ PublishedFiles: TypeAlias = list[PublishedFile]
 Version: TypeAlias = tuple[datetime | None, int]
 
 ARTIFACTS_FOLDER = "/mnt/data"
-_MAX_DEPTH = 16
 _PICTURES = ("image/png", "image/jpeg", "application/pdf")
 
 
@@ -35,18 +34,8 @@ async def find_files(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list
     if paths is not None:
         return [await sandbox.files.get_info(path) for path in paths]
 
-    try:
-        entries = await sandbox.files.list(ARTIFACTS_FOLDER, depth=_MAX_DEPTH)
-    except PathNotFoundError:
-        return []
-
-    return [
-        entry
-        for entry in entries
-        if entry.type == "file"
-        and entry.symlink_target is None
-        and "/." not in entry.path.removeprefix(ARTIFACTS_FOLDER)
-    ]
+    entries = await list_tree(sandbox.files, ARTIFACTS_FOLDER)
+    return [entry for entry in entries if entry.type == "file" and entry.symlink_target is None]
 
 
 def is_new(entry: FileInfo, versions: Mapping[str, Version]) -> bool:

@@ -52,7 +52,7 @@ async def starting(path: str, *, patience_seconds: float = 60.0) -> AsyncIterato
     make_folder(os.path.dirname(path), path)
 
     try:
-        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise StorageStartError(location=path, reason=str(error)) from error
 

@@ -246,7 +246,9 @@ class TemplateStore:
         fields["info"]["built_at"] = record.info.built_at.isoformat()
 
         with self._mutex():
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            with open(
+                os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w"
+            ) as file:
                 json.dump(fields, file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
@@ -423,7 +425,7 @@ def _shared_lock(name: str, folder: str) -> int:
 
 
 def _open_lock(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _is_at(fd: int, path: str) -> bool:

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from fumehood import FileError, Result
+from fumehood import FileError, InvalidArgumentError, Result
+from fumehood.api import transfers
 from fumehood.api.artifacts import list_tree, save_files, save_pictures
 
 
@@ -25,7 +26,8 @@ class Files:
         return bool(self.entries)
 
     async def list(self, path=".", *, depth=1):
-        return self.entries
+        below = [entry for entry in self.entries if entry.path.startswith(f"{path}/")]
+        return [entry for entry in below if entry.path.count("/") - path.count("/") <= depth]
 
     async def read(self, path, *, format):
         return self._chunks()
@@ -176,6 +178,36 @@ def test_hidden_files_are_left_where_they_are(describe):
     paths = ["/h/a", "/h/.cache/x", "/h/d/.hidden", "/h/d/b", "/h/.profile"]
     files = Files([describe(path, 1) for path in paths])
     assert [entry.path for entry in list_tree(files, "/h")] == ["/h/a", "/h/d/b"]
+
+
+def test_a_tree_is_listed_to_its_end(describe):
+    """A directory where one listing ends begins the next; a hidden one, or a link, does not."""
+    paths = ["/h" + "/d" * depth for depth in range(1, 130)]
+    ends = ["/h" + "/d" * 63 + name for name in ("/.hidden", "/link")]
+    files = Files(
+        [
+            *(describe(path, 0, type="dir") for path in (*paths, ends[0])),
+            describe(ends[1], 0, type="dir", symlink_target="/etc"),
+            *(describe(f"{path}/last", 1) for path in (paths[-1], *ends)),
+        ]
+    )
+    found = [entry.path for entry in list_tree(files, "/h") if entry.type == "file"]
+    assert found == [f"{paths[-1]}/last"]
+
+
+def test_a_tree_has_a_bound(describe, monkeypatch):
+    """A guest can make more entries than a machine should hold."""
+    monkeypatch.setattr(transfers, "_MAX_ENTRIES", 10)
+    files = Files([describe(f"/h/{number}", 1) for number in range(11)])
+
+    with pytest.raises(InvalidArgumentError, match="at most 10 entries"):
+        list_tree(files, "/h")
+
+
+def test_dots_alone_hide_no_file(describe):
+    """`...` is an ordinary name of a file, and of a folder."""
+    files = Files([describe(path, 1) for path in ("/h/...", "/h/.../a", "/h/...b")])
+    assert [entry.path for entry in list_tree(files, "/h")] == ["/h/...", "/h/.../a"]
 
 
 def test_pictures_are_numbered_and_replace_nothing(tmp_path):
