@@ -10,7 +10,7 @@ import httpx2
 from starlette.routing import BaseRoute
 
 from .dialects import Call, Caller, Dialect, Ids
-from .walking import OPEN, dialect_of, methods_of, status_of_upgrade
+from .walking import OPEN, SITE, dialect_of, methods_of, status_of_upgrade
 
 # What goes to a guest's own server by its headers, and a file that is named by a signature.
 WITHOUT_PATH = {"e2b sandbox", "e2b signed file"}
@@ -61,7 +61,7 @@ def asked_of(of_dialect: list[BaseRoute], ids: Ids) -> list[Asked]:
         (method, re.sub(r"\{(\w+)(:path)?\}", lambda found: ids[found[1]], path_of(route)))
         for route in of_dialect
         for method in methods_of(route)
-        if path_of(route) not in OPEN
+        if path_of(route) not in OPEN | SITE
     ]
 
 

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from starlette.routing import BaseRoute, Match
 
-from .walking import METHODS, OPEN, REFUSED, dialect_of, filled, status_of_upgrade
+from .walking import METHODS, OPEN, REFUSED, SITE, dialect_of, filled, status_of_upgrade
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -36,7 +36,7 @@ def test_w01_no_route_answers_without_a_token(client: httpx2.Client, routes: lis
     for route in routes:
         path = str(getattr(route, "path", ""))
 
-        if not path.startswith("/") or path in {*OPEN, "/openapi.json"}:
+        if not path.startswith("/") or path in {*OPEN, *SITE, "/openapi.json"}:
             continue
 
         asked += 1
@@ -221,7 +221,7 @@ def test_w09_a_scope_is_one_in_every_dialect(
         assert runner.post(path, json=body).status_code == 200, path
         assert holder.post(path, json=body).status_code == 403, path
 
-    free = {*OPEN, *RUNS, "/v1/info", "/v1/usage", "/openapi.json"}
+    free = {*OPEN, *SITE, *RUNS, "/v1/info", "/v1/usage", "/openapi.json"}
 
     for route in routes:
         path = str(getattr(route, "path", ""))

@@ -13,6 +13,7 @@ from fumehood.server.routes import (
     commands,
     content,
     contexts,
+    documentation,
     execute,
     executions,
     files,
@@ -47,4 +48,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     network.router,
     audit.router,
     meta.router,
+    documentation.router,
 )

@@ -1,0 +1,57 @@
+"""The documentation at /docs/: the static site of the distribution `fumehood-docs`, or the one built in a checkout.
+
+Needs no token, since the site is the same at every server. It serves files of that one folder, and its pages may load
+from this server alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from http import HTTPStatus
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+router = APIRouter(include_in_schema=False)
+_PACKAGE = "fumehood_docs"
+_CHECKOUT = Path(__file__).resolve().parents[4]
+# The theme sets colours by a script and styles within the page.
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_NOT_INSTALLED = (
+    "the documentation is not installed at this server: pip install 'fumehood[docs]', or `make docs` in a checkout; "
+    "it is also at https://github.com/fumehood/fumehood/blob/main/docs/README.md"
+)
+
+
+def site_folder() -> Path | None:
+    """Returns the folder of the site, or None where it is neither installed nor built."""
+    package = importlib.util.find_spec(_PACKAGE)
+    installed = [] if package is None or package.origin is None else [Path(package.origin).parent / "site"]
+    folders = [*installed, _CHECKOUT / "build" / "site"]
+    return next((folder for folder in folders if (folder / "index.html").is_file()), None)
+
+
+@router.api_route("/docs", methods=["GET", "HEAD"])
+async def bare_docs() -> Response:
+    """Leads to the address with a slash, which the links of the first page are relative to."""
+    return RedirectResponse("docs/", HTTPStatus.PERMANENT_REDIRECT)
+
+
+@router.api_route("/docs/{path:path}", methods=["GET", "HEAD"])
+async def docs(path: str, request: Request) -> Response:
+    """Returns a file of the site; that of a folder is its `index.html`."""
+    folder = site_folder()
+
+    if folder is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, _NOT_INSTALLED)
+
+    response = await StaticFiles(directory=folder, html=True).get_response(path or ".", request.scope)
+    response.headers["Content-Security-Policy"] = _POLICY
+    return response
