@@ -150,6 +150,13 @@ def test_other_settings_are_not_served(warm):
     assert (done.stdout, was_warm(done)) == ("2\n", False)
 
 
+def test_a_log_is_that_of_the_callers_process(warm):
+    """Another process would write none of it where the caller looks."""
+    done = warm("-c", "print(3)", FUMEHOOD_LOG_LEVEL="info")
+    assert (done.stdout, done.returncode, was_warm(done)) == ("3\n", 0, False)
+    assert "sandbox was handed out" in said(done)
+
+
 @pytest.mark.parametrize("name", ["XDG_DATA_HOME", "PIP_INDEX_URL"])
 def test_other_templates_and_indexes_are_not_served(warm, name):
     """A process looks for templates, and asks pip for its index, in the environment that it was started with."""

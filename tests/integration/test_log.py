@@ -16,11 +16,20 @@ from typing import Any
 
 import pytest
 
-from fumehood import HostTool, IsolationUnavailableError, Sandbox, SandboxError, Template, TemplateError
+from fumehood import (
+    HostTool,
+    IsolationUnavailableError,
+    Sandbox,
+    SandboxError,
+    Template,
+    TemplateError,
+    failpoints,
+)
 from fumehood.bounds import TIB
 from fumehood.engine.admission import AdmissionRules
 from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.provisioner import EngineConfig
+from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import CapacityError, OverloadedError
 from fumehood.log import events
@@ -55,6 +64,7 @@ with fumehood.Sandbox(template=fumehood.Template(name="odd", preload=("not_there
 def run(*argv: str, **envs: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
     command = [sys.executable, *argv]
+    envs = {"FUMEHOOD_DAEMON": "0", **envs}
     return subprocess.run(command, env={**clean, **envs}, capture_output=True, text=True, timeout=120)
 
 
@@ -214,6 +224,32 @@ class NoNamespaces(LinuxRuntime):
         raise IsolationUnavailableError(
             layer="user namespaces", reason="forbidden here", how_to_get_it="allow them"
         )
+
+
+@pytest.mark.parametrize("point", ["create.prepare", "create.ready", "pool.rehearse"])
+def test_an_engine_that_ends_while_its_pool_is_filled(tmp_path: Path, said: Said, point: str) -> None:
+    """The sandbox that was being made is ended on purpose: it has not failed."""
+
+    async def scene(engine: Supervisor) -> None:
+        reached = asyncio.Event()
+
+        async def stay(sandbox: LiveSandbox) -> None:
+            reached.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                # It notices its cancellation late.
+                await asyncio.wait([sandbox.guest.ended], timeout=10)
+
+        with failpoints.arm(point, stay):
+            filling = asyncio.ensure_future(engine.wait_warm("default"))
+            await asyncio.wait_for(reached.wait(), 30)
+            await engine.aclose()
+            await filling
+
+    with_engine(tmp_path, scene, pool_size=1)
+    assert not said.fields(events.SANDBOX_WASTED)
+    assert not said.fields(events.POOL_NOT_FILLED)
 
 
 def test_a_runtime_that_is_given_up(tmp_path: Path, said: Said) -> None:

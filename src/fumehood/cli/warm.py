@@ -58,8 +58,12 @@ def run_warm(words: Sequence[str]) -> int | None:
 
 
 def is_wanted(words: Sequence[str]) -> bool:
-    """Tell whether the warm path may be taken at all: neither the words nor the environment say otherwise."""
-    return _OFF not in words and not os.environ.get("FUMEHOOD_URL") and idle_seconds() > 0
+    """Tell whether the warm path may be taken at all: neither the words nor the environment say otherwise.
+
+    A log that the environment asks for is written by the process that makes the sandbox, so it has to be this one.
+    """
+    is_ordinary = any(os.environ.get(name) for name in ("FUMEHOOD_URL", "FUMEHOOD_LOG_LEVEL"))
+    return _OFF not in words and not is_ordinary and idle_seconds() > 0
 
 
 def idle_seconds() -> float:

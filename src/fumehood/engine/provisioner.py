@@ -101,7 +101,8 @@ class Provisioner:
         self._on_end = on_end
         self._templates: dict[str, Template] = {"default": Template()}
         self._starting: dict[str, asyncio.Task[_Started]] = {}
-        self._pooled: dict[str, LiveSandbox] = {}
+        # Those of the pools, and those that are being made.
+        self._unclaimed: set[LiveSandbox] = set()
         self._closed = False
 
     def define(self, template: Template) -> None:
@@ -120,12 +121,15 @@ class Provisioner:
     async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
         """Hands out a sandbox."""
         try:
-            return await self._obtain(spec)
+            sandbox = await self._obtain(spec)
         except asyncio.CancelledError:
             if self._closed:
                 raise SandboxStartError(step="start", reason=_CLOSED) from None
 
             raise
+
+        self._unclaimed.discard(sandbox)
+        return sandbox
 
     async def wait_warm(self, template: str) -> None:
         """Returns when the template's pool is full."""
@@ -147,6 +151,10 @@ class Provisioner:
 
         for started in await self._all_started():
             started.pool.close()
+
+        # The task that makes one may not notice its cancellation before the processes of the template end.
+        for sandbox in list(self._unclaimed):
+            sandbox.end("host_closed")
 
     async def aclose(self) -> None:
         """Ends the processes of all templates."""
@@ -199,8 +207,6 @@ class Provisioner:
         except BaseException:
             sandbox.end("killed")
             raise
-        finally:
-            self._pooled.pop(sandbox.id, None)
 
         return sandbox.alive
 
@@ -243,7 +249,6 @@ class Provisioner:
                 sandbox.end("killed")
                 raise
 
-            self._pooled[sandbox.id] = sandbox
             return sandbox
 
         started = _Started(template, spawner, Pool(template.name, self._config.pool_size, make))
@@ -300,10 +305,15 @@ class Provisioner:
             raise
 
         sandbox = LiveSandbox(launching, guest, self._ended)
+        self._unclaimed.add(sandbox)
         try:
             await failpoints.reach("create.prepare", sandbox)
             await sandbox.prepare()
             await failpoints.reach("create.ready", sandbox)
+        except asyncio.CancelledError:
+            # The caller has given up, or the pool was closed: nothing is wrong with the sandbox.
+            sandbox.end("killed")
+            raise
         except BaseException:
             sandbox.end("died")
             raise
@@ -314,7 +324,7 @@ class Provisioner:
         return sandbox
 
     def _ended(self, sandbox: LiveSandbox) -> None:
-        self._pooled.pop(sandbox.id, None)
+        self._unclaimed.discard(sandbox)
         self._on_end(sandbox)
 
 
