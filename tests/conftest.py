@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -249,8 +251,21 @@ class RunningServer:
 
     def _wait_until_open(self, ready: bool) -> None:
         # It listens before it says where, so the first answer waits until all is open.
-        with urllib.request.urlopen(f"{self.url}/{'readyz' if ready else 'healthz'}", timeout=60) as answer:
-            assert answer.status == 200
+        path, deadline = "readyz" if ready else "healthz", time.monotonic() + 60
+
+        while (told := self._told(path)) != "":
+            if time.monotonic() > deadline:
+                raise TimeoutError(told)
+
+            time.sleep(0.02)
+
+    def _told(self, path: str) -> str:
+        """Returns what a probe says against it, and nothing when all is well."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/{path}", timeout=60):
+                return ""
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
 
 
 def _flags(settings: Mapping[str, object]) -> list[str]:

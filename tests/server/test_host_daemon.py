@@ -115,7 +115,7 @@ def test_a_hosts_crash_is_told_as_it_is(start_host: Start, start_server: Start) 
         remains.assert_ended()
 
         host = start_host(host.folder)
-        assert api.get("/readyz").status_code == 200
+        until(lambda: api.get("/readyz").status_code == 200, "the host is ready")
 
         for answer in (
             api.get(place),
@@ -159,7 +159,7 @@ def test_a_server_may_start_before_its_host(start_host: Start, start_server: Sta
         assert any("not ready until `fumehood host` listens" in line for line in server.said)
 
         start_host(folder)
-        assert api.get("/readyz").status_code == 200
+        until(lambda: api.get("/readyz").status_code == 200, "the host is ready")
         assert run(api, new_sandbox(api), "6 * 7")["text"] == "42"
 
 

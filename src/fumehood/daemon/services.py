@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fumehood.assemble import backend_on_loop
+from fumehood.cancellation import stop
 from fumehood.daemon.peers import PeerAuthenticator
 from fumehood.daemon.settings import HostSettings
 from fumehood.engine.identity import kept_host_id
@@ -44,6 +45,8 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
     metrics = ServerMetrics()
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 
+    warming = asyncio.create_task(backend.warm())
+
     try:
         yield HostServices(
             settings=_app_settings(settings),
@@ -55,6 +58,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
             metrics=metrics,
         )
     finally:
+        await stop(warming)
         await backend.aclose()
 
 

@@ -210,6 +210,10 @@ class LocalBackend(LoopBound, Backend):
         """Returns when the template's pool of ready sandboxes is full."""
         await self._do(self._supervisor.wait_warm, template)
 
+    async def warm(self) -> None:
+        """Fills the pool of the default template; returns when it was full once, however often that fails."""
+        await self._do(self._supervisor.warmth.reach)
+
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
         """Returns the modules of a template's preload list that are not preloaded."""
         return await self._do(self._supervisor.templates.left_out, template)

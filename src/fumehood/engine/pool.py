@@ -17,6 +17,7 @@ from fumehood.log.request_ids import apart
 
 # Longer than a stateless call takes, and shorter than the usual time between two calls.
 _PAUSE_SECONDS = 0.02
+_RETRY_SECONDS = 2.0
 
 
 class Pool:
@@ -36,7 +37,15 @@ class Pool:
         self._filling: asyncio.Task[None] | None = None
         self._clock: asyncio.TimerHandle | None = None
         self._full = asyncio.Event()
+        self._fault: Exception | None = None
         self._closed = False
+        self.hits = 0
+        self.misses = 0
+
+    @property
+    def ready(self) -> int:
+        """The number of sandboxes that are ready."""
+        return len(self._ready)
 
     def take(self) -> LiveSandbox | None:
         """Returns a ready sandbox, or None if there is none; either way the pool is refilled shortly after."""
@@ -46,8 +55,10 @@ class Pool:
             sandbox = self._ready.popleft()
 
             if sandbox.alive:
+                self.hits += 1
                 return sandbox
 
+        self.misses += 1
         return None
 
     def fill(self) -> None:
@@ -56,6 +67,7 @@ class Pool:
             return
 
         self._full.clear()
+        self._fault = None
         self._filling = apart(self._fill())
 
     def _fill_later(self) -> None:
@@ -65,9 +77,12 @@ class Pool:
         self._clock = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.fill)
 
     async def wait_full(self) -> None:
-        """Returns when the pool is full or closed, or when filling it has failed."""
+        """Returns when the pool is full or closed; raises what has kept it from being filled."""
         self.fill()
         await self._full.wait()
+
+        if self._fault is not None:
+            raise self._fault
 
     def close(self) -> None:
         """Ends the ready sandboxes and makes no more."""
@@ -97,8 +112,38 @@ class Pool:
 
                 self._ready.append(sandbox)
         except Exception as error:  # noqa: BLE001 - the next caller makes its own, and gets the error of that
+            self._fault = error
             events.POOL_NOT_FILLED.log(
                 template=self._template, ready=len(self._ready), size=self._size, reason=reason_of(error)
             )
         finally:
             self._full.set()
+
+
+class Warmth:
+    """Whether the pool of the default template has been full.
+
+    Args:
+        wait_full: Returns when the pool of a template is full, or raises what has kept it from being filled.
+
+    Attributes:
+        is_reached: Whether it has been full.
+        reason: Why it could not be filled at the last attempt.
+    """
+
+    def __init__(self, wait_full: Callable[[str], Awaitable[None]]) -> None:
+        self._wait_full = wait_full
+        self.is_reached = False
+        self.reason = ""
+
+    async def reach(self) -> None:
+        """Fills the pool; tries again until it was full once."""
+        while True:
+            try:
+                await self._wait_full("default")
+                self.is_reached, self.reason = True, ""
+                return
+            except Exception as error:  # noqa: BLE001 - the reason is shown, and it is tried again
+                self.reason = reason_of(error)
+
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -132,9 +132,14 @@ class Provisioner:
         return sandbox
 
     async def wait_warm(self, template: str) -> None:
-        """Returns when the template's pool is full."""
+        """Returns when the template's pool is full; raises what has kept it from being filled."""
         started = await self._started(template)
         await started.pool.wait_full()
+
+    def pools(self) -> list[Pool]:
+        """Returns the pools of the templates that are started."""
+        done = [task for task in self._starting.values() if task.done() and not task.cancelled()]
+        return [task.result().pool for task in done if task.exception() is None]
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
         """Returns the modules of a template's preload list that are not preloaded; starts it if necessary."""
@@ -454,6 +459,10 @@ class IsolationSelector:
     async def wait_warm(self, template: str) -> None:
         """Returns when the pool of a template is full, with the runtime that makes its sandboxes."""
         await self._with_provisioner(lambda provisioner: provisioner.wait_warm(template))
+
+    def pools(self) -> list[Pool]:
+        """Returns the pools of all started templates, of every runtime."""
+        return [pool for _, provisioner in self._runtimes for pool in provisioner.pools()]
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
         """Returns the modules of a template's preload list that are not preloaded, with that same runtime."""

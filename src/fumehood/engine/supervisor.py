@@ -23,6 +23,7 @@ from fumehood.engine.clock import Timer
 from fumehood.engine.cpu_fairness import CpuFairness
 from fumehood.engine.identity import make_name, make_part, parse_name
 from fumehood.engine.pause import pause_or_end
+from fumehood.engine.pool import Warmth
 from fumehood.engine.provisioner import EngineConfig, IsolationSelector, Provisioner
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.time_travel.forks import Forking
@@ -76,6 +77,7 @@ class Supervisor:
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
         self._level = ""
+        self.warmth = Warmth(self._provisioner.wait_warm)
         events.ENGINE_STARTED.log(
             host_id=host_id,
             isolation_levels=[runtime.level for runtime in (config.runtime, *config.weaker)],
@@ -166,7 +168,7 @@ class Supervisor:
 
     def capacity(self) -> Capacity:
         """Returns the capacity of this host."""
-        room = self._admission.room
+        room, pools = self._admission.room, self._provisioner.pools()
         return Capacity(
             sandboxes=len(self._lifetimes) + self._coming,
             max_sandboxes=self._admission.rules.max_sandboxes,
@@ -178,6 +180,11 @@ class Supervisor:
             incarnation=self._incarnation,
             version=_version(),
             isolation_level=self._level,
+            is_warm=self.warmth.is_reached,
+            cold_reason=self.warmth.reason,
+            pool_ready=sum(pool.ready for pool in pools),
+            pool_hits=sum(pool.hits for pool in pools),
+            pool_misses=sum(pool.misses for pool in pools),
         )
 
     async def pause(self, sandbox_id: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fumehood.assemble import allow_open_files, backend_on_loop
+from fumehood.cancellation import stop
 from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.log import events
@@ -57,8 +58,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         blobs = open_blobs(settings.blobs_url or str(state / "blobs"))
         await blobs.check()
         metrics = ServerMetrics()
-        backend = await _open_backend(settings, state, metrics)
-        stack.push_async_callback(backend.aclose)
+        backend = await _open_backend(settings, state, metrics, stack)
         stored_files = StoredFiles(database)
         await stack.enter_async_context(housekeeping(stored_files, blobs, ledger))
         token, _ = owner_token(state, settings.token)
@@ -80,12 +80,19 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         yield services
 
 
-async def _open_backend(settings: ServerSettings, state: Path, metrics: ServerMetrics) -> Backend:
+async def _open_backend(
+    settings: ServerSettings, state: Path, metrics: ServerMetrics, stack: AsyncExitStack
+) -> Backend:
     if settings.host_socket:
-        return await _reach_host(settings.host_socket)
+        host = await _reach_host(settings.host_socket)
+        stack.push_async_callback(host.aclose)
+        return host
 
     engine = replace(settings, host_id=settings.host_id or kept_host_id(state))
-    return backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
+    backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
+    stack.push_async_callback(backend.aclose)
+    stack.push_async_callback(stop, asyncio.create_task(backend.warm()))
+    return backend
 
 
 async def _reach_host(socket_path: str) -> Backend:

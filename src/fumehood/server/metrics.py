@@ -42,6 +42,9 @@ class ServerMetrics:
             "fumehood_sandboxes_started_total", "Sandboxes handed out.", registry=self.registry
         )
         self.sandboxes = Gauge("fumehood_sandboxes", "Sandboxes that live.", registry=self.registry)
+        self.pool_ready = Gauge(
+            "fumehood_pool_ready", "Sandboxes that are ready to be handed out.", registry=self.registry
+        )
         self.security_events = Counter(
             "fumehood_security_events_total",
             "Security events of sandboxes.",

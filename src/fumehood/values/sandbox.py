@@ -139,6 +139,11 @@ class Capacity:
         incarnation: The name of this run of it, which follows in those ids.
         version: The version of fumehood.
         isolation_level: The level of the sandbox that was made last; empty before the first one.
+        is_warm: Whether the pool of the default template has been full; False where it is filled at the first use.
+        cold_reason: Why that pool could not be filled at the last attempt; empty when it was, or is being filled.
+        pool_ready: Sandboxes of all templates that are ready to be handed out.
+        pool_hits: Sandboxes that were ready when they were requested.
+        pool_misses: Sandboxes that had to be made when they were requested, because none was ready.
     """
 
     sandboxes: int
@@ -151,6 +156,11 @@ class Capacity:
     incarnation: str
     version: str
     isolation_level: str = ""
+    is_warm: bool = False
+    cold_reason: str = ""
+    pool_ready: int = 0
+    pool_hits: int = 0
+    pool_misses: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
 from fumehood.server.routes.sandboxes import answer
-from fumehood.server.schemas.meta import CapacityAnswer, Health, ServerInfo
+from fumehood.server.schemas.meta import CapacityAnswer, Health, Readiness, ServerInfo
 
 router = APIRouter(tags=["server"])
+_REASON_CHARACTERS = 500
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _NO_CONTENT = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _FRONT_PAGE = """<!doctype html>
@@ -44,17 +45,22 @@ async def healthz() -> Health:
 @router.get(
     "/readyz",
     summary="Whether the server takes work",
-    responses={503: {"description": "It is ending, or its host does not answer.", "model": Health}},
+    response_model=Readiness,
+    responses={503: {"description": "It starts, ends, or its host does not answer.", "model": Readiness}},
 )
 async def readyz(services: ServicesOf) -> Response:
-    """Answers 200 when new work is taken; needs no token."""
+    """Answers 200 when new work is taken, and sandboxes were ready for it once; needs no token."""
     if services.drain.begun:
         return JSONResponse({"status": "draining"}, 503)
 
     try:
-        await services.backend.capacity()
+        capacity = await services.backend.capacity()
     except ConnectionError:
         return JSONResponse({"status": "no host"}, 503)
+
+    if not capacity.is_warm:
+        reason = {"reason": capacity.cold_reason[:_REASON_CHARACTERS]} if capacity.cold_reason else {}
+        return JSONResponse({"status": "starting"} | reason, 503)
 
     return JSONResponse({"status": "ok"})
 
@@ -67,10 +73,13 @@ async def metrics(principal: MetricsCaller, services: ServicesOf) -> Response:
     services.metrics.tasks.set(len(asyncio.all_tasks()))
 
     try:
-        services.metrics.sandboxes.set((await services.backend.capacity()).sandboxes)
+        capacity = await services.backend.capacity()
+        services.metrics.sandboxes.set(capacity.sandboxes)
+        services.metrics.pool_ready.set(capacity.pool_ready)
     except ConnectionError:
         # The server's own counters are of most use just then.
         services.metrics.sandboxes.set(math.nan)
+        services.metrics.pool_ready.set(math.nan)
 
     return Response(services.metrics.text(), media_type=_PROMETHEUS)
 

@@ -19,6 +19,12 @@ class Health(BaseModel):
     status: str
 
 
+class Readiness(Health):
+    """The status of a server that may not be ready."""
+
+    reason: str | None = Field(None, description="Why no sandbox is ready, where one could not be made.")
+
+
 class ServerInfo(BaseModel):
     """The abilities of a server, and how much of its capacity is used."""
 
