@@ -100,7 +100,7 @@ class Host:
 
     def wait(self) -> tuple[int, str]:
         """Wait until nothing of it lives; return the host's exit code, and what was written to standard error."""
-        _, complaint = self.guardian.communicate(timeout=30)
+        _, complaint = self.guardian.communicate(timeout=120)
         text = complaint.decode()
         survived = re.search(r"survived by (\d+\.\d+) s", text)
         assert survived is not None, text
@@ -262,7 +262,7 @@ def test_a_forked_child_does_not_keep_sandboxes_alive() -> None:
 def test_the_guardian_sees_what_outlives_a_host() -> None:
     """The positive control of this file: a process that does stay behind is noticed."""
     guardian = start_scene("fault_scenes.leaves_a_process", place=("guardian",))
-    _, complaint = guardian.communicate(timeout=30)
+    _, complaint = guardian.communicate(timeout=120)
     survived = re.search(r"survived by (\d+\.\d+) s", complaint.decode())
 
     assert guardian.returncode == 0
