@@ -17,11 +17,9 @@ from tests.unit.egress.test_client_hello import hello
 from tests.unit.wire.conftest import SAMPLES, VALUES
 from tests.unit.wire.test_fuzz import MUTATIONS
 
-from fumehood.dialects.e2b.bodies import _unpacked
+from fumehood.dialects.e2b.bodies import Fields, _unpacked, read_object
 from fumehood.dialects.e2b.connect import frame, frames
-from fumehood.dialects.e2b.fields import Fields, read_object
-from fumehood.dialects.jupyter.frames import decode_default, decode_v1, encode_default, encode_v1
-from fumehood.dialects.jupyter.messages import compose
+from fumehood.dialects.jupyter.messages import compose, decode_default, decode_v1, encode_default, encode_v1
 from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, read_client_hello
 from fumehood.egress.http_head import HEAD_END, HeadError, RequestHead, read_request_head, target_of_absolute

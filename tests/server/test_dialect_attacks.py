@@ -28,7 +28,7 @@ from .walking import REFUSED, dialect_of, status_of_upgrade
 
 KNOWN_COMPARISONS = {
     (
-        "callers.py",
+        "auth.py",
         "login.token == token",
     ): "of a caller who has shown this token already, to count its sessions",
     ("snapshots.py", "one.id == token"): "where a page of a list begins",

@@ -14,8 +14,8 @@ import pytest
 
 from fumehood import scan
 from fumehood.advice.cells import read_cell
-from fumehood.dialects.jupyter.history import History
-from fumehood.dialects.librechat.broker_lines import BrokerLines
+from fumehood.dialects.jupyter.kernel_state import History
+from fumehood.dialects.librechat.tool_runs import BrokerLines
 from fumehood.egress.http_head import HeadError, read_request_head
 from fumehood.engine.audit.security_events import unusual_program
 from fumehood.llm.fenced import FenceSplitter

@@ -13,9 +13,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.dialects.e2b.callers import Caller
+from fumehood.dialects.e2b.auth import Caller, SandboxTokens
 from fumehood.dialects.e2b.creation import Creation
-from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, HostUnavailableError, IdempotencyConflictError, StorageError
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.dialects.e2b.signed_files import SignedFiles
-from fumehood.dialects.e2b.tokens import SandboxTokens, SignedPath
+from fumehood.dialects.e2b.auth import SandboxTokens, SignedPath
+from fumehood.dialects.e2b.envd import SignedFiles
 
 TOKENS = SandboxTokens(b"s" * 32)
 GUESS = "v1_" + "A" * 43

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.datastructures import Headers, QueryParams
 
-from fumehood.dialects.e2b import connect, result_words, sandbox_list
-from fumehood.dialects.e2b import tokens as e2b_tokens
-from fumehood.dialects.e2b.fields import Fields, read_object
-from fumehood.dialects.e2b.paths import inside, user_of
-from fumehood.dialects.e2b.tokens import SandboxTokens, SignedPath
+from fumehood.dialects.e2b import auth as e2b_tokens
+from fumehood.dialects.e2b import connect, results, sandboxes
+from fumehood.dialects.e2b.auth import SandboxTokens, SignedPath
+from fumehood.dialects.e2b.bodies import Fields, read_object
+from fumehood.dialects.e2b.environment import inside, user_of
 from fumehood.dialects.e2b.traffic import Target, target_of
 from fumehood.dialects.e2b.transfers import file_name
 from fumehood.errors import FumehoodError, InvalidArgumentError, UnauthenticatedError
@@ -183,7 +183,7 @@ def test_paths_and_users():
 
 def test_texts_lose_their_quotes_and_charts_have_elements():
     """As E2B shows them."""
-    assert [result_words.unquoted(text) for text in ("'a'", '"b"', "'c\"", "'", "''", "d")] == [
+    assert [results.unquoted(text) for text in ("'a'", '"b"', "'c\"", "'", "''", "d")] == [
         "a",
         "b",
         "'c\"",
@@ -191,7 +191,7 @@ def test_texts_lose_their_quotes_and_charts_have_elements():
         "",
         "d",
     ]
-    assert result_words.chart_data(SuperChart(title="t", elements=(UnknownChart(),))) == {
+    assert results.chart_data(SuperChart(title="t", elements=(UnknownChart(),))) == {
         "type": "superchart",
         "title": "t",
         "elements": [{"type": "unknown", "title": None, "elements": []}],
@@ -216,8 +216,8 @@ def test_every_sandbox_is_on_one_page(monkeypatch):
         found, token = [], ""
 
         while True:
-            query = sandbox_list.read_query(QueryParams({"limit": "4", "order": order, "nextToken": token}))
-            page, token = sandbox_list.page_of(infos, query)
+            query = sandboxes.read_query(QueryParams({"limit": "4", "order": order, "nextToken": token}))
+            page, token = sandboxes.page_of(infos, query)
             found += [info.id for info in page]
 
             if not token:

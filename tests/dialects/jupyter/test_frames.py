@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.dialects.jupyter.frames import decode_default, decode_v1, encode_default, encode_v1
-from fumehood.dialects.jupyter.messages import compose
+from fumehood.dialects.jupyter.messages import compose, decode_default, decode_v1, encode_default, encode_v1
 from fumehood.errors import InvalidArgumentError
 
 BUFFERS = st.lists(st.binary(max_size=64), max_size=4).map(tuple)

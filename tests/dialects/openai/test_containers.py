@@ -188,7 +188,7 @@ def test_a_broken_list_is_refused(client: openai.OpenAI, query: dict[str, Any]) 
 )
 def test_ids_of_files_lead_nowhere_else(client: openai.OpenAI, container: Any, path: str) -> None:
     """An id that somebody has made up opens nothing but a container's files."""
-    from fumehood.dialects.openai.words import file_id_of
+    from fumehood.dialects.openai.bodies import file_id_of
 
     for file_id in (file_id_of(path), path or "x", "cfile_"):
         with pytest.raises((openai.NotFoundError, openai.BadRequestError)):
@@ -236,7 +236,7 @@ def test_names_that_are_no_text_do_not_break_the_list(
 
 def test_links_are_no_files(server: Any, client: openai.OpenAI, container: Any) -> None:
     """A link that code has made leads nobody out of the folder."""
-    from fumehood.dialects.openai.words import file_id_of
+    from fumehood.dialects.openai.bodies import file_id_of
 
     sandbox = Sandbox.connect(container.id.removeprefix("cntr_"), url=server.url, api_key=server.token)
     sandbox.run_code("import os; os.symlink('/etc/passwd', '/mnt/data/link')")

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from fumehood.dialects.fusion.bodies import RunCodeCall, RunJupyterCall
-from fumehood.dialects.librechat.bodies import ExecCall
-from fumehood.dialects.librechat.tool_bodies import read_programmatic
-from fumehood.dialects.openai.words import NewContainer
-from fumehood.dialects.replit.bodies import CodeExecCall
+from fumehood.dialects.librechat.bodies import ExecCall, read_programmatic
+from fumehood.dialects.openai.bodies import NewContainer
+from fumehood.dialects.replit.adapter import CodeExecCall
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import read_body
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from fumehood.dialects.e2b.callers import Callers
+from fumehood.dialects.e2b.auth import Callers, SandboxTokens
 from fumehood.dialects.e2b.control import Control
-from fumehood.dialects.e2b.envd import Envd
+from fumehood.dialects.e2b.envd import Envd, SignedFiles
 from fumehood.dialects.e2b.interpreter import Interpreter
-from fumehood.dialects.e2b.ports import Ports
-from fumehood.dialects.e2b.signed_files import SignedFiles
-from fumehood.dialects.e2b.tokens import SandboxTokens
-from fumehood.dialects.e2b.traffic import SignedRoute, TrafficRoute
+from fumehood.dialects.e2b.traffic import Ports, SignedRoute, TrafficRoute
 from fumehood.server.secret import derive, server_secret
 from fumehood.server.services import Services
 

@@ -1,21 +1,26 @@
 """Errors as responses that E2B's clients understand: on the control plane, in a sandbox, in a Connect call.
 
 Bodies are `{code, message}`; the message says what failed and the way out, and never holds a stack, a path of the host
-or a secret.
+or a secret. An unexpected error becomes such a body and a line in the log; a refusal is sent when the client has sent
+its body.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
+from fumehood.dialects.e2b.bodies import Inbox
 from fumehood.errors import FumehoodError
 from fumehood.log import events
-from fumehood.server.problems import status_of
+from fumehood.server.incoming import IngressRefusalError
+from fumehood.server.problems import request_id_of, status_of
 
 NOT_FOUND = "The sandbox was not found"
 PORT_CLOSED = "The sandbox is running but port is not open"
@@ -161,3 +166,27 @@ class GuestJSON(JSONResponse):
 def plain_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Returns a response with a status and a message."""
     return JSONResponse({"code": status, "message": message}, status, headers=dict(headers or {}))
+
+
+_FIRST_REFUSAL = 400
+
+
+async def answered(
+    scope: Scope, receive: Receive, send: Send, handler: Callable[[Request], Awaitable[Response]]
+) -> None:
+    """Calls a handler and returns its response; answers its errors."""
+    inbox = Inbox(receive)
+    request = Request(scope, inbox, send)
+
+    try:
+        response = await handler(request)
+    except (ClientDisconnect, IngressRefusalError):
+        # Handled by the ingress.
+        raise
+    except Exception as error:  # noqa: BLE001 - the clients understand bodies of their own kind alone
+        response = fault_answer(request_id_of(request), error)
+
+    if response.status_code >= _FIRST_REFUSAL:
+        await inbox.empty()
+
+    await response(scope, inbox, send)

@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 
 from fumehood.bounds import MIB
 from fumehood.dialects.e2b.answers import DEAD_CODES, connect_error
-from fumehood.dialects.e2b.fields import Fields, read_object
-from fumehood.dialects.e2b.streaming import StreamAnswer
+from fumehood.dialects.e2b.bodies import Fields, read_object
+from fumehood.dialects.e2b.streams import StreamAnswer
 from fumehood.errors import FumehoodError, InvalidArgumentError, RequestTooLargeError
 
 UNARY_TYPE = "application/json"

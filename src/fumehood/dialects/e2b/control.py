@@ -13,18 +13,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fumehood.dialects.e2b import sandbox_list, sandbox_words
-from fumehood.dialects.e2b.answering import answered
-from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, control_answer, plain_answer
+from fumehood.dialects.e2b import sandboxes
+from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, answered, control_answer, plain_answer
+from fumehood.dialects.e2b.auth import Caller, Callers, SandboxTokens
 from fumehood.dialects.e2b.bodies import json_body
-from fumehood.dialects.e2b.callers import Caller, Callers
-from fumehood.dialects.e2b.creation import Creation
+from fumehood.dialects.e2b.creation import DEFAULT_SECONDS, Creation, read_network, read_timeout
 from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
-from fumehood.dialects.e2b.networks import read_network
-from fumehood.dialects.e2b.new_sandbox import DEFAULT_SECONDS, read_timeout
-from fumehood.dialects.e2b.sandbox_words import measures_data
+from fumehood.dialects.e2b.sandboxes import measures_data
 from fumehood.dialects.e2b.snapshots import Snapshots
-from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, SandboxNotFoundError
 from fumehood.server.allowance import most_network
 from fumehood.server.services import Services
@@ -121,21 +117,21 @@ class Control:
     # -- handlers
 
     async def _list(self, request: Request, caller: Caller) -> Response:
-        query = sandbox_list.read_query(request.query_params)
+        query = sandboxes.read_query(request.query_params)
         infos = await caller.backend.list(caller.principal.key_id)
-        page, token = sandbox_list.page_of(infos, query)
+        page, token = sandboxes.page_of(infos, query)
         cores = (await caller.backend.capacity()).cpu_cores
         running = sum(info.state == "running" for info in infos)
         return JSONResponse(
-            [sandbox_words.listed_data(info, cores) for info in page],
-            headers={**sandbox_list.token_headers(token), "x-total-running": str(running)},
+            [sandboxes.listed_data(info, cores) for info in page],
+            headers={**sandboxes.token_headers(token), "x-total-running": str(running)},
         )
 
     async def _detail(self, request: Request, caller: Caller) -> Response:
         info = await self._found(request, caller)
         cores = (await caller.backend.capacity()).cpu_cores
         return JSONResponse(
-            sandbox_words.detail_data(
+            sandboxes.detail_data(
                 info,
                 self._tokens,
                 self._domain,
@@ -166,7 +162,7 @@ class Control:
         if was_paused or _ends_before(info, seconds):
             await caller.backend.set_timeout(info.id, seconds)
 
-        data = sandbox_words.sandbox_data(info, self._tokens, self._domain)
+        data = sandboxes.sandbox_data(info, self._tokens, self._domain)
         return JSONResponse(data, 201 if was_paused else 200)
 
     async def _set_timeout(self, request: Request, caller: Caller) -> Response:
@@ -215,7 +211,7 @@ class Control:
             count=body.integer("count", 1), timeout_seconds=read_timeout(body) or DEFAULT_SECONDS
         )
         forked = await caller.backend.fork(info.id, wish)
-        made = [sandbox_words.sandbox_data(item, self._tokens, self._domain) for item in forked.items]
+        made = [sandboxes.sandbox_data(item, self._tokens, self._domain) for item in forked.items]
         return JSONResponse([{"sandbox": data} for data in made], 201)
 
     async def _metrics(self, request: Request, caller: Caller) -> Response:

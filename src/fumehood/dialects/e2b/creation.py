@@ -1,27 +1,31 @@
-"""New sandboxes, once for each idempotency key.
+"""New sandboxes: a create request and its network rules as a spec of the port, made once for each idempotency key.
 
-Only the sandbox's id is stored for a key: its tokens are made again for a repeated request.
+A field or a rule that is not supported is refused by its name. At E2B an allow rule wins over a deny rule; here a
+denial wins, so a denied address beside an allowed one stays denied. Only the sandbox's id is stored for a key: its
+tokens are made again for a repeated request.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields, replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fumehood.bounds import MIB
 from fumehood.cancellation import complete
-from fumehood.dialects.e2b.bodies import whole_body
-from fumehood.dialects.e2b.callers import Caller
-from fumehood.dialects.e2b.fields import read_object
-from fumehood.dialects.e2b.new_sandbox import read_spec
-from fumehood.dialects.e2b.sandbox_words import our_template, sandbox_data
+from fumehood.dialects.e2b.answers import NotOfferedError
+from fumehood.dialects.e2b.auth import Caller, SandboxTokens
+from fumehood.dialects.e2b.bodies import Fields, read_object, whole_body
+from fumehood.dialects.e2b.sandboxes import kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
-from fumehood.dialects.e2b.tokens import SandboxTokens
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
 from fumehood.server.allowance import most_network
+from fumehood.server.port_dialects import PortRules
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.idempotency import (
     Begun,
@@ -31,7 +35,186 @@ from fumehood.storage.idempotency import (
     StoredReply,
     digest_of,
 )
+from fumehood.storage.policy import KeyPolicy
+from fumehood.values.limits import Limits
+from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel
+from fumehood.values.requests import SandboxSpec
 from fumehood.values.sandbox import SandboxInfo
+
+_ALL = "0.0.0.0/0"
+# Fields about how traffic is routed, not whether it is allowed.
+_NOT_OFFERED = ("dnsServers", "egressProxy", "httpsPorts")
+_PLACEHOLDER = "${e2b."
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]|\$\{PORT\}){1,200}(?::(?:[0-9]{1,5}|\$\{PORT\}))?", re.ASCII)
+_NO_NETWORK = "its owner allows sandboxes no network; leave it out"
+
+
+def read_network(rules: Fields | None, asks_internet: bool | None, most: NetworkLevel) -> Network:
+    """Returns the network that a client asks for.
+
+    E2B gives the internet to a client that does not ask for less. Here that is what the server and the key allow: a
+    server without networks gives none to clients that have asked for nothing in particular.
+
+    Args:
+        rules: Its rules, if it has given any.
+        asks_internet: Its flag for the internet.
+        most: The most that it may have.
+
+    Raises:
+        NotOfferedError: It names hosts, and may reach none; or it uses a rule that does not exist here.
+    """
+    allowed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    added: dict[str, dict[str, str]] = {}
+
+    if rules is not None:
+        for name in _NOT_OFFERED:
+            if name in rules.filled():
+                raise NotOfferedError(what=f"network rules ({name})", instead="leave it out")
+
+        allowed, denied = rules.texts("allowOut"), rules.texts("denyOut")
+        added = _added_headers(rules.inner("rules"))
+
+    named = tuple(rule for rule in allowed if rule != _ALL)
+    denials = tuple(rule for rule in denied if rule != _ALL)
+    is_open = asks_internet is not False and _ALL not in denied and (not allowed or _ALL in allowed)
+
+    if named and NETWORK_LEVELS.index(most) < NETWORK_LEVELS.index("listed"):
+        raise NotOfferedError(what="network rules (allowOut)", instead=_NO_NETWORK)
+
+    return Network(allow=named, deny=denials, internet=is_open and most == "internet", secrets=added)
+
+
+def _added_headers(rules: Fields | None) -> dict[str, dict[str, str]]:
+    """Returns the headers that rules add, by the host whose https requests they are for.
+
+    They may hold secrets, so requests in plain http get none of them.
+    """
+    if rules is None:
+        return {}
+
+    added: dict[str, dict[str, str]] = {}
+
+    for host in rules.filled():
+        headers: dict[str, str] = {}
+
+        for rule in rules.inners(host):
+            headers.update((rule.inner("transform") or Fields({}, "transform.")).strings("headers"))
+
+        if any(_PLACEHOLDER in value for value in headers.values()):
+            raise NotOfferedError(
+                what="workload identity in headers of network rules", instead="write the value"
+            )
+
+        if headers:
+            added[host] = headers
+
+    return added
+
+
+def read_port_rules(rules: Fields | None, *, are_ports_public: bool) -> PortRules:
+    """Returns the settings of a client for the ports of a new sandbox.
+
+    Args:
+        rules: Its rules, if it has given any.
+        are_ports_public: Whether the server makes ports public where nothing else is chosen.
+
+    Raises:
+        InvalidArgumentError: The Host header is none that can be sent.
+    """
+    if rules is None:
+        return PortRules()
+
+    host = rules.text("maskRequestHost")
+
+    if host and not _HOST.fullmatch(host):
+        raise InvalidArgumentError(
+            field="maskRequestHost",
+            value=host,
+            allowed="a host name, with `:` and a port behind it if wanted; `${PORT}` stands for the port",
+        )
+
+    # Without public ports all are private: there is nothing to remember.
+    is_private = are_ports_public and rules.flag("allowPublicTraffic") is False
+    return PortRules(is_private=is_private, host=host)
+
+
+DEFAULT_SECONDS = 300.0
+
+# E2B bounds neither the time of code, which its client keeps, nor its output. The latter lies in the server's memory
+# for each command of a sandbox, so it has a bound here, and dropped output is reported.
+_LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=4 * MIB, stderr_bytes=4 * MIB)
+_MISSING = {
+    "mcp": "the MCP gateway",
+    "iam": "workload identity (iam)",
+    "volumeMounts": "volumes",
+}
+
+
+def read_spec(
+    body: Fields, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
+) -> SandboxSpec:
+    """Returns the sandbox that a create request asks for.
+
+    Args:
+        body: The request.
+        policy: What its key may use.
+        most_network: The most network that it may have.
+        are_ports_public: Whether ports are reached without a token where nothing else is chosen.
+
+    Raises:
+        InvalidArgumentError: A field has no sense.
+        NotOfferedError: It asks for something that does not exist here.
+    """
+    for name, what in _MISSING.items():
+        if name in body.filled():
+            raise NotOfferedError(what=what, instead=f"create the sandbox without {name}")
+
+    rules = body.inner("network")
+    template = body.text("templateID")
+    on_timeout = "pause" if body.flag("autoPause") else "kill"
+
+    if on_timeout == "pause" and body.flag("autoPauseMemory") is False:
+        raise NotOfferedError(what="pauses that drop the memory", instead="a pause here keeps it")
+
+    auto_resume = body.inner("autoResume")
+    return SandboxSpec(
+        template=our_template(template),
+        limits=default_limits(policy),
+        envs=body.strings("envVars"),
+        metadata=kept_metadata(
+            body.strings("metadata"), template, read_port_rules(rules, are_ports_public=are_ports_public)
+        ),
+        timeout_seconds=read_timeout(body) or DEFAULT_SECONDS,
+        on_timeout="pause" if on_timeout == "pause" else "kill",
+        auto_resume=auto_resume is not None and auto_resume.flag("enabled") is True,
+        network=read_network(rules, body.flag("allow_internet_access"), most_network),
+    )
+
+
+def read_timeout(body: Fields) -> float | None:
+    """Returns the lifetime in seconds, or None if none is given."""
+    seconds = body.number("timeout")
+
+    if seconds is not None and not 0 <= seconds <= 86_400 * 365:
+        raise InvalidArgumentError(field="timeout", value=seconds, allowed="seconds from 0 to a year")
+
+    return seconds
+
+
+def default_limits(policy: KeyPolicy) -> Limits:
+    """Returns the limits of a sandbox, which E2B's clients do not choose, within what its key allows."""
+    allowed: dict[str, Any] = {
+        item.name: _lower(getattr(_LIMITS, item.name), policy.max_limits[item.name])
+        for item in fields(Limits)
+        if item.name in policy.max_limits
+    }
+    return replace(_LIMITS, **allowed)
+
+
+def _lower(wanted: float | None, maximum: float) -> float:
+    return maximum if wanted is None else min(wanted, maximum)
+
 
 _KEY = re.compile(r"[a-z0-9-]{1,255}", re.ASCII)
 

@@ -14,15 +14,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fumehood.dialects.e2b.answers import plain_answer, sandbox_answer
-from fumehood.dialects.e2b.bodies import json_body
-from fumehood.dialects.e2b.callers import Callers
+from fumehood.dialects.e2b.auth import Callers, SandboxTokens
+from fumehood.dialects.e2b.bodies import Fields, json_body
 from fumehood.dialects.e2b.envd import wake
-from fumehood.dialects.e2b.fields import Fields
-from fumehood.dialects.e2b.paths import inside
-from fumehood.dialects.e2b.result_words import KEEPALIVE_LINE, event_lines
-from fumehood.dialects.e2b.streaming import StreamAnswer, begun, with_beats
-from fumehood.dialects.e2b.surroundings import shown_envs
-from fumehood.dialects.e2b.tokens import SandboxTokens
+from fumehood.dialects.e2b.environment import inside, shown_envs
+from fumehood.dialects.e2b.results import KEEPALIVE_LINE, event_lines
+from fumehood.dialects.e2b.streams import StreamAnswer, begun, with_beats
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.rendering import rendered

@@ -1,4 +1,4 @@
-"""`process.Process`: commands and terminals of a sandbox.
+"""`process.Process`: commands and terminals of a sandbox, and their messages.
 
 A command outlives the stream that started it; the timeout of `Start` is the command's own. Tags are stored here only, a
 few for each sandbox, and mean nothing to the sandbox.
@@ -6,14 +6,16 @@ few for each sandbox, and mean nothing to the sandbox.
 
 from __future__ import annotations
 
+import base64
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from fumehood.dialects.e2b import process_words
+from fumehood.dialects.e2b.bodies import Fields
 from fumehood.dialects.e2b.connect import DeadlineError
-from fumehood.dialects.e2b.fields import Fields
+from fumehood.dialects.e2b.environment import given_envs, inside, shown_envs
+from fumehood.dialects.e2b.results import dropped_text
 from fumehood.errors import InvalidArgumentError, ProcessNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.values.checks import check_text
@@ -21,11 +23,109 @@ from fumehood.values.requests import (
     CloseStdin,
     ListProcesses,
     ProcessCall,
+    ProcessEvent,
     ProcessExited,
+    ProcessSpec,
     ResizePty,
     SendStdin,
     SignalProcess,
 )
+from fumehood.values.sandbox import ProcessInfo, PtySize
+
+KEEPALIVE: dict[str, Any] = {"event": {"keepalive": {}}}
+_SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9}
+
+
+def read_spec(request: Fields, sandbox_id: str, timeout_seconds: float | None) -> ProcessSpec:
+    """Returns the command that a StartRequest asks for."""
+    config = request.inner("process") or Fields({}, "process.")
+    command = config.text("cmd")
+
+    if not command:
+        raise InvalidArgumentError(field="process.cmd", value=command, allowed="a program")
+
+    terminal = request.inner("pty")
+    size = _size(terminal) if terminal is not None else None
+    return ProcessSpec(
+        argv=(command, *config.texts("args")),
+        cwd=inside(config.text("cwd")),
+        envs=shown_envs(sandbox_id, config.strings("envs")),
+        # Older clients have no such field and expect that they can write.
+        stdin=size is None and request.flag("stdin", True) is True,
+        pty=size,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def read_new_size(request: Fields) -> PtySize:
+    """Returns the size in an UpdateRequest."""
+    terminal = request.inner("pty")
+
+    if terminal is None:
+        raise InvalidArgumentError(field="pty", value=None, allowed="a size: nothing else can be updated")
+
+    return _size(terminal)
+
+
+def read_input(request: Fields) -> bytes:
+    """Returns the data to write, to the standard input or to the terminal."""
+    given = request.inner("input") or Fields({}, "input.")
+
+    for name in ("stdin", "pty"):
+        if (data := given.data(name)) is not None:
+            return data
+
+    # Protobuf leaves out empty fields.
+    return b""
+
+
+def read_signal(request: Fields) -> int:
+    """Returns the number of a signal, which is written by its name or its number."""
+    name = request.name_or_number("signal")
+    number = _SIGNALS.get(name) if isinstance(name, str) else name
+
+    if number not in _SIGNALS.values():
+        raise InvalidArgumentError(field="signal", value=name, allowed="SIGNAL_SIGTERM or SIGNAL_SIGKILL")
+
+    return number or 0
+
+
+def process_data(info: ProcessInfo, tag: str | None) -> dict[str, Any]:
+    """Returns a running command as `List` gives it."""
+    config = {
+        "cmd": info.argv[0],
+        "args": list(info.argv[1:]),
+        "envs": given_envs(info.envs),
+        "cwd": info.cwd,
+    }
+    data: dict[str, Any] = {"config": config, "pid": info.pid}
+    return data if tag is None else {**data, "tag": tag}
+
+
+def started_data(pid: int) -> dict[str, Any]:
+    """Returns the event that begins a stream."""
+    return {"event": {"start": {"pid": pid}}}
+
+
+def event_data(event: ProcessEvent) -> dict[str, Any]:
+    """Returns an event of a command."""
+    if isinstance(event, ProcessExited):
+        return {"event": {"end": _end(event.exit_code, dropped_text(event.truncated))}}
+
+    return {"event": {"data": {event.stream: base64.b64encode(event.data).decode()}}}
+
+
+def _end(exit_code: int, dropped: str) -> dict[str, Any]:
+    status = f"exit status {exit_code}"
+    data: dict[str, Any] = {"exitCode": exit_code, "exited": True, "status": status}
+    errors = [*([status] if exit_code else []), *([dropped] if dropped else [])]
+    return {**data, "error": "; ".join(errors)} if errors else data
+
+
+def _size(terminal: Fields) -> PtySize:
+    size = terminal.inner("size") or Fields({}, "pty.size.")
+    return PtySize(cols=size.integer("cols", 80), rows=size.integer("rows", 24))
+
 
 _MAX_TAGS = 1000
 _MAX_TAGGED_SANDBOXES = 10_000
@@ -83,14 +183,12 @@ class ProcessService:
         """Names the running commands."""
         found = await self._call(ListProcesses())
         return {
-            "processes": [
-                process_words.process_data(info, self._tags.tag(self._sandbox_id, info.pid)) for info in found
-            ]
+            "processes": [process_data(info, self._tags.tag(self._sandbox_id, info.pid)) for info in found]
         }
 
     async def send_input(self, request: Fields) -> dict[str, Any]:
         """Writes to a command's input."""
-        await self._call(SendStdin(pid=self._pid(request), data=process_words.read_input(request)))
+        await self._call(SendStdin(pid=self._pid(request), data=read_input(request)))
         return {}
 
     async def close_stdin(self, request: Fields) -> dict[str, Any]:
@@ -100,13 +198,13 @@ class ProcessService:
 
     async def send_signal(self, request: Fields) -> dict[str, Any]:
         """Signals a command, and what it started."""
-        number = process_words.read_signal(request)
+        number = read_signal(request)
         await self._call(SignalProcess(pid=self._pid(request), signal=number))
         return {}
 
     async def update(self, request: Fields) -> dict[str, Any]:
         """Changes the size of a terminal."""
-        await self._call(ResizePty(pid=self._pid(request), size=process_words.read_new_size(request)))
+        await self._call(ResizePty(pid=self._pid(request), size=read_new_size(request)))
         return {}
 
     async def stream_input(self, messages: AsyncIterator[Fields]) -> dict[str, Any]:
@@ -125,7 +223,7 @@ class ProcessService:
                         field="stream", value="data", allowed="`start` as the first message"
                     )
 
-                await self._call(SendStdin(pid=pid, data=process_words.read_input(data)))
+                await self._call(SendStdin(pid=pid, data=read_input(data)))
 
         return {}
 
@@ -135,7 +233,7 @@ class ProcessService:
         """Starts a command and follows it."""
         tag = request.text("tag")
         check_text("tag", tag, max_bytes=_MAX_TAG_BYTES, empty=True)
-        spec = process_words.read_spec(request, self._sandbox_id, self._timeout_seconds)
+        spec = read_spec(request, self._sandbox_id, self._timeout_seconds)
         info = await self._backend.start_process(self._sandbox_id, spec)
 
         if tag:
@@ -157,17 +255,17 @@ class ProcessService:
         """Yields the pid first: at once for a running command, for another when it is found."""
         async with aclosing(self._backend.process_output(self._sandbox_id, pid)) as events:
             if is_running:
-                yield process_words.started_data(pid)
+                yield started_data(pid)
 
             async for event in events:
                 if not is_running:
                     is_running = True
-                    yield process_words.started_data(pid)
+                    yield started_data(pid)
 
                 if isinstance(event, ProcessExited) and event.timed_out:
                     raise DeadlineError(seconds=self._timeout_seconds)
 
-                yield process_words.event_data(event)
+                yield event_data(event)
 
     # -- inside
 

@@ -20,9 +20,9 @@ from starlette.responses import JSONResponse, Response
 from fumehood.bounds import GIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import plain_answer
+from fumehood.dialects.e2b.auth import Caller
 from fumehood.dialects.e2b.bodies import json_body
-from fumehood.dialects.e2b.callers import Caller
-from fumehood.dialects.e2b.sandbox_list import token_headers
+from fumehood.dialects.e2b.sandboxes import token_headers
 from fumehood.errors import InvalidArgumentError
 from fumehood.saved.places import held
 from fumehood.saved.verbs import report_on

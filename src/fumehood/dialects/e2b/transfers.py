@@ -16,11 +16,11 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.dialects.e2b import file_words
+from fumehood.dialects.e2b import file_service
 from fumehood.dialects.e2b.answers import GuestJSON
 from fumehood.dialects.e2b.bodies import body_pieces, packed
-from fumehood.dialects.e2b.paths import check_user, inside, user_of
-from fumehood.dialects.e2b.streaming import StreamAnswer, begun
+from fumehood.dialects.e2b.environment import check_user, inside, user_of
+from fumehood.dialects.e2b.streams import StreamAnswer, begun
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.uploads import form_parts, metadata_of
@@ -122,7 +122,7 @@ class Transfers:
                     allowed="multipart/form-data or application/octet-stream",
                 )
 
-        return GuestJSON([file_words.written_data(info) for info in written])
+        return GuestJSON([file_service.written_data(info) for info in written])
 
     async def _write_parts(
         self,

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from fumehood.dialects.jupyter.callers import Callers
+from fumehood.dialects.jupyter.auth import Callers, LoginRoutes
 from fumehood.dialects.jupyter.channels import ChannelsEndpoint
 from fumehood.dialects.jupyter.kernel_routes import KernelRoutes
 from fumehood.dialects.jupyter.kernels import Kernels
-from fumehood.dialects.jupyter.login import LoginRoutes
-from fumehood.dialects.jupyter.session_routes import SessionRoutes
+from fumehood.dialects.jupyter.sessions import SessionRoutes
 from fumehood.server.services import Services
 
 

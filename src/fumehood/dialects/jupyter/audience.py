@@ -11,8 +11,7 @@ import uuid
 from collections import deque
 from functools import cached_property
 
-from fumehood.dialects.jupyter.frames import encode_default, encode_v1
-from fumehood.dialects.jupyter.messages import JupyterMessage
+from fumehood.dialects.jupyter.messages import JupyterMessage, encode_default, encode_v1
 from fumehood.port.backend import Backend
 
 _MAX_QUEUED_BYTES = 48 << 20

@@ -14,10 +14,9 @@ from typing import Any
 
 from fumehood.dialects.jupyter import shell
 from fumehood.dialects.jupyter.audience import Client
-from fumehood.dialects.jupyter.kernel_base import KernelBase
+from fumehood.dialects.jupyter.kernel_state import KernelBase, KernelRequest, RequestQueue
 from fumehood.dialects.jupyter.messages import JupyterMessage
 from fumehood.dialects.jupyter.outputs import Output
-from fumehood.dialects.jupyter.requests import KernelRequest, RequestQueue
 from fumehood.dialects.jupyter.spec import KernelSpec
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.log import events

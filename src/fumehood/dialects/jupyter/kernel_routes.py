@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fumehood.dialects.jupyter.answers import answering, read_object
-from fumehood.dialects.jupyter.callers import Callers
+from fumehood.dialects.jupyter.auth import Callers
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
 from fumehood.dialects.jupyter.messages import timestamp

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from fumehood.bounds import BOUNDS
-from fumehood.dialects.jupyter.kernel_base import KernelBase
+from fumehood.dialects.jupyter.kernel_state import KernelBase, KernelRequest
 from fumehood.dialects.jupyter.outputs import (
     Output,
     error_content,
@@ -20,7 +20,6 @@ from fumehood.dialects.jupyter.outputs import (
     refusal_content,
     truncation_note,
 )
-from fumehood.dialects.jupyter.requests import KernelRequest
 from fumehood.errors import (
     FumehoodError,
     InvalidArgumentError,

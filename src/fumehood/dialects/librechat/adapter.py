@@ -13,7 +13,7 @@ from fumehood.dialects.librechat.answers import answering, caller_of
 from fumehood.dialects.librechat.bodies import ExecCall
 from fumehood.dialects.librechat.exec_code import run_exec
 from fumehood.dialects.librechat.file_routes import FileRoutes
-from fumehood.dialects.librechat.tool_routes import ToolRuns
+from fumehood.dialects.librechat.tool_runs import ToolRuns
 from fumehood.server.json_bodies import read_body
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone

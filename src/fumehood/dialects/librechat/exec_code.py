@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fumehood.dialects.librechat.bodies import ExecCall
-from fumehood.dialects.librechat.shelf import Shelf, new_session_id
+from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
 from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
 from fumehood.errors import CommandStartError
 from fumehood.server.json_bodies import refused

@@ -16,8 +16,7 @@ from starlette.routing import Route
 
 from fumehood.dialects.librechat.answers import NotThereError, answering, caller_of
 from fumehood.dialects.librechat.bodies import MAX_FILES, is_safe_name
-from fumehood.dialects.librechat.file_words import described, etag_of
-from fumehood.dialects.librechat.shelf import NewFile, Shelf, new_session_id
+from fumehood.dialects.librechat.stored_files import NewFile, Shelf, described, etag_of, new_session_id
 from fumehood.errors import FumehoodError
 from fumehood.server.json_bodies import refused
 from fumehood.server.ranges import attachment

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fumehood.dialects.librechat.bodies import FileRef, is_safe_name
-from fumehood.dialects.librechat.file_words import produced
-from fumehood.dialects.librechat.shelf import NewFile, Shelf
+from fumehood.dialects.librechat.stored_files import NewFile, Shelf, produced
 from fumehood.errors import FileError, QuotaError, RequestTooLargeError
 from fumehood.server.json_bodies import refused
 from fumehood.server.programs import Workbench

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.dialects.e2b import snapshots
-from fumehood.dialects.e2b.callers import Caller
+from fumehood.dialects.e2b.auth import Caller
 from fumehood.errors import QuotaError
 from fumehood.server.services import Services
 from fumehood.storage.blobs import open_blobs

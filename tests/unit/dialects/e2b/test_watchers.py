@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fumehood.dialects.e2b import watchers
-from fumehood.dialects.e2b.watchers import Watchers
+from fumehood.dialects.e2b import file_service
+from fumehood.dialects.e2b.file_service import Watchers
 from fumehood.values.requests import WatchFiles
 from fumehood.values.sandbox import FileChange
 
@@ -46,8 +46,8 @@ def test_the_newest_changes_are_kept_as_far_as_they_are_not_much(length):
         await box.over.wait()
         news = await known.news(box, "box", name)
         held_bytes = sum(len(change.name) + len(change.path) for change in news)
-        assert 900 < len(news) <= watchers._MAX_CHANGES
-        assert held_bytes < watchers._MAX_BYTES
+        assert 900 < len(news) <= file_service._MAX_CHANGES
+        assert held_bytes < file_service._MAX_BYTES
         assert [change.name[length:] for change in news] == [
             str(number) for number in range(30_000 - len(news), 30_000)
         ]

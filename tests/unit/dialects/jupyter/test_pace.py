@@ -9,9 +9,9 @@ import time
 from tests.waiting import at_some_pace
 
 from fumehood.dialects.jupyter.audience import Client
+from fumehood.dialects.jupyter.channels import ConnectionPace, SharedPace
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.messages import JupyterMessage
-from fumehood.dialects.jupyter.pace import ConnectionPace, SharedPace
 from fumehood.dialects.jupyter.spec import find_spec
 
 COST_SECONDS = 0.001

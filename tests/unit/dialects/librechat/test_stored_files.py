@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 
-from fumehood.dialects.librechat import room
-from fumehood.dialects.librechat.shelf import NewFile, Shelf
+from fumehood.dialects.librechat import stored_files
+from fumehood.dialects.librechat.stored_files import NewFile, Shelf
 from fumehood.errors import QuotaError
 from fumehood.server.services import Services
 from fumehood.storage.blobs import open_blobs
@@ -53,7 +53,7 @@ def blobs_in(folder: Path) -> int:
 
 def test_the_sum_of_bytes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file beyond it leaves nothing; another key has room of its own, and what was removed leaves room."""
-    monkeypatch.setattr(room, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(stored_files, "MAX_BYTES", 10_000)
 
     async def scene() -> None:
         async with opened(tmp_path) as services:
@@ -74,7 +74,7 @@ def test_the_sum_of_bytes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_number_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that come together are counted as well: each is whole before any is recorded."""
-    monkeypatch.setattr(room, "MAX_FILES", 2)
+    monkeypatch.setattr(stored_files, "MAX_FILES", 2)
 
     async def scene() -> None:
         async with opened(tmp_path) as services:
@@ -90,7 +90,7 @@ def test_the_number_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_bytes_on_their_way_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload that never ends takes room; when it is given up, it takes none."""
-    monkeypatch.setattr(room, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(stored_files, "MAX_BYTES", 10_000)
 
     async def scene() -> None:
         async with opened(tmp_path) as services:
@@ -114,4 +114,4 @@ def test_bytes_on_their_way_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     asyncio.run(scene())
     gc.collect()
-    assert not [one for one in room._COMING.values() if one.bytes_of]
+    assert not [one for one in stored_files._COMING.values() if one.bytes_of]

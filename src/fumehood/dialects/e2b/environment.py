@@ -1,4 +1,4 @@
-"""Paths and users as E2B's clients write them.
+"""What a program in a sandbox finds: E2B's environment variables, and paths and users as E2B's clients write them.
 
 Pure functions. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one, so a caller that
 asks for `root` gets no further rights.
@@ -8,8 +8,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 
 from fumehood.errors import UnauthenticatedError
+
+ENVD_PORT = 49983
+INTERPRETER_PORT = 49999
+_TOLD = frozenset({"E2B_SANDBOX", "E2B_SANDBOX_ID"})
+
+
+def shown_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment with E2B's own variables; the caller's values win."""
+    return {"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox_id, **envs}
+
+
+def given_envs(envs: Mapping[str, str]) -> dict[str, str]:
+    """Returns the part of a command's environment that its caller gave."""
+    return {name: value for name, value in envs.items() if name not in _TOLD}
+
 
 HOME = "/home/user"
 _USERS = ("", "user", "root")
