@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fumehood.scorecard.card import COLUMNS
-from fumehood.scorecard.grading import CAPS, WEIGHTS, Grade, grade
+from fumehood.scorecard.card import CAPS, COLUMNS, WEIGHTS, Grade, grade
 from fumehood.scorecard.rows import GROUPS, ROWS, SEVERITIES
 
 PAGE = Path(__file__).parent / "scorecard.md"

@@ -293,7 +293,7 @@ def test_p05_dangerous_variables_reach_the_guest_only(name, make):
     """They are the caller's to give, act inside, and change neither init nor the host."""
     mine = make(envs={name: "/home/user/evil"})
     assert mine.run(f"import os; print(os.environ[{name!r}])") == "/home/user/evil\n"
-    assert mine.sandbox.files.exists("attack/view.py")
+    assert mine.sandbox.files.exists("attack/kernel.py")
     assert name not in os.environ or os.environ[name] != "/home/user/evil"
 
 
@@ -373,7 +373,7 @@ def test_p07_a_poisoned_interpreter_stays_local(make, tmp_path):
     mine.sandbox.create_code_context(cwd="/home/user")
     mine.sandbox.files.list("/home/user")
     mine.sandbox.get_metrics()
-    mine.sandbox.files.rename("attack/view.py", "/mnt/data/view.py")
+    mine.sandbox.files.rename("attack/kernel.py", "/mnt/data/kernel.py")
 
     poisoned = mine.sandbox.files.read("/tmp/poisoned").split()
     assert poisoned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fumehood.scorecard.grading import CAPS, WEIGHTS, grade
+from fumehood.scorecard.card import CAPS, WEIGHTS, grade
 from fumehood.scorecard.host_checks import HOST_CHECKS
 from fumehood.scorecard.probes import PROBES
 from fumehood.scorecard.rows import GROUPS, ROWS, SEVERITIES

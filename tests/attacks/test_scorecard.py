@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fumehood.cli.attacks import attack
-from fumehood.scorecard.card import CONTROL
+from fumehood.scorecard.card import CONTROL, Card, Machine, Verdict
 from fumehood.scorecard.places import ProgramPlace, bubblewrap
 from fumehood.scorecard.rows import ROWS
 
@@ -123,9 +123,9 @@ def test_a_probe_that_cannot_run_is_told_as_such(tmp_path):
 def test_the_table_is_for_people(card, capsys, monkeypatch):
     """A line for each row, what got through, the machine, and the grade of each column."""
     from fumehood.cli import attacks
-    from fumehood.scorecard import running
+    from fumehood.scorecard import run
 
-    monkeypatch.setattr(running, "run_scorecard", lambda *_: _as_card(card))
+    monkeypatch.setattr(run, "run_scorecard", lambda *_: _as_card(card))
     assert attack(as_json=False) == int(bool(known_here(card) - KNOWN))
     shown = capsys.readouterr().out
     assert all(f"\n{row}  " in shown for row in HARMLESS)
@@ -137,9 +137,6 @@ def test_the_table_is_for_people(card, capsys, monkeypatch):
 
 
 def _as_card(said: dict) -> object:
-    from fumehood.scorecard.card import Card, Verdict
-    from fumehood.scorecard.machine import Machine
-
     columns = list(said["work"])
     machine = Machine(**{**said["machine"], "missing": tuple(said["machine"]["missing"])})
     verdicts = {

@@ -15,7 +15,7 @@ def what_gets_through() -> dict[str, list[str]]:
     os.environ["FUMEHOOD_DOCTOR_CANARY"] = secret
     # Late: the environment comes first.
     from fumehood.scorecard.rows import ROWS
-    from fumehood.scorecard.running import Attempts, run_probes
+    from fumehood.scorecard.run import Attempts, run_probes
     from fumehood.scorecard.scene import Stage
 
     attempts = {row.id: Attempts(row.id) for row in ROWS}

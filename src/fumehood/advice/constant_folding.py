@@ -1,16 +1,18 @@
-"""Texts that hostile code puts together from constants, made here in a bounded way.
+"""Texts that hostile code puts together from constants or holds encoded, made here in a bounded way.
 
 Pure functions. Only what is harmless and short is done: joining, reversing, replacing, decoding. What a decompression
-gives is cut, and nothing that was decoded is ever run, loaded or looked up.
+gives is cut, and what was decoded is looked at, never run, loaded or looked up.
 """
 
 from __future__ import annotations
 
 import ast
 import base64
+import binascii
 import bz2
 import codecs
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -221,3 +223,44 @@ def _interleaved(pieces: list[str], texts: list[str]) -> Text | None:
 
 def _any_decoded(texts: Sequence[Text]) -> bool:
     return any(text.is_decoded for text in texts)
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]{200,}+={0,2}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){100,}")
+_CODE = re.compile(
+    rb"\b(?:import\s+\w|from\s+[\w.]+\s+import|exec\s*\(|eval\s*\(|__import__|os\.system|subprocess|socket\.|/bin/(?:ba)?sh)"
+)
+_MAX_LOOKED_AT = 65_536
+# Pictures and archives begin with these; they are data and are not reported.
+_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"<svg", b"%PDF")
+
+
+def code_in_blob(text: str) -> tuple[str, str] | None:
+    """Return the rule and the words for a long encoded text; None if it is none, or a picture."""
+    head = text[:_MAX_LOOKED_AT]
+    data = _decoded(head)
+
+    if data is None or data.startswith(_PICTURES):
+        return None
+
+    if _CODE.search(unpacked(data)):
+        return "hidden-code", "a long encoded text holds code"
+
+    return "encoded-blob", f"an encoded text of {len(text):,} characters"
+
+
+def _decoded(text: str) -> bytes | None:
+    stripped = text.strip()
+
+    try:
+        if _HEX.fullmatch(text):
+            return bytes.fromhex(text)
+
+        # Prose has spaces between its words, an encoding at most line ends.
+        if " " in stripped or not _BASE64.fullmatch(stripped):
+            return None
+
+        whole = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")
+        return base64.b64decode(whole[: len(whole) // 4 * 4])
+    except (ValueError, binascii.Error):
+        return None

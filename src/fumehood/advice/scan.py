@@ -1,27 +1,109 @@
-"""`scan`: advice about a piece of code before it runs. Defence in depth, never the boundary.
+"""`scan`: advice about a piece of code, or about files, before it runs. Defence in depth, never the boundary.
 
-Runs in the host process; nothing of the code is run or imported. Whatever the code is, the answer comes as a value and
-in time that grows with its length: what is too large, too dense, too deep or broken is `unparsable`, and refused where
-anything is.
+Nothing of the code is run or imported. Whatever the code is, the answer comes as a value and in time that grows with
+its length: what is too large, too dense, too deep or broken is `unparsable`, and refused where anything is. As plain
+text, in any language, it is searched for hidden characters, disguised names, secrets, escapes and declared encodings;
+what is Python or a shell's is parsed as well. A file is read up to a bound; what is not text, or not a notebook
+although it is named like one, is never passed over.
 """
 
 from __future__ import annotations
 
 import ast
 import bisect
+import json
 import re
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 from fumehood.advice import shell
-from fumehood.advice.cells import Cell, read_cell
-from fumehood.advice.findings import SEVERITIES, Collection, Findings, Severity
-from fumehood.advice.plain import Places, look_at_text
+from fumehood.advice.cells import Cell, outside_strings, read_cell
+from fumehood.advice.characters import disguised_names, hidden_kinds
+from fumehood.advice.findings import SEVERITIES, Collection, Findings, Severity, secrets_in
 from fumehood.advice.rules import RULES
 from fumehood.advice.tree import Tree
 from fumehood.errors import InvalidArgumentError
+
+_ESCAPES = re.compile(
+    r"(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}|\\U000000[0-9a-fA-F]{2}|\\[0-3]?[0-7]{2}){16}"
+)
+_PRINTABLE_ESCAPE = re.compile(r"\\(?:x|u00|U000000)[2-7][0-9a-fA-F]|\\1?[0-7]{2}")
+_ENCODING = re.compile(r"^[ \t\f]*#.{0,200}?coding[:=][ \t]*([-\w.]+)")
+_ORDINARY_ENCODINGS = frozenset(
+    {"utf-8", "utf8", "utf_8", "ascii", "us-ascii", "latin-1", "latin1", "iso-8859-1"}
+)
+_MAX_TOLD = 150
+
+
+class Places:
+    """Turns places in a text into lines and columns."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def of(self, at: int) -> tuple[int, int]:
+        """Return line and column, both from 1, of the character `at`."""
+        line = bisect.bisect_right(self._starts, at)
+        return line, at - self._starts[line - 1] + 1
+
+
+def look_at_text(code: str, collection: Collection, *, is_python: bool = True) -> None:
+    """Look at code as text."""
+    places = Places(code)
+
+    for kind, at in hidden_kinds(code).items():
+        line, column = places.of(at)
+        is_worst = kind == "tag" or (kind == "text direction" and code[at] not in "\u200e\u200f\u061c")
+        collection.add(
+            "hidden-text",
+            f"hidden characters: {kind} (U+{ord(code[at]):04X})",
+            line=line,
+            column=column,
+            severity="danger" if is_worst else "warning",
+        )
+
+    for number, (kind, at) in enumerate(secrets_in(code)):
+        if number == _MAX_TOLD:
+            break
+
+        line, column = places.of(at)
+        collection.add("secret", f"a secret: {kind}", line=line, column=column)
+
+    if is_python:
+        _look_at_characters(code, collection, places)
+
+
+def _look_at_characters(code: str, collection: Collection, places: Places) -> None:
+    if not code.isascii():
+        for number, (plain, at) in enumerate(disguised_names(outside_strings(code))):
+            if number == _MAX_TOLD:
+                break
+
+            line, column = places.of(at)
+            collection.add("lookalike-name", f"Python reads this name as {plain}", line=line, column=column)
+
+    for number, match in enumerate(_ESCAPES.finditer(code)):
+        if number == _MAX_TOLD:
+            break
+
+        if len(_PRINTABLE_ESCAPE.findall(match[0])) >= 12:
+            line, column = places.of(match.start())
+            collection.add(
+                "encoded-blob", "plain letters written as a row of escapes", line=line, column=column
+            )
+
+    for number, first in enumerate(code.split("\n", 2)[:2], 1):
+        declared = _ENCODING.match(first[:400])
+
+        if declared and declared[1].lower() not in _ORDINARY_ENCODINGS:
+            collection.add(
+                "hidden-text", f"the encoding {declared[1]} changes what the code says", line=number
+            )
+
 
 MAX_CODE_CHARACTERS = 1 << 20
 # Parsing costs by words and signs rather than by characters.
@@ -198,3 +280,90 @@ def _look_at_shell(script: str, collection: Collection) -> None:
 
         line, column = places.of(found.at)
         collection.add(found.rule, found.message, line=line, column=column)
+
+
+_SHELL_SUFFIXES = frozenset({".sh", ".bash"})
+_MAX_NOTEBOOK_BYTES = 64 << 20
+# A character of UTF-8 has at most four bytes: what is longer than that cannot be short enough.
+_MAX_CODE_BYTES = 4 * MAX_CODE_CHARACTERS
+_MAX_CELLS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedFile:
+    """One file, or one cell of a notebook, and what was found in it.
+
+    Attributes:
+        path: The path as it was given.
+        cell: Number of the cell, from 1; None where the file is no notebook.
+        findings: What was found.
+    """
+
+    path: str
+    cell: int | None
+    findings: Findings
+
+    @property
+    def name(self) -> str:
+        """Path and cell, for people."""
+        return self.path if self.cell is None else f"{self.path}[{self.cell}]"
+
+
+def scan_files(
+    paths: Iterable[str], *, block: Severity | None = None, allow: Iterable[str] = ()
+) -> Iterator[ScannedFile]:
+    """Scan files one after the other; a file that cannot be opened raises OSError."""
+    allowed = list(allow)
+
+    for path in paths:
+        for cell, code in _pieces(path):
+            language = "bash" if Path(path).suffix in _SHELL_SUFFIXES else "python"
+            findings = (
+                _unread(block) if code is None else scan(code, block=block, allow=allowed, language=language)
+            )
+            yield ScannedFile(path=path, cell=cell, findings=findings)
+
+
+def _pieces(path: str) -> Iterator[tuple[int | None, str | None]]:
+    """The pieces of code in a file; None for one that cannot be read as text."""
+    is_notebook = Path(path).suffix == ".ipynb"
+
+    with Path(path).open("rb") as file:
+        data = file.read((_MAX_NOTEBOOK_BYTES if is_notebook else _MAX_CODE_BYTES) + 1)
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # Cut at the bound in the middle of a character, it is too large all the same.
+        yield None, None
+        return
+
+    if not is_notebook:
+        yield None, text
+        return
+
+    yield from _cells(text)
+
+
+def _cells(text: str) -> Iterator[tuple[int | None, str | None]]:
+    try:
+        cells = json.loads(text)["cells"]
+        sources = [(cell["cell_type"], cell["source"]) for cell in cells[:_MAX_CELLS]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        yield None, None
+        return
+
+    if len(cells) > _MAX_CELLS:
+        yield None, None
+
+    for number, (kind, source) in enumerate(sources, 1):
+        if kind == "code":
+            lines = [source] if isinstance(source, str) else source
+            is_text = isinstance(lines, list) and all(isinstance(line, str) for line in lines)
+            yield number, "".join(lines) if is_text else None
+
+
+def _unread(block: Severity | None) -> Findings:
+    collection = Collection("")
+    collection.add("unparsable", "it is no text, or no notebook")
+    return collection.findings(block)

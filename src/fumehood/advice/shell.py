@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fumehood.advice.paths import METADATA_ADDRESS, SENSITIVE_PATH
+from fumehood.advice.rules import METADATA_ADDRESS, SENSITIVE_PATH
 
 _MAX_SPLIT_CHARACTERS = 4096
 _MAX_TOLD = 200

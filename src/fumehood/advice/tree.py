@@ -1,23 +1,265 @@
-"""The scan of parsed Python: what is imported, named, called and looped.
+"""The scan of parsed Python: what is imported, named, called with which arguments, and looped.
 
 The tree is gone over once, from its leaves to its root, without recursion; each check looks at one node and at what
-its names may stand for. Nothing of the code is run.
+its names may stand for. What is not known of an argument is reported where that alone is a reason to look twice.
+Nothing of the code is run.
 """
 
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Callable
+from typing import Protocol
 
-from fumehood.advice import paths
-from fumehood.advice.calls import Calls
-from fumehood.advice.constant_folding import Text
-from fumehood.advice.encoded import code_in_blob
+from fumehood.advice import rules, shell
+from fumehood.advice.characters import lookalike
+from fumehood.advice.constant_folding import Text, code_in_blob
 from fumehood.advice.findings import Collection, Severity
-from fumehood.advice.lookalikes import lookalike
 from fumehood.advice.names import Dotted, Names, at_home
-from fumehood.advice.rules import DANGEROUS_ATTRIBUTES, GUARDED, MODULES, NAMES, RULES
-from fumehood.advice.shapes import huge_value, starts_without_end
+from fumehood.advice.rules import (
+    DANGEROUS_ATTRIBUTES,
+    EVERYTHING,
+    GUARDED,
+    MODULES,
+    NAMES,
+    PATH_CALLS,
+    PATH_METHODS,
+    RULES,
+    SHELL_CALLS,
+    STARTERS,
+)
+
+_MAX_BODY_NODES = 2_000
+_HUGE = 10**10
+
+
+def starts_without_end(node: ast.While | ast.For | ast.AsyncFor, names: Names) -> bool:
+    """Whether a loop without an end starts processes or threads."""
+    if not _is_endless(node, names):
+        return False
+
+    for index, part in enumerate(part for statement in node.body for part in ast.walk(statement)):
+        if index > _MAX_BODY_NODES:
+            return False
+
+        if isinstance(part, ast.Call) and any(value.name in STARTERS for value in names.dotted(part.func)):
+            return True
+
+    return False
+
+
+def huge_value(node: ast.BinOp) -> str:
+    """Return what an operation on constants would make, if no memory holds it; else an empty text."""
+    right = node.right.value if isinstance(node.right, ast.Constant) else None
+    left = node.left.value if isinstance(node.left, ast.Constant) else None
+
+    if isinstance(node.op, ast.Pow) and type(right) is int and type(left) is int:
+        return "a number of more than 10 million bits" if left > 1 and right > 10**7 else ""
+
+    if not isinstance(node.op, ast.Mult):
+        return ""
+
+    number = right if type(right) is int else _power(node.right)
+    is_row = isinstance(node.left, (ast.List, ast.Tuple)) or isinstance(left, (str, bytes))
+    return (
+        "a text or list of 10 billion items or more"
+        if is_row and number is not None and number >= _HUGE
+        else ""
+    )
+
+
+def _is_endless(node: ast.While | ast.For | ast.AsyncFor, names: Names) -> bool:
+    if isinstance(node, ast.While):
+        return isinstance(node.test, ast.Constant) and bool(node.test.value)
+
+    if not isinstance(node.iter, ast.Call):
+        return False
+
+    function = node.iter.func
+    is_iter = isinstance(function, ast.Name) and function.id == "iter" and len(node.iter.args) == 2
+    known = {value.name for value in names.dotted(function)}
+    return is_iter or bool(known & {"itertools.count", "itertools.cycle", "itertools.repeat"})
+
+
+def _power(node: ast.expr) -> int | None:
+    """The value of `10 ** 12`, if it is small enough to be made."""
+    match node:
+        case ast.BinOp(
+            op=ast.Pow(), left=ast.Constant(value=int(base)), right=ast.Constant(value=int(exponent))
+        ):
+            return int(base**exponent) if 1 < base <= 1000 and 0 <= exponent <= 1000 else None
+
+    return None
+
+
+_MAX_INNER = 20
+_URLS = ("http://", "https://", "ftp://", "s3://", "gs://")
+_SHELL = "get_ipython()."
+_RUN_TEXT = frozenset(
+    {"exec", "eval", "compile", "timeit.timeit", f"{_SHELL}run_cell", f"{_SHELL}ex", f"{_SHELL}ev"}
+)
+_LOAD_OBJECTS = frozenset(
+    {"pickle.loads", "marshal.loads", "dill.loads", "cloudpickle.loads", "yaml.unsafe_load"}
+)
+_IMPORT_BY_TEXT = frozenset({"importlib.import_module", "__import__", "importlib.__import__"})
+
+
+class Add(Protocol):
+    """Takes up one finding at a node."""
+
+    def __call__(self, rule: str, message: str, node: ast.AST, severity: Severity | None = None) -> None:
+        """Take it up."""
+
+
+class Calls:
+    """Looks at calls.
+
+    Args:
+        names: What names stand for.
+        add: Takes findings up.
+        read: Reads a text that is run as code, at a node; None where that is nested too deep already.
+    """
+
+    def __init__(self, names: Names, add: Add, read: Callable[[str, ast.AST], None] | None) -> None:
+        self._names = names
+        self._add = add
+        self._read = read
+        self._inner = 0
+
+    def look(self, node: ast.Call) -> None:
+        """Look at one call."""
+        functions = [value.name for value in self._names.dotted(node.func)]
+
+        for name in functions:
+            self._known_call(name, node)
+
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+
+        if method in PATH_METHODS or PATH_CALLS.intersection(functions):
+            self._path_arguments(node, functions)
+
+    def _known_call(self, name: str, node: ast.Call) -> None:
+        if name in _RUN_TEXT:
+            self._runs_text(name, node)
+        elif name in _LOAD_OBJECTS and node.args and self._names.comes_from(node.args[0], "decoded"):
+            self._add("hidden-code", f"{name} makes objects of what was decoded", node)
+        elif name in (f"{_SHELL}run_line_magic", f"{_SHELL}run_cell_magic"):
+            self._runs_magic(name, node)
+        elif name in ("types.CodeType", "types.FunctionType"):
+            self._add("introspection", f"{name} makes code of values", node, "danger")
+        elif name in SHELL_CALLS:
+            self._starts_program(node)
+        elif name in _IMPORT_BY_TEXT and node.args and not self._names.texts(node.args[0]):
+            self._add("hidden-name", f"{name} imports what is not known before it runs", node, "warning")
+        elif name in ("getattr", "setattr") and len(node.args) > 1:
+            self._looked_up(name, node)
+
+    def _runs_magic(self, name: str, node: ast.Call) -> None:
+        """A magic that is called like a function is read as the cell that it stands for."""
+        texts = [self._names.texts(argument) for argument in node.args[:3]]
+
+        if not texts or not all(texts):
+            self._add("dynamic-code", "a magic is run that is not known before it runs", node)
+            return
+
+        magic, line, *body = (text[0].text for text in (*texts, *([[Text("")]] if len(texts) == 1 else [])))
+        is_cell = name.endswith("run_cell_magic")
+        self._run_inner(f"%%{magic} {line}\n{''.join(body)}" if is_cell else f"%{magic} {line}", node)
+
+    def _looked_up(self, name: str, node: ast.Call) -> None:
+        for base in self._names.dotted(node.args[0]):
+            is_known = name == "getattr" and self._names.texts(node.args[1])
+
+            if base.name in GUARDED and not is_known:
+                self._add(
+                    "hidden-name", f"{name} on {base.name} with a name that is not known before it runs", node
+                )
+
+    def _runs_text(self, name: str, node: ast.Call) -> None:
+        if not node.args:
+            return
+
+        given = node.args[0]
+
+        if self._names.comes_from(given, "decoded"):
+            self._add("hidden-code", f"{name} runs what was decoded", node)
+
+        if self._names.comes_from(given, "fetched"):
+            self._add("remote-code", f"{name} runs what was fetched", node)
+
+        for text in self._names.texts(given):
+            self._run_inner(text.text, node)
+
+    def _run_inner(self, text: str, node: ast.AST) -> None:
+        self._inner += 1
+
+        if self._read is None or self._inner > _MAX_INNER:
+            self._add("unparsable", "too much text is run as code to read all of it", node)
+        else:
+            self._read(text, node)
+
+    def _starts_program(self, node: ast.Call) -> None:
+        command = self._command(node)
+
+        for found in shell.findings_in(command[:65_536]):
+            self._add(found.rule, found.message, node)
+
+        if inner := shell.python_in(command):
+            self._run_inner(inner, node)
+
+        names = {name for part in ast.walk(node) if isinstance(part, ast.Name) for name in (part.id,)}
+        own = {value.name for part in node.args for value in self._each_dotted(part)}
+
+        if "__file__" in names or "sys.argv" in own:
+            self._add("bomb", "starts itself again", node)
+
+    def _each_dotted(self, node: ast.expr) -> list[Dotted]:
+        parts = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+        return [
+            value
+            for part in parts[:50]
+            for value in self._names.dotted(part.value if isinstance(part, ast.Subscript) else part)
+        ]
+
+    def _command(self, node: ast.Call) -> str:
+        """The words of a command, as far as they are known."""
+        words: list[str] = []
+        given = [*node.args[:20], *(keyword.value for keyword in node.keywords[:20])]
+
+        for argument in given:
+            parts = argument.elts[:200] if isinstance(argument, (ast.List, ast.Tuple)) else [argument]
+
+            for part in parts:
+                texts = self._names.texts(part)
+                known = [text.text for text in texts] or ["python" if _is_interpreter(part) else ""]
+                words += [shlex.quote(text) if part is not argument else text for text in known]
+
+        return " ".join(words)
+
+    def _path_arguments(self, node: ast.Call, functions: list[str]) -> None:
+        given = [
+            *node.args[:2],
+            *(keyword.value for keyword in node.keywords if keyword.arg in ("path", "file")),
+        ]
+
+        for argument in given:
+            for text in self._names.texts(argument):
+                self._path(text.text, node, functions)
+
+    def _path(self, path: str, node: ast.Call, functions: list[str]) -> None:
+        if "shutil.rmtree" in functions and (path.rstrip("/*") or "/") in EVERYTHING:
+            self._add("destructive", f"deletes {path}", node)
+
+        if path.startswith(_URLS):
+            self._add("network", f"reads from the network: {path[:80]}", node)
+        elif "\n" not in path and (whole := rules.outside_workspace(path)):
+            self._add("outside-workspace", f"{whole} is outside of the workspace", node)
+
+
+def _is_interpreter(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "executable"
+
 
 _MAX_INNER_DEPTH = 3
 # From any object up to the root of all classes, and down again to all of them.
@@ -166,7 +408,7 @@ class Tree:
 
         if isinstance(value, str):
             self._text(Text(value), node)
-        elif type(value) is int and value == paths.METADATA_NUMBER:
+        elif type(value) is int and value == rules.METADATA_NUMBER:
             self._add("metadata-address", "169.254.169.254, written as a number", node)
 
     def _text(self, value: Text, node: ast.AST) -> None:
@@ -176,10 +418,10 @@ class Tree:
         if len(text) < 5:
             return
 
-        if match := paths.SENSITIVE_PATH.search(text):
+        if match := rules.SENSITIVE_PATH.search(text):
             self._add("sensitive-path", f"names {match[0]}", node)
 
-        if match := paths.METADATA_ADDRESS.search(text):
+        if match := rules.METADATA_ADDRESS.search(text):
             self._add("metadata-address", f"names {match[0]}", node)
 
         if len(text) >= 200 and (told := code_in_blob(text)):

@@ -10,7 +10,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from fumehood.advice.hidden import hidden_kinds, shown
+from fumehood.advice.characters import hidden_kinds, shown
 from fumehood.errors import InvalidArgumentError
 
 DEFAULT_TAG = "untrusted-output"

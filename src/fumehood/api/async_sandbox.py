@@ -948,7 +948,7 @@ class AsyncSandbox(Uncopied):
             SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
         """
         # Imported late, as below: only saving needs the archive writer.
-        from fumehood.saved.verbs import save_to
+        from fumehood.saved.places import save_to
 
         return await save_to(self._sandbox_handle.backend, self._sandbox_handle.id, place)
 
@@ -997,7 +997,7 @@ class AsyncSandbox(Uncopied):
             LoadError: It cannot be loaded; no sandbox is left.
             SandboxStartError: It did not start.
         """
-        from fumehood.saved.verbs import load_from
+        from fumehood.saved.places import load_from
 
         sandbox = cls(
             "default" if template is None else template,

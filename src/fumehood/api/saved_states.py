@@ -19,7 +19,7 @@ def read_saved(place: StatePlace) -> SaveReport:
     Raises:
         LoadError: See `Sandbox.load`.
     """
-    from fumehood.saved.verbs import report_on
+    from fumehood.saved.places import report_on
 
     return call(report_on, place)
 
@@ -31,6 +31,6 @@ def read_saved_record(place: StatePlace, context: ContextInfo | str = "default")
         LoadError: See `Sandbox.load`.
         ContextNotFoundError: The saved state has no such context.
     """
-    from fumehood.saved.verbs import record_in
+    from fumehood.saved.places import record_in
 
     return call(record_in, place, context.id if isinstance(context, ContextInfo) else context)

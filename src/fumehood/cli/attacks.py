@@ -29,7 +29,7 @@ def attack(*, as_json: bool) -> int:
     # Before the first sandbox, which then must not have it.
     os.environ[_CANARY] = secret
     # Late: it is a heavy part that no other command needs.
-    from fumehood.scorecard.running import run_scorecard
+    from fumehood.scorecard.run import run_scorecard
 
     card = run_scorecard(secret, dict(os.environ), _show_progress)
     _end_progress()

@@ -16,7 +16,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.terminal import counted, note
 from fumehood.portal import call
 from fumehood.refusals import naming_arguments
-from fumehood.saved.verbs import load_from
+from fumehood.saved.places import load_from
 from fumehood.text import visible_line
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec

@@ -15,12 +15,12 @@ from fumehood.refusals import naming_arguments
 from fumehood.values.plain_data import as_data
 
 if TYPE_CHECKING:
-    from fumehood.advice.files import ScannedFile
+    from fumehood.advice.scan import ScannedFile
 
 
 def run(options: Options) -> int:
     """Scan the files and return the exit code."""
-    from fumehood.advice.files import scan_files
+    from fumehood.advice.scan import scan_files
 
     with naming_arguments({"allow": "--allow"}):
         scanned = list(scan_files(options.paths, block=options.block, allow=options.allow))

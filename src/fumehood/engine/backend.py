@@ -318,7 +318,7 @@ class LocalBackend(LoopBound, Backend):
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         # Imported late, as below: only saving loads the archive writer.
         from fumehood.engine.time_travel.consistent_snapshot import ConsistentSnapshot
-        from fumehood.saved.packing import pack
+        from fumehood.saved.save import pack
 
         async def begin() -> AsyncGenerator[bytes, None]:
             sandbox = await self._supervisor.awake(sandbox_id)
@@ -327,7 +327,7 @@ class LocalBackend(LoopBound, Backend):
         return self._items(begin)
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
-        from fumehood.saved.unpacking import unpack
+        from fumehood.saved.restore import unpack
 
         async def remember(sandbox_id: str, context_id: str, record: Record) -> None:
             await self._with(sandbox_id, lambda sandbox: _remember(sandbox, context_id, record))

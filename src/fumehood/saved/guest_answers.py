@@ -1,26 +1,32 @@
-"""Parses the answers of the pickling code in a guest: its bytes become values within bounds.
+"""Parses what a guest answers when it is saved: its variables, the list of its files, the lengths of its pickles.
 
-Any field may be false; the worst effect is that the guest's own saved state is wrong.
+Any field may be false; the worst effect is that the guest's own saved state is wrong. Bytes become values within
+bounds; pickled variables are split by their lengths and hashed, never parsed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import posixpath
+import stat
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fumehood.bounds import MIB
-from fumehood.errors import FileError
+from fumehood.errors import FileError, InvalidArgumentError
+from fumehood.saved.manifest import is_writable_place
 from fumehood.saved.records import MAX_VALUES
 from fumehood.values.bounded_json import parse
+from fumehood.values.checks import check_path
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.execution import Execution
 from fumehood.values.requests import ExecuteRequest, ReadFile
 from fumehood.values.sandbox import SandboxInfo
-from fumehood.values.saved_state import SavedFileType, SavedImport
+from fumehood.values.saved_state import SavedFile, SavedFileType, SavedImport, SavedPart, SavedVariable
 
 if TYPE_CHECKING:
     from fumehood.port.backend import Backend
@@ -151,3 +157,103 @@ def as_text(said: str, max_characters: int) -> str:
 async def as_pieces(value: Any) -> AsyncGenerator[bytes, None]:
     """Yields a value as JSON, for a file."""
     yield (await asyncio.to_thread(json.dumps, value)).encode("ascii")
+
+
+def found_of(entry: Mapping[str, Any], names: dict[int, str]) -> FoundFile | None:
+    """Returns what init says of a file, as a context would say it; None: it is neither file nor directory nor link.
+
+    Args:
+        entry: What init says, within its message table.
+        names: The first name of each file that has several, by its number; grows.
+    """
+    mode, path = entry["mode"], entry["path"]
+    kind: SavedFileType = "file"
+    target = ""
+
+    if stat.S_ISDIR(mode):
+        kind = "dir"
+    elif stat.S_ISLNK(mode):
+        kind, target = "symlink", entry["target"]
+    elif not stat.S_ISREG(mode):
+        return None
+    elif entry["links"] > 1 and names.setdefault(entry["inode"], path) != path:
+        kind, target = "hardlink", names[entry["inode"]]
+
+    return FoundFile(
+        path=path,
+        type=kind,
+        mode=stat.S_IMODE(mode),
+        modified_ns=entry["modified_ns"],
+        size_bytes=entry["size_bytes"],
+        target=target,
+    )
+
+
+def why_not(file: FoundFile) -> str:
+    """Says why a file cannot be named, or is not where files can be; empty where it can."""
+    try:
+        check_path("path", file.path)
+
+        if file.type in ("symlink", "hardlink"):
+            check_path("target", file.target)
+    except InvalidArgumentError:
+        return "its name, or where it leads, is no text"
+
+    if file.path != posixpath.normpath(file.path) or not is_writable_place(file.path):
+        return "it does not lie in a writable place"
+
+    return ""
+
+
+def entry_of(file: FoundFile, content: SavedPart | None) -> SavedFile:
+    """Returns what is written of a file in the manifest."""
+    return SavedFile(
+        path=file.path,
+        type=file.type,
+        mode=file.mode & 0o7777,
+        modified_ns=max(-(2**62), min(file.modified_ns, 2**62)),
+        content=content,
+        target=file.target if content is None else "",
+    )
+
+
+class Segments:
+    """The digests of variables that come one behind the other."""
+
+    def __init__(self, found: Sequence[FoundVariable]) -> None:
+        self.variables: list[SavedVariable] = []
+        self.left_bytes = 0
+        self._waiting: Iterator[FoundVariable] = iter(found)
+        self._current: FoundVariable | None = None
+        self._digest = hashlib.sha256()
+        self._next()
+
+    def update(self, data: bytes) -> None:
+        """Takes the next bytes."""
+        view = memoryview(data)
+
+        while view and self._current is not None:
+            taken = view[: self.left_bytes]
+            self._digest.update(taken)
+            self.left_bytes -= len(taken)
+            view = view[len(taken) :]
+
+            if not self.left_bytes:
+                self._end()
+
+    def _end(self) -> None:
+        found = self._current
+        assert found is not None
+        digest = self._digest.hexdigest()
+        self.variables.append(
+            SavedVariable(name=found.name, type=found.type[:200], size_bytes=found.size_bytes, sha256=digest)
+        )
+        self._next()
+
+    def _next(self) -> None:
+        self._current = next(self._waiting, None)
+        self._digest = hashlib.sha256()
+        self.left_bytes = 0 if self._current is None else self._current.size_bytes
+
+        if self._current is not None and self.left_bytes <= 0:
+            raise GuestStepError("it says that a variable takes no bytes")

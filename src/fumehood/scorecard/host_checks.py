@@ -18,7 +18,7 @@ from typing import Any
 
 from fumehood.bounds import MIB
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
-from fumehood.scorecard import judging
+from fumehood.scorecard import probes
 from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace
 from fumehood.scorecard.scene import Column, Stage
 from fumehood.values.limits import Limits
@@ -65,12 +65,12 @@ def _ask_without_landlock() -> dict[str, Any]:
 def no_descriptor_is_inherited(stage: Stage, column: Column) -> list[str]:
     """List descriptors while this process has an inheritable one open."""
     if isinstance(column.place, ProgramPlace):
-        return judging.opened(column.place.probe_with((stage.leak,), "descriptors"))
+        return probes.opened(column.place.probe_with((stage.leak,), "descriptors"))
 
     return [
         f"{kind}: {found}"
         for kind in column.place.kinds
-        for found in judging.opened(column.place.probe(kind, "descriptors"))
+        for found in probes.opened(column.place.probe(kind, "descriptors"))
     ]
 
 
@@ -324,7 +324,7 @@ def neighbours_see_nothing(stage: Stage, column: Column) -> list[str]:
     name = f"fumehood-{stage.canary}"
     column.place.probe("command", "leave", name)
     other = column.tight if isinstance(column.tight, SandboxPlace) else column.place
-    return judging.succeeded(other.probe("command", "find", name))
+    return probes.succeeded(other.probe("command", "find", name))
 
 
 def nothing_is_left_to_the_next(stage: Stage, column: Column) -> list[str]:
@@ -337,7 +337,7 @@ def nothing_is_left_to_the_next(stage: Stage, column: Column) -> list[str]:
         place.sandbox.kill()
         place = stage.make()
 
-    return judging.succeeded(place.probe("command", "find", name))
+    return probes.succeeded(place.probe("command", "find", name))
 
 
 def each_has_an_identity(stage: Stage, column: Column) -> list[str]:

@@ -24,8 +24,7 @@ from fumehood.dialects.e2b.auth import Caller
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.sandboxes import token_headers
 from fumehood.errors import InvalidArgumentError
-from fumehood.saved.places import held
-from fumehood.saved.verbs import report_on
+from fumehood.saved.places import held, report_on
 from fumehood.server.allowance import used_up
 from fumehood.server.services import Services
 from fumehood.storage.blobs import Blobs

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import amounts, kernel, surroundings, view, workloads
+from . import amounts, kernel, surroundings, workloads
 
-_PARTS = (kernel, view, surroundings, amounts, workloads)
+_PARTS = (kernel, surroundings, amounts, workloads)
 
 
 def report(name: str, *arguments: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fumehood.scorecard.card import COLUMNS, CONTROL, Card, Verdict
+from fumehood.scorecard.card import COLUMNS, CONTROL, Card, Verdict, describe_machine
 from fumehood.scorecard.host_checks import (
     HOST_CHECKS,
     OPTIONS,
@@ -20,10 +20,8 @@ from fumehood.scorecard.host_checks import (
     NotApplicableError,
     describe,
 )
-from fumehood.scorecard.judging import first
-from fumehood.scorecard.machine import describe_machine
 from fumehood.scorecard.places import Place, SandboxPlace, run_batch
-from fumehood.scorecard.probes import PROBES, Probe
+from fumehood.scorecard.probes import PROBES, Probe, first
 from fumehood.scorecard.rows import ROWS
 from fumehood.scorecard.scene import Column, Stage
 

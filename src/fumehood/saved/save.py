@@ -21,17 +21,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fumehood.bounds import GIB
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError, LoadError, SaveError
 from fumehood.saved.archive import ArchiveWriter, PartWriter
-from fumehood.saved.found_files import entry_of, found_of, why_not
 from fumehood.saved.guest_answers import (
     NEEDS_PLACES,
     FoundFile,
     FoundFiles,
     FoundState,
     GuestStepError,
+    Segments,
     as_text,
     cannot_last,
+    entry_of,
+    found_of,
     read_answer,
     take_step,
+    why_not,
 )
 from fumehood.saved.manifest import (
     FORMAT,
@@ -43,7 +46,6 @@ from fumehood.saved.manifest import (
     read_manifest,
 )
 from fumehood.saved.records import MAX_RECORD_BYTES, record_bytes
-from fumehood.saved.segments import Segments
 from fumehood.values.checks import check_envs, check_path
 from fumehood.values.execution import Execution, Record
 from fumehood.values.requests import ExecuteRequest, ReadFile, RemoveFile
