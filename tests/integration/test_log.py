@@ -201,7 +201,8 @@ def test_a_template_that_does_not_start(tmp_path: Path, said: Said) -> None:
 
 def test_a_pool_that_cannot_be_filled(tmp_path: Path, said: Said) -> None:
     async def scene(engine: Supervisor) -> None:
-        await engine.wait_warm("default")
+        with pytest.raises(CapacityError):
+            await engine.wait_warm("default")
 
     with_engine(tmp_path, scene, pool_size=2, reserve=TIB)
     line = said.fields(events.POOL_NOT_FILLED)[0]
