@@ -111,18 +111,32 @@ def test_output_that_is_no_utf8_is_shown_as_such(sandbox):
     assert result.stdout == "\ufffdé"
 
 
-def test_output_beyond_the_limit_is_counted(face):
-    """What a command writes is cut like what a cell writes."""
+def test_output_beyond_the_limit_keeps_head_and_tail(face):
+    """What a command writes is cut like what a cell writes: what it wrote last is there, and the gap is told."""
     sandbox = face.open(limits=Limits(stdout_bytes=100))
-    result = sandbox.commands.run("head -c 10000 /dev/zero | tr '\\0' x")
+    heard: list[str] = []
+    line = "head -c 10000 /dev/zero | tr '\\0' x; printf end"
+    result = sandbox.commands.run(line, on_stdout=heard.append)
 
-    assert result.stdout == "x" * 100
-    assert result.truncated.stdout_bytes == 9900
+    gap = "\n[... {} bytes of standard output left out here ...]\n"
+    whole = "x" * 25 + gap.format("9,903") + "x" * 72 + "end"
+    assert result.stdout == whole
+    assert result.truncated.stdout_bytes == 9903
+    assert "".join(heard) == "x" * 100 + gap.format("9,828") + "x" * 72 + "end"
 
     with pytest.raises(CommandExitError) as caught:
-        sandbox.commands.run("head -c 10000 /dev/zero | tr '\\0' x; exit 1")
+        sandbox.commands.run(f"{line}; exit 1")
 
-    assert (caught.value.stdout, caught.value.is_truncated) == ("x" * 100, True)
+    assert (caught.value.stdout, caught.value.is_truncated) == (whole, True)
+
+
+def test_output_a_little_beyond_the_limit_loses_no_more(face):
+    """Characters stay whole on both sides of the gap."""
+    sandbox = face.open(limits=Limits(stdout_bytes=100))
+    result = sandbox.commands.run("python3 -c \"print('é' * 51, end='')\"")
+    head, _, tail = result.stdout.partition("\n[... 4 bytes of standard output left out here ...]\n")
+    assert (head, tail) == ("é" * 12, "é" * 37)
+    assert result.truncated.stdout_bytes == 2
 
 
 def test_a_command_that_takes_too_long_is_killed_with_its_children(sandbox):

@@ -253,6 +253,14 @@ def test_a_second_run_replaces_what_the_first_has_written_and_nothing_else(tmp_p
     assert content() == {"kept": "4", "changed": "4", "mine": "4"}
 
 
+def test_a_name_of_a_file_is_one_line(tmp_path) -> None:
+    """A guest cannot begin a note of ours."""
+    code = "open('/mnt/data/a\\nfumehood: well done', 'w').write('1')"
+    done = fumehood("run", "-c", code, "--output", "out", cwd=tmp_path)
+    assert "fumehood: /mnt/data/a\\nfumehood: well done -> out/" in done.stderr
+    assert "\nfumehood: well" not in done.stderr
+
+
 def test_a_record_of_outputs_that_came_with_the_folder_counts_for_nothing(tmp_path):
     """Only what runs of this user have written may be replaced: the record does not lie beside the files."""
     done = fumehood(

@@ -7,12 +7,11 @@ shell of the host; a line of text is run by the guest's bash.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Literal, TypeAlias, overload
+from typing import Final, Literal, TypeAlias, overload
 
 from fumehood.api.callbacks import AsyncTextCallback
 from fumehood.api.handle import SandboxHandle
@@ -27,6 +26,7 @@ from fumehood.errors import (
 )
 from fumehood.portal import check_callbacks, notify
 from fumehood.values.checks import check_bool, check_pid
+from fumehood.values.execution import StreamName
 from fumehood.values.requests import (
     CloseStdin,
     ListProcesses,
@@ -37,8 +37,10 @@ from fumehood.values.requests import (
     SignalProcess,
 )
 from fumehood.values.sandbox import CommandResult, ProcessInfo
+from fumehood.values.transcript import CommandText
 
 ProcessInfos: TypeAlias = list[ProcessInfo]
+_STREAMS: Final[tuple[StreamName, ...]] = ("stdout", "stderr")
 
 
 class AsyncCommands:
@@ -296,8 +298,7 @@ class AsyncCommandHandle:
                 pass
 
     async def _follow(self) -> tuple[CommandResult, ProcessExited]:
-        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in texts}
+        text = CommandText()
         exited = ProcessExited(exit_code=-1)
 
         async with aclosing(
@@ -306,26 +307,23 @@ class AsyncCommandHandle:
             async for event in events:
                 if isinstance(event, ProcessExited):
                     exited = event
-                elif event.stream in texts:
-                    await self._take(event.stream, decoders[event.stream].decode(event.data), texts)
+                elif event.stream != "pty":
+                    await self._tell(event.stream, text.add(event))
 
-        for name, decoder in decoders.items():
-            await self._take(name, decoder.decode(b"", final=True), texts)
+        for stream in _STREAMS:
+            await self._tell(stream, text.rest(stream))
 
         result = CommandResult(
-            stdout="".join(texts["stdout"]),
-            stderr="".join(texts["stderr"]),
+            stdout=text.kept("stdout", exited.truncated.stdout_bytes),
+            stderr=text.kept("stderr", exited.truncated.stderr_bytes),
             exit_code=exited.exit_code,
             truncated=exited.truncated,
         )
         return result, exited
 
-    async def _take(self, name: str, text: str, texts: dict[str, list[str]]) -> None:
-        if not text:
-            return
-
-        texts[name].append(text)
-        await notify(self._callbacks[name], text)
+    async def _tell(self, stream: StreamName, text: str) -> None:
+        if text:
+            await notify(self._callbacks[stream], text)
 
 
 async def process_call(sandbox_handle: SandboxHandle, request: ProcessCall) -> tuple[ProcessInfo, ...]:

@@ -16,7 +16,7 @@ from fumehood.cli.colours import write_table
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
-from fumehood.cli.terminal import Screen, counted, note
+from fumehood.cli.terminal import Screen, counted, line_of_path, note
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
@@ -224,7 +224,7 @@ def _download(sandbox: Sandbox, path: str, into: str) -> int:
 
     for item in saved:
         if item.skipped:
-            note(f"{item.source} was left out: {item.skipped}")
+            note(f"{line_of_path(item.source)} was left out: {item.skipped}")
 
     note(f"{counted(sum(not item.skipped for item in saved), 'file')} -> {into}")
     return _EXISTS if any(item.skipped for item in saved) else 0

@@ -19,7 +19,7 @@ from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, WrongWordError
 from fumehood.cli.program import Program, read_program
 from fumehood.cli.renewal import kept_alive
-from fumehood.cli.terminal import Screen, note, patience
+from fumehood.cli.terminal import Screen, line_of_path, note, patience
 from fumehood.cli.warm import is_wanted, start_daemon
 
 if TYPE_CHECKING:
@@ -202,9 +202,9 @@ def _report(
 ) -> None:
     for item in saved:
         if item.skipped:
-            note(f"{item.source} was left out: {item.skipped}")
+            note(f"{line_of_path(item.source)} was left out: {item.skipped}")
         elif not options.json:
-            note(f"{item.source} -> {item.path}")
+            note(f"{line_of_path(item.source)} -> {item.path}")
 
     if dropped := sum(execution.truncated.results for execution in executions):
         note(f"{dropped} results were dropped")

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from fumehood.cli.colours import write_traceback
-from fumehood.text import visible
+from fumehood.text import visible, visible_line
 
 # A shorter wait needs no message.
 _PATIENCE_SECONDS = 1.0
+# PATH_MAX of Linux, and what spelling out its bytes adds.
+_MAX_PATH_CHARACTERS = 16_384
 
 
 class Screen:
@@ -62,6 +64,11 @@ class Screen:
 def note(text: str) -> None:
     """Say something that is not data: on standard error, controls spelled out."""
     print(f"fumehood: {visible(text)}", file=sys.stderr, flush=True)
+
+
+def line_of_path(path: str) -> str:
+    """Return a path of a guest's choosing as one line: a line end in a name would begin another note."""
+    return visible_line(path, max_characters=_MAX_PATH_CHARACTERS)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

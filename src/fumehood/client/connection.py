@@ -360,13 +360,20 @@ def process_event_of(line: dict[str, Any]) -> ProcessEvent:
     if kind not in ("stdout", "stderr", "pty"):
         raise DataError(f"a line of type {kind!r} is not known")
 
+    skipped_bytes = line.get("skipped_bytes", 0)
+
+    if not isinstance(skipped_bytes, int) or skipped_bytes < 0:
+        raise DataError("what a line left out is no number of bytes")
+
     if isinstance(text := line.get("text"), str):
-        return ProcessOutput(stream=kind, data=text.encode())
+        return ProcessOutput(stream=kind, data=text.encode(), skipped_bytes=skipped_bytes)
 
     try:
-        return ProcessOutput(stream=kind, data=base64.b64decode(str(line.get("data")), validate=True))
+        data = base64.b64decode(str(line.get("data")), validate=True)
     except (ValueError, binascii.Error):
         raise DataError("a line has neither text nor bytes") from None
+
+    return ProcessOutput(stream=kind, data=data, skipped_bytes=skipped_bytes)
 
 
 # What a server says of a sandbox that does not live.

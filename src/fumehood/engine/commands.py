@@ -39,6 +39,7 @@ from fumehood.values.requests import (
     SignalProcess,
 )
 from fumehood.values.sandbox import NOTHING_CUT, ProcessInfo, Truncation
+from fumehood.values.transcript import head_bytes
 from fumehood_wire.messages import MAX_ARGUMENTS_BYTES
 
 _READ_BYTES = 1 << 16
@@ -309,6 +310,7 @@ class _Process:
     def end(self, exit_code: int) -> None:
         """Ends it with an exit code, after the remaining output."""
         self._drain()
+        self._output.end()
         self._exited = ProcessExited(
             exit_code=exit_code, timed_out=self.timed_out, truncated=self._output.truncated
         )
@@ -319,6 +321,7 @@ class _Process:
     def end_with(self, why: Callable[[], FumehoodError]) -> None:
         """Ends it with its sandbox: readers get the remaining output, and then this error."""
         self._drain()
+        self._output.end()
         self._lost = why
         self._news.set()
         self.close()
@@ -504,7 +507,7 @@ _MAX_UNSEEN_BYTES = 1 * MIB
 
 
 class CommandOutput:
-    """The output of a command's two pipes, as far as the limits allow.
+    """The output of a command's two pipes: as much as the limits allow, and the end of what exceeded them.
 
     Args:
         limits: The bounds on each.
@@ -515,7 +518,10 @@ class CommandOutput:
     def __init__(self, limits: Limits) -> None:
         self._room = {"stdout": limits.stdout_bytes, "stderr": limits.stderr_bytes}
         self._dropped = {"stdout": 0, "stderr": 0}
+        self._tail_room = {name: room - head_bytes(room) for name, room in self._room.items()}
+        self._tails: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._kept: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._has_ended = False
         # The order of the two: each run is a stream, and the offset in it at which the run ends.
         self._runs: list[tuple[StreamName, int]] = []
 
@@ -527,13 +533,18 @@ class CommandOutput:
     @property
     def size_bytes(self) -> int:
         """The size of the kept output."""
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, (*self._kept.values(), *self._tails.values())))
 
     def add(self, stream: StreamName, data: bytes) -> bool:
-        """Keeps as much as fits; returns False if nothing does."""
+        """Keeps as much as fits, and the end of the rest; returns False if there is nothing for readers yet."""
         kept = data[: self._room[stream]]
         self._room[stream] -= len(kept)
         self._dropped[stream] += len(data) - len(kept)
+
+        if len(kept) < len(data):
+            tail = self._tails[stream]
+            tail += data[len(kept) :]
+            del tail[: max(0, len(tail) - self._tail_room[stream])]
 
         if not kept:
             return False
@@ -548,8 +559,30 @@ class CommandOutput:
 
         return True
 
+    def end(self) -> None:
+        """Lets readers have the end of what exceeded the limits; nothing is added later."""
+        self._has_ended = True
+
+        for stream, tail in self._tails.items():
+            # The rest of a character whose beginning was dropped.
+            while len(tail) < self._dropped[stream] and tail and tail[0] & 0xC0 == 0x80:
+                del tail[0]
+
     def pieces(self) -> Iterator[ProcessOutput | None]:
         """Yields all output from the beginning, and None whenever there is no more yet."""
+        yield from self._heads()
+
+        for stream, tail in self._tails.items():
+            skipped_bytes = self._dropped[stream] - len(tail)
+
+            for begin in range(0, len(tail), _PIECE_BYTES):
+                data = bytes(tail[begin : begin + _PIECE_BYTES])
+                yield ProcessOutput(stream=stream, data=data, skipped_bytes=0 if begin else skipped_bytes)
+
+        while True:
+            yield None
+
+    def _heads(self) -> Iterator[ProcessOutput | None]:
         taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
         number = 0
 
@@ -559,6 +592,10 @@ class CommandOutput:
                 number += 1
 
             piece = self._piece(number, taken)
+
+            if piece is None and self._has_ended:
+                return
+
             yield piece
 
             if piece is not None:
@@ -600,6 +637,9 @@ class TerminalOutput:
     def size_bytes(self) -> int:
         """The size of the unread output."""
         return len(self._unseen)
+
+    def end(self) -> None:
+        """Does nothing: of a terminal nothing is held back."""
 
     def add(self, _stream: StreamName, data: bytes) -> bool:
         """Keeps all of it."""

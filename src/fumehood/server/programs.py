@@ -36,6 +36,7 @@ from fumehood.values.requests import (
     SignalProcess,
 )
 from fumehood.values.sandbox import SandboxInfo, Truncation
+from fumehood.values.transcript import CommandText
 
 _PIECE_BYTES = 256 * 1024
 _KILL = 9
@@ -169,23 +170,24 @@ class Workbench:
         return Execution(id=secrets.token_hex(8), context_id="", usage=usage, error=error)
 
     async def _follow(self, pid: int, begun: float) -> ProgramRun:
-        streams = {"stdout": bytearray(), "stderr": bytearray()}
+        text = CommandText()
         ended: ProcessExited | None = None
 
         async with aclosing(self.backend.process_output(self.sandbox_id, pid)) as events:
             async for event in events:
                 if isinstance(event, ProcessExited):
                     ended = event
-                elif event.stream in streams:
-                    streams[event.stream] += event.data
+                else:
+                    text.add(event)
 
         is_over = ended is None or ended.timed_out
+        truncated = Truncation() if ended is None else ended.truncated
         return ProgramRun(
             exit_code=None if is_over or ended is None else ended.exit_code,
-            stdout=streams["stdout"].decode("utf-8", "replace"),
-            stderr=streams["stderr"].decode("utf-8", "replace"),
+            stdout=text.kept("stdout", truncated.stdout_bytes),
+            stderr=text.kept("stderr", truncated.stderr_bytes),
             seconds=time.monotonic() - begun,
-            truncated=Truncation() if ended is None else ended.truncated,
+            truncated=truncated,
         )
 
     async def _feed(self, pid: int, text: str | None) -> None:

@@ -464,10 +464,17 @@ ProcessCall: TypeAlias = ListProcesses | SendStdin | CloseStdin | SignalProcess 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOutput:
-    """A piece of a command's output; pty for a terminal."""
+    """A piece of a command's output; pty for a terminal.
+
+    Attributes:
+        stream: Where it was written.
+        data: What was written.
+        skipped_bytes: How much of the stream was left out directly before it, beyond the limit.
+    """
 
     stream: Literal["stdout", "stderr", "pty"]
     data: bytes
+    skipped_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -347,7 +347,8 @@ class CommandResult:
     """A command that has ended.
 
     Attributes:
-        stdout: Its standard output, decoded as UTF-8, up to `limits.stdout_bytes`.
+        stdout: Its standard output, decoded as UTF-8. Beyond `limits.stdout_bytes` its head and its tail, and a line
+            between them that says how much is missing.
         stderr: The same of standard error.
         exit_code: Its code; 128 plus the signal's number when a signal ended it.
         truncated: How much was cut off.

@@ -8,6 +8,7 @@ cut where the limit is reached, and gets the rest of the kept output at the end.
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections import deque
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from fumehood.values.events import (
 )
 from fumehood.values.execution import Execution, ExecutionError, LogEntry, Logs, StreamName
 from fumehood.values.limits import Limits, Usage
+from fumehood.values.requests import ProcessOutput
 from fumehood.values.results import Result, cut_text, fit_result, held_bytes
 from fumehood.values.sandbox import NOTHING_CUT, Truncation
 
@@ -355,7 +357,7 @@ class KeptOutput:
                     continue
 
                 if missing > 0:
-                    text = _notice(stream, missing)
+                    text = notice(stream, missing)
                     found.append(
                         (piece.number, LogEntry(stream=stream, text=text, at_seconds=piece.at_seconds))
                     )
@@ -369,7 +371,7 @@ class KeptOutput:
             if missing > 0:
                 # If not even one character fits into the tail.
                 found.append(
-                    (self._count + 1, LogEntry(stream=stream, text=_notice(stream, missing), at_seconds=0.0))
+                    (self._count + 1, LogEntry(stream=stream, text=notice(stream, missing), at_seconds=0.0))
                 )
 
             one.passed = max(one.passed, one.total)
@@ -416,7 +418,7 @@ class KeptOutput:
                 told.add(piece.stream)
                 yield LogEntry(
                     stream=piece.stream,
-                    text=_notice(piece.stream, one.dropped_bytes, one.dropped_lines),
+                    text=notice(piece.stream, one.dropped_bytes, one.dropped_lines),
                     at_seconds=piece.at_seconds,
                 )
 
@@ -427,16 +429,86 @@ class KeptOutput:
         for stream, one in self._streams.items():
             # If not even one character fits into the tail.
             if one.dropped_bytes and stream not in told:
-                text = _notice(stream, one.dropped_bytes, one.dropped_lines)
+                text = notice(stream, one.dropped_bytes, one.dropped_lines)
                 yield LogEntry(stream=stream, text=text, at_seconds=pieces[-1].at_seconds if pieces else 0.0)
 
 
+def head_bytes(limit_bytes: int) -> int:
+    """Return how much of the beginning of a stream is kept when it exceeds its limit; the rest is for its end."""
+    return limit_bytes // _HEAD_SHARE
+
+
 def _new_stream(limit_bytes: int) -> _Stream:
-    head_room = limit_bytes // _HEAD_SHARE
+    head_room = head_bytes(limit_bytes)
     return _Stream(head_room=head_room, tail_room=limit_bytes - head_room, live_room=limit_bytes)
 
 
-def _notice(stream: StreamName, size_bytes: int, lines: int | None = None) -> str:
+class CommandText:
+    """The output of a command as its reader gets it, and as its result keeps it: head and tail of what is too long."""
+
+    def __init__(self) -> None:
+        self._streams: dict[StreamName, _CommandStream] = {
+            "stdout": _CommandStream("stdout"),
+            "stderr": _CommandStream("stderr"),
+        }
+
+    def add(self, piece: ProcessOutput) -> str:
+        """Keeps a piece, and returns its text, with a notice before it where something is missing."""
+        return "" if piece.stream == "pty" else self._streams[piece.stream].add(piece)
+
+    def rest(self, stream: StreamName) -> str:
+        """Returns the text of a character at the end that never became complete."""
+        return self._streams[stream].decoder.decode(b"", final=True)
+
+    def kept(self, stream: StreamName, truncated_bytes: int) -> str:
+        """Returns what the result keeps of a stream.
+
+        Args:
+            stream: The stream.
+            truncated_bytes: How much was written beyond the limit.
+        """
+        return self._streams[stream].kept(truncated_bytes)
+
+
+class _CommandStream:
+    def __init__(self, name: StreamName) -> None:
+        self._name = name
+        self._data = bytearray()
+        # Where something is missing, and how much.
+        self._gap = 0
+        self._skipped_bytes = 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, piece: ProcessOutput) -> str:
+        before = ""
+
+        if piece.skipped_bytes:
+            before = self.decoder.decode(b"", final=True) + notice(self._name, piece.skipped_bytes)
+            self.decoder.reset()
+            self._gap, self._skipped_bytes = len(self._data), piece.skipped_bytes
+
+        self._data += piece.data
+        return before + self.decoder.decode(piece.data)
+
+    def kept(self, truncated_bytes: int) -> str:
+        if not truncated_bytes:
+            return self._data.decode("utf-8", "replace")
+
+        total = len(self._data) + self._skipped_bytes
+        limit = max(0, total - truncated_bytes)
+        head = cut_text(bytes(self._data[: limit + 4]), head_bytes(limit))
+        begin = max(self._gap, len(self._data) - limit + head_bytes(limit))
+
+        while begin < len(self._data) and self._data[begin] & 0xC0 == 0x80:
+            begin += 1
+
+        tail = self._data[begin:]
+        missing = notice(self._name, total - len(head) - len(tail))
+        return head.decode("utf-8", "replace") + missing + tail.decode("utf-8", "replace")
+
+
+def notice(stream: StreamName, size_bytes: int, lines: int | None = None) -> str:
+    """Return the text that stands where output was left out."""
     how_much = f"{size_bytes:,} bytes" if lines is None else f"{size_bytes:,} bytes, {lines:,} lines,"
     return f"\n[... {how_much} of {_NAMES[stream]} left out here ...]\n"
 

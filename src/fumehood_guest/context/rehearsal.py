@@ -70,8 +70,9 @@ def _warm_up(shell: PythonShell, preload: Preloading) -> None:
         return
 
     for name in preload.found:
-        if name in _CELLS_BY_PACKAGE:
-            _rehearse(shell, _CELLS_BY_PACKAGE[name])
+        # A module of a package, such as `matplotlib.pyplot`, stands for the package.
+        if cells := _CELLS_BY_PACKAGE.get(name.partition(".")[0]):
+            _rehearse(shell, cells)
             preload.check_threads(name, "its first use")
 
     forget_lookups()

@@ -31,6 +31,7 @@ from fumehood.values.requests import (
     SignalProcess,
 )
 from fumehood.values.sandbox import ProcessInfo, PtySize
+from fumehood.values.transcript import notice
 
 KEEPALIVE: dict[str, Any] = {"event": {"keepalive": {}}}
 _SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9}
@@ -112,7 +113,12 @@ def event_data(event: ProcessEvent) -> dict[str, Any]:
     if isinstance(event, ProcessExited):
         return {"event": {"end": _end(event.exit_code, dropped_text(event.truncated))}}
 
-    return {"event": {"data": {event.stream: base64.b64encode(event.data).decode()}}}
+    data = event.data
+
+    if event.skipped_bytes and event.stream != "pty":
+        data = notice(event.stream, event.skipped_bytes).encode() + data
+
+    return {"event": {"data": {event.stream: base64.b64encode(data).decode()}}}
 
 
 def _end(exit_code: int, dropped: str) -> dict[str, Any]:

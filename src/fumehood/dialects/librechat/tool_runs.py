@@ -243,7 +243,10 @@ class ToolRun:
         while (line := self._lines.take()) is None:
             event = await anext(self._events, None)
 
-            if not isinstance(event, ProcessOutput) or self._lines.held_bytes > _LINE_BYTES:
+            if not isinstance(event, ProcessOutput) or event.skipped_bytes:
+                return None
+
+            if self._lines.held_bytes > _LINE_BYTES:
                 return None
 
             if event.stream == "stdout":

@@ -17,6 +17,7 @@ from fumehood.api.artifacts import list_tree, save_files
 from fumehood.llm.agent import Agent
 from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.terminal.screen import ChatScreen, describe_usage
+from fumehood.text import visible_line
 
 _DATA = "/mnt/data"
 _ROOTS = (_DATA, "/home/user")
@@ -157,7 +158,9 @@ class ChatSession:
         root = os.path.dirname(wanted)
 
         for saved in save_files(self._files_inside, entries, root=root, into=self._folder):
-            self._screen.say(f"{saved.source} was left out: {saved.skipped}" if saved.skipped else saved.path)
+            self._screen.say(
+                f"{visible_line(saved.source)} was left out: {saved.skipped}" if saved.skipped else saved.path
+            )
 
         return True
 

@@ -149,8 +149,14 @@ async def output_lines(events: AsyncGenerator[ProcessEvent, None]) -> AsyncGener
 
 def _lines_of(event: ProcessEvent, streams: dict[str, _Characters]) -> list[Line]:
     if isinstance(event, ProcessOutput):
-        pieces = streams.setdefault(event.stream, _Characters()).add(event.data)
-        return [{"type": event.stream, **piece} for piece in pieces]
+        stream = streams.setdefault(event.stream, _Characters())
+        before = stream.rest() if event.skipped_bytes else []
+        pieces = stream.add(event.data)
+
+        if event.skipped_bytes and pieces:
+            pieces[0] = {**pieces[0], "skipped_bytes": event.skipped_bytes}
+
+        return [{"type": event.stream, **piece} for piece in (*before, *pieces)]
 
     rest = [{"type": name, **piece} for name, stream in streams.items() for piece in stream.rest()]
     data = as_data(event)

@@ -110,6 +110,11 @@ class OutputLine(BaseModel):
     type: Literal["stdout", "stderr", "pty"] = Field(description="Where it was written; pty for a terminal.")
     text: str | SkipJsonSchema[None] = Field(default_factory=_nothing)
     data: Base64 | SkipJsonSchema[None] = Field(default_factory=_nothing)
+    skipped_bytes: int | SkipJsonSchema[None] = Field(
+        default_factory=_nothing,
+        ge=1,
+        description="How much was left out directly before it, beyond the limit.",
+    )
 
 
 COMMAND_LINES: tuple[type[BaseModel], ...] = (
