@@ -117,7 +117,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # uv is quick, but reads nothing of pip's configuration: where it finds no index, pip installs.
-DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat]' --group check --group docs --group release --group test --group clients --group bench
+DEVELOPMENT := --editable '.[data,server,egress,postgres,otel,mcp,chat,kernel]' --group check --group docs --group release --group test --group clients --group bench
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "setting up $(VENV) for the tests (once; a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'

@@ -23,6 +23,12 @@ CASES = {
     ),
     "mcp": ("mcp", COMMAND.format("mcp"), "command='mcp' needs what is not installed: mcp", "mcp"),
     "chat": ("rich", COMMAND.format("chat"), "command='chat' needs what is not installed: rich", "chat"),
+    "kernel": (
+        "zmq",
+        "from fumehood.cli.main import main; sys.exit(main(['kernel', 'list']))",
+        "command='kernel list' needs what is not installed: zmq",
+        "kernel",
+    ),
     "url": (
         "httpx2",
         RAISED.format("fumehood.Sandbox(url='http://127.0.0.1:1')"),

@@ -79,6 +79,9 @@ FOREIGN = {
     "fumehood.llm.providers": {"anthropic", "jiter", "openai"},
     # The extra `chat`.
     "fumehood.llm.terminal": {"rich"},
+    # The extra `kernel`.
+    "fumehood.dialects.jupyter.process": {"zmq"},
+    "fumehood.cli.kernel": {"jupyter_client"},
     # The extra `egress`.
     "fumehood.egress.interception": {"cryptography"},
     # The extra `client`.

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.json_bodies import check_values
-from fumehood.values.bounded_json import parse
+from fumehood.values.bounded_json import check_values, parse
 from fumehood.values.results import read_json
 
 

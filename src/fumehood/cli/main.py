@@ -32,6 +32,7 @@ COMMANDS = {
         "repl": "a live prompt",
         "chat": "talk to a model that runs code in a sandbox",
         "notebook": "run a notebook in a fresh sandbox",
+        "kernel": "kernels for JupyterLab and VS Code that run in sandboxes",
         "scan": "look at code before it runs",
         "audit": "verify or fetch audit records",
         "template": "what sandboxes start from",

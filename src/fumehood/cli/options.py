@@ -7,7 +7,7 @@ value is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -185,15 +185,20 @@ def check_file(path: str, option: str) -> None:
         )
 
 
-def open_sandbox(options: Options) -> Sandbox:
-    """Start the sandbox that the options describe and upload the files that they name."""
+def open_sandbox(options: Options, **limits: float) -> Sandbox:
+    """Start the sandbox that the options describe and upload the files that they name.
+
+    Args:
+        options: Those of the command.
+        limits: Limits for which there is no option.
+    """
     # Late: `--help` needs no engine.
     from fumehood.api.sandbox import Sandbox
 
     uploads = [_upload(given) for given in options.file]
 
     with naming_arguments(_OPTIONS):
-        sandbox = Sandbox(**sandbox_arguments(options))
+        sandbox = Sandbox(**sandbox_arguments(options, **limits))
 
     try:
         for path, destination in uploads:
@@ -206,12 +211,12 @@ def open_sandbox(options: Options) -> Sandbox:
     return sandbox
 
 
-def sandbox_arguments(options: Options) -> dict[str, Any]:
+def sandbox_arguments(options: Options, **limits: float) -> dict[str, Any]:
     """Return what a sandbox is made with, by the names of its arguments."""
     with naming_arguments(_OPTIONS):
         return {
             "template": options.template,
-            "limits": _limits(options),
+            "limits": _limits(options, limits),
             "timeout": options.lifetime,
             "envs": read_envs(options.env),
             "strict": options.strict,
@@ -235,7 +240,7 @@ def _upload(given: str) -> tuple[str, str]:
         return path, destination or os.path.basename(path)
 
 
-def _limits(options: Options) -> Limits:
+def _limits(options: Options, others: Mapping[str, Any]) -> Limits:
     default = Limits()
 
     # In the units in which it is typed: that many bytes are seldom meant.
@@ -255,6 +260,7 @@ def _limits(options: Options) -> Limits:
         disk_bytes=default.disk_bytes if options.disk is None else options.disk,
         stdout_bytes=_STDOUT_BYTES,
         stderr_bytes=_STDOUT_BYTES,
+        **others,
     )
 
 

@@ -327,6 +327,14 @@ KERNEL_INPUT_REFUSED = LogEvent(
     ("kernel_id", "reason"),
     "The code did not wait for it any more.",
 )
+KERNEL_MESSAGE_REFUSED = LogEvent(
+    "kernel.message_refused",
+    WARNING,
+    "dialects",
+    "a message to a kernel was refused",
+    ("kernel_id", "reason"),
+    "Its signature or its form is wrong. Only a kernel that is a process of its own (`fumehood kernel start`) logs it.",
+)
 KERNEL_UNSEEN = LogEvent(
     "kernel.unseen",
     INFO,

@@ -23,9 +23,8 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.bounded_json import has_more_values
+from fumehood.values.bounded_json import check_values
 
-MAX_VALUES = 500_000
 _SHOWN_BYTES = 80
 
 
@@ -65,20 +64,6 @@ def required() -> Any:
 def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentError:
     """Returns the refusal of a field."""
     return InvalidArgumentError(field=field or "body", value=value, allowed=allowed)
-
-
-def check_values(body: bytes) -> None:
-    """Checks that a body has no more values than any request needs.
-
-    Raises:
-        InvalidArgumentError: It has more.
-    """
-    if has_more_values(body, MAX_VALUES, MAX_VALUES):
-        raise InvalidArgumentError(
-            field="body",
-            value=f"{len(body):,} bytes of many values",
-            allowed=f"at most {MAX_VALUES:,} values",
-        )
 
 
 def read_object(body: bytes) -> dict[str, Any]:

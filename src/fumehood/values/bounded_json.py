@@ -9,6 +9,11 @@ from __future__ import annotations
 import json
 import re
 
+from fumehood.errors import InvalidArgumentError
+
+# More than any request needs.
+MAX_VALUES_OF_BODY = 500_000
+
 # An unterminated text extends to the end: if the match failed, another would be tried from each later quote.
 JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
@@ -21,6 +26,20 @@ def has_more_values(content: bytes, max_values: int, max_texts: int) -> bool:
 
     rest, texts = JSON_STRING.subn(b"", content, count=max_texts + 1)
     return texts > max_texts or count_values(rest) > max_values
+
+
+def check_values(body: bytes) -> None:
+    """Check that a body has no more values than any request needs.
+
+    Raises:
+        InvalidArgumentError: It has more.
+    """
+    if has_more_values(body, MAX_VALUES_OF_BODY, MAX_VALUES_OF_BODY):
+        raise InvalidArgumentError(
+            field="body",
+            value=f"{len(body):,} bytes of many values",
+            allowed=f"at most {MAX_VALUES_OF_BODY:,} values",
+        )
 
 
 def count_values(content: bytes) -> int:

@@ -22,7 +22,7 @@ from starlette.types import Message, Receive
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.server.incoming import IngressRefusalError
-from fumehood.server.json_bodies import check_values
+from fumehood.values.bounded_json import check_values
 
 _CAPITAL = re.compile(r"[A-Z]")
 # JSON has infinity, by 1e999, and whole numbers of a thousand digits, too large for a float.

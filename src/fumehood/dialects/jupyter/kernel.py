@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fumehood.dialects.jupyter import shell
-from fumehood.dialects.jupyter.audience import Client
+from fumehood.dialects.jupyter.audience import Audience, Client
 from fumehood.dialects.jupyter.kernel_state import KernelBase, KernelRequest, RequestQueue
 from fumehood.dialects.jupyter.messages import JupyterMessage
 from fumehood.dialects.jupyter.outputs import Output
@@ -21,7 +21,13 @@ from fumehood.dialects.jupyter.spec import KernelSpec
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.log import events
 from fumehood.port.backend import Backend
-from fumehood.values.requests import DEFAULT_CONTEXT_ID, InputAnswer, RestartContext
+from fumehood.values.requests import (
+    DEFAULT_CONTEXT_ID,
+    CreateContext,
+    InputAnswer,
+    ListContexts,
+    RestartContext,
+)
 
 _MAX_URGENT = 64
 _URGENT = frozenset({"interrupt_request", "shutdown_request", "debug_request"})
@@ -32,9 +38,14 @@ class Kernel(KernelBase):
     """One kernel."""
 
     def __init__(
-        self, kernel_id: str, sandbox_id: str, spec: KernelSpec, context_id: str = DEFAULT_CONTEXT_ID
+        self,
+        kernel_id: str,
+        sandbox_id: str,
+        spec: KernelSpec,
+        context_id: str = DEFAULT_CONTEXT_ID,
+        audience: Audience | None = None,
     ) -> None:
-        super().__init__(kernel_id, sandbox_id, spec, context_id)
+        super().__init__(kernel_id, sandbox_id, spec, context_id, audience)
         self._queue = RequestQueue()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -192,6 +203,19 @@ class Kernel(KernelBase):
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def context_for(backend: Backend, sandbox_id: str, language: str) -> str:
+    """Returns the context of a kernel's code: the default one, or one of the language."""
+    if language == "python":
+        return DEFAULT_CONTEXT_ID
+
+    for context in await backend.context_call(sandbox_id, ListContexts()):
+        if context.language == language:
+            return context.id
+
+    (made,) = await backend.context_call(sandbox_id, CreateContext(language=language))
+    return made.id
 
 
 # -- the control channel, whose replies do not wait for running code

@@ -216,10 +216,16 @@ class KernelBase:
         sandbox_id: Its sandbox.
         spec: Its kernel spec.
         context_id: The context in which its code runs.
+        audience: Its clients; none yet unless given.
     """
 
     def __init__(
-        self, kernel_id: str, sandbox_id: str, spec: KernelSpec, context_id: str = DEFAULT_CONTEXT_ID
+        self,
+        kernel_id: str,
+        sandbox_id: str,
+        spec: KernelSpec,
+        context_id: str = DEFAULT_CONTEXT_ID,
+        audience: Audience | None = None,
     ) -> None:
         self.id = kernel_id
         self.sandbox_id = sandbox_id
@@ -230,7 +236,7 @@ class KernelBase:
         self.execution_count = 0
         self.comms = OpenComms()
         self.history = History()
-        self.audience = Audience()
+        self.audience = audience or Audience()
         # The last `input_request`: its execution, and its own id.
         self._question: tuple[str, str] | None = None
         self._session = uuid.uuid4().hex

@@ -14,8 +14,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from fumehood.bounds import BOUNDS
-from fumehood.dialects.jupyter.kernel import Kernel
-from fumehood.dialects.jupyter.shell import CELL_SECONDS
+from fumehood.dialects.jupyter.kernel import Kernel, context_for
+from fumehood.dialects.jupyter.shell import CELL_RESULTS, CELL_SECONDS
 from fumehood.dialects.jupyter.spec import DEFAULT_SPEC, KernelSpec, find_spec
 from fumehood.errors import (
     FumehoodError,
@@ -29,15 +29,13 @@ from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
 from fumehood.server.services import Services
 from fumehood.values.limits import Limits
-from fumehood.values.requests import DEFAULT_CONTEXT_ID, CreateContext, ListContexts, SandboxSpec
+from fumehood.values.requests import ListContexts, SandboxSpec
 from fumehood.values.sandbox import SandboxInfo
 
 DIALECT_LABEL = {"dialect": "jupyter"}
 NAME_LABEL = "kernel_name"
 IDLE_SECONDS = 3600.0
 _LOOK_SECONDS = 10.0
-# Notebooks draw in loops; each drawing is a result.
-_RESULTS = 1000
 _KERNEL_ID = re.compile(r"[a-z0-9]{8}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{1,44}")
 # The folder of a gateway's client and its user name: nothing that a sandbox could use.
 _NOT_PASSED_ON = frozenset({"KERNEL_WORKING_DIR", "KERNEL_USERNAME"})
@@ -130,7 +128,7 @@ class Kernels:
         return await self._adopt(backend, info, spec)
 
     async def _adopt(self, backend: Backend, info: SandboxInfo, spec: KernelSpec) -> Kernel:
-        context_id = await _context_for(backend, info.id, spec.language)
+        context_id = await context_for(backend, info.id, spec.language)
 
         # A concurrent request may have added it meanwhile.
         if (known := self._known.get(info.id)) is not None:
@@ -164,22 +162,9 @@ class Kernels:
             kernel.die()
 
 
-async def _context_for(backend: Backend, sandbox_id: str, language: str) -> str:
-    """Returns the context of a kernel's code: the default one, or one of the language."""
-    if language == "python":
-        return DEFAULT_CONTEXT_ID
-
-    for context in await backend.context_call(sandbox_id, ListContexts()):
-        if context.language == language:
-            return context.id
-
-    (made,) = await backend.context_call(sandbox_id, CreateContext(language=language))
-    return made.id
-
-
 def _limits(caller: Principal) -> Limits:
     """Returns the default limits with those that notebooks need, each within what the caller may have."""
-    wanted = {"wall_seconds": CELL_SECONDS, "result_count": _RESULTS}
+    wanted = {"wall_seconds": CELL_SECONDS, "result_count": CELL_RESULTS}
     maxima = caller.policy.max_limits
     ordinary = Limits()
     names = {*wanted, *maxima}

@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.json_bodies import check_values
+from fumehood.values.bounded_json import check_values
 from fumehood.values.plain_data import as_data
 
 # https://jupyter-client.readthedocs.io/en/stable/messaging.html
@@ -158,12 +158,16 @@ def decode_v1(frame: str | bytes) -> JupyterMessage:
     offsets = struct.unpack(f"<{count}Q", _slice(frame, 8, 8 * (count + 1)))
     channel, *parts = [_slice(frame, start, end) for start, end in pairwise(offsets)]
 
+    return decode_parts(channel.decode("utf-8", "replace"), parts)
+
+
+def decode_parts(channel: str, parts: Sequence[bytes]) -> JupyterMessage:
+    """Decodes a message of that channel from its four parts as JSON and its buffers."""
     if len(parts) < len(_V1_PARTS):
         raise _malformed(f"{len(parts)} parts", "header, parent header, metadata and content")
 
     named: dict[str, Any] = {name: _loads(part) for name, part in zip(_V1_PARTS, parts, strict=False)}
-    named["channel"] = channel.decode("utf-8", "replace")
-    return checked(named, tuple(parts[len(_V1_PARTS) :]))
+    return checked({**named, "channel": channel}, tuple(parts[len(_V1_PARTS) :]))
 
 
 def encode_default(message: JupyterMessage) -> str | bytes:
@@ -192,10 +196,15 @@ def encode_default(message: JupyterMessage) -> str | bytes:
 
 def encode_v1(message: JupyterMessage) -> bytes:
     """Encodes a message in the v1 framing."""
-    values = (message.header, message.parent_header, message.metadata, message.content)
-    parts = [message.channel.encode(), *map(_dumps, values), *message.buffers]
+    parts = [message.channel.encode(), *encode_parts(message), *message.buffers]
     offsets = _offsets(8 * (len(parts) + 2), parts)
     return b"".join([struct.pack(f"<Q{len(offsets)}Q", len(offsets), *offsets), *parts])
+
+
+def encode_parts(message: JupyterMessage) -> list[bytes]:
+    """Encodes a message as four parts of JSON; its buffers follow them as they are."""
+    values = (message.header, message.parent_header, message.metadata, message.content)
+    return [_dumps(value) for value in values]
 
 
 def _offsets(start: int, parts: Sequence[bytes]) -> list[int]:

@@ -43,6 +43,8 @@ from fumehood.values.requests import ExecuteRequest
 _MAX_EXPRESSIONS = 1000
 # A notebook's cell may take as long as its sandbox lives; a client that waits for it interrupts it.
 CELL_SECONDS = BOUNDS["wall_seconds"].high
+# Notebooks draw in loops; each drawing is a result.
+CELL_RESULTS = 1000
 _DEADLY = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 
 

@@ -30,11 +30,12 @@ from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
 from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
 from fumehood.errors import FumehoodError, InvalidArgumentError, OverloadedError, ServerEndingError
 from fumehood.server.drain import RETRY_SECONDS
-from fumehood.server.json_bodies import check_values, read_object
+from fumehood.server.json_bodies import read_object
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Workbench, limits_within, open_workbench, pieces_of_bytes
 from fumehood.server.services import Services
 from fumehood.server.streaming import unless_gone
+from fumehood.values.bounded_json import check_values
 from fumehood.values.requests import ProcessEvent, ProcessOutput, ProcessSpec, SendStdin
 
 _MAX_DEPTH = 100

@@ -18,8 +18,8 @@ from fumehood.errors import RequestTooLargeError, ServerEndingError
 from fumehood.server.allowance import most_network
 from fumehood.server.auth import principal_of
 from fumehood.server.drain import RETRY_SECONDS
-from fumehood.server.json_bodies import check_values
 from fumehood.server.services import Services
+from fumehood.values.bounded_json import check_values
 
 if TYPE_CHECKING:
     from fumehood.mcp.http import HttpTransport
