@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check format bench reference sync-api changelog docs docs-wheel scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ changelog: $(VENV)/.installed-dev ## show what changes/ says of the next version
 docs: $(VENV)/.installed-dev ## build the documentation as a site, into build/site
 	@$(BIN)/python -m sphinx --builder html --conf-dir docs --doctree-dir build/doctrees --fail-on-warning --keep-going --quiet . build/site
 	@echo "built: build/site/index.html"
+
+pictures: $(VENV)/.installed-dev ## draw the pictures of the pages anew, from real runs and the scorecard
+	@$(BIN)/python docs/pictures.py
 
 docs-wheel: docs ## the site as the distribution fumehood-docs, into dist; `fumehood serve` shows it at /docs/
 	@$(BIN)/python -m build --no-isolation --wheel --outdir dist docs/package >/dev/null

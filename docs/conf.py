@@ -23,6 +23,7 @@ project = "fumehood"
 release = version = _PROJECT["version"]
 html_title = f"fumehood {version}"
 html_theme = "furo"
+html_logo = html_favicon = "logo.svg"
 html_theme_options = {"navigation_with_keys": True}
 html_show_copyright = html_show_sphinx = False
 html_copy_source = False
@@ -45,9 +46,19 @@ highlight_language = "text"
 # The pages in the order in which a person learns.
 _NAVIGATION = {
     "Learn": {
-        "Five minutes": "docs/guides/getting-started",
+        "1. Five minutes": "docs/tutorials/1-five-minutes",
+        "2. Packages": "docs/tutorials/2-packages",
+        "3. Charts": "docs/tutorials/3-charts",
+        "4. Files": "docs/tutorials/4-files",
+        "5. Going back": "docs/tutorials/5-going-back",
+        "6. A tool for my model": "docs/tutorials/6-a-tool-for-my-model",
+        "7. A server for my team": "docs/tutorials/7-a-server-for-my-team",
+        "Examples": "examples/README",
+    },
+    "Use": {
+        "Getting started": "docs/guides/getting-started",
         "Files and commands": "docs/guides/files-and-commands",
-        "Packages": "docs/guides/templates",
+        "Templates": "docs/guides/templates",
         "Which packages work": "docs/guides/packages",
         "Charts and results": "docs/guides/charts-and-results",
         "Limits and usage": "docs/guides/limits-and-usage",
@@ -58,7 +69,6 @@ _NAVIGATION = {
         "Notebooks": "docs/guides/notebooks",
         "Files out": "docs/guides/artifacts",
         "The command line": "docs/guides/cli",
-        "Examples": "examples/README",
         "Troubleshooting": "docs/guides/troubleshooting",
     },
     "For models": {

@@ -114,6 +114,10 @@ def test_the_package_page_can_be_read_anywhere(built: Built) -> None:
     ours = [link.removeprefix(here).partition("#")[0] for link in links if link.startswith(here)]
     assert len(ours) > 40
     assert [name for name in ours if not (ROOT / name).exists()] == []
+    pictures = re.findall(r'<img[^>]*src="([^"]*)"', page)
+    raw = f"{urls['Repository'].replace('//github.com', '//raw.githubusercontent.com')}/v{VERSION}/"
+    assert len(pictures) == 4
+    assert [link for link in pictures if not (ROOT / link.removeprefix(raw)).is_file()] == []
     assert {"Documentation", "Changelog", "Security"} <= set(urls)
     assert metadata["Summary"] in page
 

@@ -85,7 +85,7 @@ def test_the_first_page_leads_to_all_others(site: Path) -> None:
     """The navigation names each page of the repository, and begins with the five minutes."""
     text = (site / "index.html").read_text()
     places = re.findall(r'<a class="reference internal" href="([^"#]+)"', text)
-    assert places[0] == "docs/guides/getting-started.html"
+    assert places[0] == "docs/tutorials/1-five-minutes.html"
     linked = {(site / place).resolve() for place in places}
     pages = {page for page in (site / "docs").rglob("*.html") if page.parent.name != "decisions"}
     assert sorted(page.name for page in pages - linked) == []

@@ -1,4 +1,4 @@
-"""Every example runs, and every Python block of the README and the guides.
+"""Every example runs, and every snippet of the README, the tutorials and the guides, and prints what the page shows.
 
 Each is a program that would start an engine. What shows nothing of the engine finds a server here, by the variables
 that a user would set: the same calls, without three seconds for each start. EVERY_ENGINE=1 has each start its own.
@@ -7,21 +7,24 @@ that a user would set: the same calls, without three seconds for each start. EVE
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.snippets import snippets
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # The page of the agent frameworks runs where they are installed: test_frameworks.py. That of agents talks to a model:
-# tests/llm/test_agent_guide.py.
-ELSEWHERE = {"agents", "frameworks"}
+# tests/llm/test_agent_guide.py, and that of HTTP to a server: tests/server/test_curl_examples.py.
+ELSEWHERE = {"agents", "frameworks", "http-api"}
 GUIDES = sorted(page for page in (ROOT / "docs" / "guides").glob("*.md") if page.stem not in ELSEWHERE)
-PAGES = [ROOT / "README.md", *GUIDES]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PAGES = [ROOT / "README.md", *TUTORIALS, *GUIDES]
+
+PROGRAM = str(Path(__file__).with_name("snippets.py"))
 
 # What an example prints when it did what it shows.
 EXPECTED = {
@@ -60,6 +63,9 @@ def _run(arguments: list[str], folder: Path, envs: dict[str, str] | None = None)
 AT_A_SERVER = {"README", "from-e2b", "from-jupyter", "from-replit", "llm", "over_http"}
 # What does the same wherever its sandboxes are.
 ANYWHERE = {
+    "1-five-minutes",
+    "3-charts",
+    "5-going-back",
     "async_many",
     "audit",
     "charts-and-results",
@@ -77,7 +83,8 @@ ANYWHERE = {
     "time-travel",
     "notebooks",
 }
-FOUND = {"over_http"} if os.environ.get("EVERY_ENGINE") else {"over_http", *ANYWHERE}
+NEEDING = {"over_http", "7-a-server-for-my-team"}
+FOUND = NEEDING if os.environ.get("EVERY_ENGINE") else NEEDING | ANYWHERE
 
 
 def _addresses(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
@@ -114,14 +121,12 @@ def test_the_example_over_http_says_what_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_blocks_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The Python blocks of a page run in order, in a folder that has the data they name."""
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-    if not blocks:
+def test_snippets_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """They run in order, in a folder that has the data they name, and print what the page shows."""
+    if not any(not snippet.reason for snippet in snippets(page.read_text(encoding="utf-8"))):
         return
 
     shutil.copytree(ROOT / "examples" / "data", tmp_path / "examples" / "data")
     shutil.copy(ROOT / "examples" / "data" / "penguins.csv", tmp_path)
-    (tmp_path / "page.py").write_text("\n\n".join(blocks), encoding="utf-8")
-    _run(["page.py"], tmp_path, _addresses(page.stem, request))
+    own = {"FUMEHOOD_HOME": str(tmp_path / "home"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    _run([PROGRAM, str(page)], tmp_path, own | _addresses(page.stem, request))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.integration.snippets import snippets
 from tests.llm.scripted_server import Call, Reply, ScriptedServer
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ MEANS = "frame.groupby('species').mean(numeric_only=True).to_csv('/mnt/data/mean
 def test_the_guide_runs(tmp_path):
     """Its blocks, in order, in a folder that has the data they name."""
     text = (ROOT / "docs" / "guides" / "agents.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = [snippet.code for snippet in snippets(text) if not snippet.reason]
     shutil.copy(ROOT / "examples" / "data" / "penguins.csv", tmp_path)
     (tmp_path / "page.py").write_text("\n\n".join(blocks), encoding="utf-8")
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.integration.snippets import LANGUAGES, snippets
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,6 +18,7 @@ PAGES = [
     *(ROOT / "examples").glob("*.md"),
     *(ROOT / "benchmarks").glob("*.md"),
 ]
+MAX_PICTURE_BYTES = 60_000
 _CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -39,9 +41,9 @@ def _anchors(page: Path) -> set[str]:
 def test_each_block_of_python_stands_alone(tmp_path):
     """Who copies one block of a page can run it: it uses no name of a block before, and imports what is public."""
     for page in (ROOT / "README.md", *(DOCS / "guides").glob("*.md")):
-        blocks = re.findall(
-            r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-        )
+        found = snippets(page.read_text(encoding="utf-8"))
+        # A block that is not run may be a piece of a program.
+        blocks = [one.code for one in found if one.language == "python" and not one.reason]
 
         for number, block in enumerate(blocks, start=1):
             assert "fumehood.notebook." not in block, f"{page.name}, block {number}"
@@ -54,6 +56,28 @@ def test_each_block_of_python_stands_alone(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_each_snippet_is_run_or_says_why_not():
+    """Pages that tests run have all snippets that can be run; any other block of a program has a reason above it."""
+    run = {
+        ROOT / "README.md",
+        DOCS / "reliability.md",
+        *(DOCS / "guides").glob("*.md"),
+        *(DOCS / "tutorials").glob("*.md"),
+    }
+    programs = r"python|py|pycon|ipython|sh|bash|shell|console"
+    unexplained = []
+
+    for page in PAGES:
+        for block in re.finditer(rf"(.*)\n```({programs})\n", page.read_text(encoding="utf-8")):
+            if block[2] in LANGUAGES and page in run:
+                continue
+
+            if not re.fullmatch(r"<!-- not run: \S+ \S+ .+ -->", block[1]):
+                unexplained.append(f"{page.relative_to(ROOT)}: {block[0]!r}")
+
+    assert unexplained == []
 
 
 def test_each_page_is_in_the_index():
@@ -86,3 +110,19 @@ def test_each_decision_has_a_number_of_its_own():
     assert len(set(numbers)) == len(numbers)
     wrong = [path.name for path in pages if not path.read_text().startswith(f"# {int(path.name[:4])}. ")]
     assert wrong == []
+
+
+def test_pictures_are_small_and_shown():
+    """Each picture is of a page, and none makes a page slow; one that is text loads and runs nothing."""
+    pictures = [path for path in DOCS.rglob("*") if path.suffix in (".svg", ".png")]
+    shown = {(page.parent / link).resolve() for page in PAGES for link in _links(page)}
+    assert sorted(path.name for path in pictures if path.resolve() not in shown) == []
+    assert [path.name for path in pictures if path.stat().st_size >= MAX_PICTURE_BYTES] == []
+
+    for path in pictures:
+        if path.suffix == ".svg":
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"<script|href=|url\((?!#)|@import", text), path.name
+            assert not [link for link in re.findall(r"https?://[^\s\"']+", text) if "w3.org" not in link], (
+                path.name
+            )
