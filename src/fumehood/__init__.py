@@ -100,8 +100,8 @@ if TYPE_CHECKING:
     from fumehood.notebook.comparison import CellComparison, Difference
     from fumehood.notebook.record_file import write_record
     from fumehood.port.backend import Backend
-    from fumehood.storage.artifact_files import PublishedFile
     from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
+    from fumehood.storage.published_files import PublishedFile
     from fumehood.storage.signed_files import AsyncSignedFiles, SignedFiles
     from fumehood.templates.store import TemplateInfo
     from fumehood.values.audit import AuditEntry, AuditHead, AuditLog, ChainFault
@@ -384,8 +384,8 @@ _HOMES = {
     "notebook.comparison": "CellComparison Difference",
     "notebook.record_file": "write_record",
     "port.backend": "Backend",
-    "storage.artifact_files": "PublishedFile",
     "storage.artifacts": "ArtifactStore AsyncArtifactStore",
+    "storage.published_files": "PublishedFile",
     "storage.signed_files": "AsyncSignedFiles SignedFiles",
     "templates.store": "TemplateInfo",
     "values.audit": "AuditEntry AuditHead AuditLog ChainFault",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fumehood.storage.artifact_files import group_of, headers_of, key_name, key_of, mime_of, shown_name
+from fumehood.storage.published_files import group_of, headers_of, key_name, key_of, mime_of, shown_name
 
 HOSTILE = [
     "../../etc/passwd",

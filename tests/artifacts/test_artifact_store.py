@@ -29,8 +29,8 @@ from fumehood import (
     Sandbox,
     StorageError,
 )
-from fumehood.storage.artifact_files import key_of
-from fumehood.storage.artifact_places import Bucket
+from fumehood.storage.artifacts import Bucket
+from fumehood.storage.published_files import key_of
 
 FIGURE = """
 import base64

@@ -20,9 +20,15 @@ from tests.unit.wire.test_fuzz import MUTATIONS
 from fumehood.dialects.e2b.bodies import Fields, _unpacked, read_object
 from fumehood.dialects.e2b.connect import frame, frames
 from fumehood.dialects.jupyter.messages import compose, decode_default, decode_v1, encode_default, encode_v1
-from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, read_client_hello
-from fumehood.egress.http_head import HEAD_END, HeadError, RequestHead, read_request_head, target_of_absolute
+from fumehood.egress.http_messages import (
+    HEAD_END,
+    HeadError,
+    RequestHead,
+    read_request_head,
+    send_body,
+    target_of_absolute,
+)
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, TooLongError
 from fumehood.egress.socks import SocksError, read_greeting, read_request
 from fumehood.errors import FumehoodError

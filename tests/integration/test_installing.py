@@ -9,7 +9,7 @@ import pytest
 from tests.package_index import package_index
 
 from fumehood import CommandExitError, InvalidArgumentError, Network, Sandbox, run_code
-from fumehood.egress import presets
+from fumehood.egress import route
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
         monkeypatch.setenv("PIP_INDEX_URL", address)
         monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
         # What pip said before is kept for a minute.
-        monkeypatch.setattr(presets, "_asked", None)
+        monkeypatch.setattr(route, "_asked", None)
         # It is not public, so it is listed by its address as well.
         yield Network(presets=["pip"], allow=[address.split("/")[2]])
 

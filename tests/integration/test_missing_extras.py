@@ -97,7 +97,7 @@ for adapter, (package, extra) in {FRAMEWORKS!r}.items():
     )
     assert done.returncode == 0, done.stderr
     adapters = {path.stem for path in Path(fumehood.frameworks.__path__[0]).glob("*.py")}
-    assert adapters - {"__init__", "needed", "host_functions", "dspy_namespace"} == set(FRAMEWORKS)
+    assert adapters - {"__init__", "needed", "host_functions"} == set(FRAMEWORKS)
 
 
 @pytest.mark.parametrize("case", CASES)

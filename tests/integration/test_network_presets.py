@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.integration.wheels import make_wheel
 
-from fumehood.egress import presets
-from fumehood.egress.presets import pip_settings, read_pip_settings
+from fumehood.egress import route
+from fumehood.egress.route import pip_settings, read_pip_settings
 from fumehood.errors import InvalidArgumentError
 from fumehood.templates import requirements
 
@@ -144,7 +144,7 @@ def test_pip_of_this_machine_imports_nothing_of_the_working_directory(tmp_path, 
     (tmp_path / "ran").unlink()
 
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr(presets, "_asked", None)
+    monkeypatch.setattr(route, "_asked", None)
     asyncio.run(pip_settings())
     requirements._pip_has_an_index_of_its_own()
     assert not (tmp_path / "ran").exists()

@@ -16,7 +16,7 @@ from fumehood import scan
 from fumehood.advice.cells import read_cell
 from fumehood.dialects.jupyter.kernel_state import History
 from fumehood.dialects.librechat.tool_runs import BrokerLines
-from fumehood.egress.http_head import HeadError, read_request_head
+from fumehood.egress.http_messages import HeadError, read_request_head
 from fumehood.engine.audit.security_events import unusual_program
 from fumehood.llm.fenced import FenceSplitter
 from fumehood.llm.file_links import rewrite_links

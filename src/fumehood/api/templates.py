@@ -18,9 +18,8 @@ from fumehood.errors import InvalidArgumentError, TemplateError, TemplateStoreEr
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
 from fumehood.templates.preloads import LeftOut
-from fumehood.templates.recipe import Recipe
+from fumehood.templates.recipe import Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
-from fumehood.templates.source import Say
 from fumehood.templates.store import TemplateInfo, hint_of_names
 from fumehood.values.template import Template
 

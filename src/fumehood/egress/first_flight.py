@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from fumehood.egress.client_hello import MAX_HELLO_BYTES, Hello, HelloError, read_client_hello
-from fumehood.egress.http_head import HeadError
+from fumehood.egress.http_messages import HeadError
 from fumehood.egress.pipes import Incoming, PipeEndError
 from fumehood.egress.policy import Policy, RefusedError
 from fumehood.values.domain_names import Target, TargetError, read_host

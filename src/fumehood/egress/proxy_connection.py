@@ -15,12 +15,11 @@ from contextlib import suppress
 
 from fumehood.cancellation import cancel_and_wait
 from fumehood.egress import socks
-from fumehood.egress.bodies import send_body
 from fumehood.egress.client_hello import HelloError, begins_tls
 from fumehood.egress.dialer import UnreachableError, dial
 from fumehood.egress.first_flight import NoRequest, check_hello, looks_like_http, read_hello
-from fumehood.egress.gateway import Gateway
-from fumehood.egress.http_head import (
+from fumehood.egress.gateway import Entry, Gateway, Kind
+from fumehood.egress.http_messages import (
     HEAD_END,
     MAX_HEAD_BYTES,
     HeadError,
@@ -28,10 +27,10 @@ from fumehood.egress.http_head import (
     check_host,
     path_of_origin,
     read_request_head,
+    send_body,
     target_of_absolute,
     write_request_head,
 )
-from fumehood.egress.journal import Entry, Kind
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, SocketPipe, TlsPipe, TooLongError
 from fumehood.egress.policy import RefusedError
 from fumehood.values.domain_names import Address, Target, TargetError, read_authority

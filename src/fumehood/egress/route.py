@@ -1,22 +1,160 @@
 """Prepares a network policy for the proxy: looks presets up, reads secrets, makes a certificate authority.
 
-Runs in the host process, on the engine's loop, before a sandbox is handed out; a policy that cannot be carried out is
-refused then, and not at the first connection.
+It runs before a sandbox is handed out; a policy that cannot be carried out is refused then, and not at the first
+connection. A preset is a bundle of rules that the host knows, such as the package index of its pip: read by pip itself
+from the host's own configuration, whose credentials stay here.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import ssl
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, urlsplit
 
 from fumehood.egress.gateway import Route
 from fumehood.egress.interception import Authority, make_trust, system_certificates
 from fumehood.egress.policy import Policy, RefusedError
-from fumehood.egress.presets import pip_settings
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.domain_names import Target
+from fumehood.values.domain_names import Target, TargetError, read_authority
 from fumehood.values.network import Network, SecretPlace, read_secret_place
+
+_PIP_SECONDS = 30
+_PYPI = "https://pypi.org/simple"
+# The host of the files that an index's pages link to, where it is another one.
+_FILES_OF = {"pypi.org": "files.pythonhosted.org"}
+_PORTS = {"https": 443, "http": 80}
+# The sections that `pip install` reads, the strongest last.
+_SECTIONS = ("global", "install", ":env:")
+
+# Long enough for many sandboxes, short enough for a change of the settings.
+_KEPT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PipSettings:
+    """The package indexes of this machine, as pip has them.
+
+    Attributes:
+        rules: The rules that allow them.
+        envs: The environment variables for pip inside; no credentials.
+    """
+
+    rules: tuple[str, ...]
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+
+_asked: tuple[float, PipSettings] | None = None
+
+
+async def pip_settings() -> PipSettings:
+    """Returns the settings of this machine's pip, read now or a moment ago.
+
+    Raises:
+        InvalidArgumentError: pip cannot be run, or names an index that is no URL.
+    """
+    global _asked
+
+    if _asked is None or time.monotonic() - _asked[0] > _KEPT_SECONDS:
+        settings = read_pip_settings(await asyncio.to_thread(_ask_pip))
+        _asked = (time.monotonic(), settings)
+
+    return _asked[1]
+
+
+def read_pip_settings(said: str) -> PipSettings:
+    """Returns the package indexes in the output of `pip config list`.
+
+    Args:
+        said: Lines such as `global.index-url='https://...'`.
+
+    Raises:
+        InvalidArgumentError: An index is no URL.
+    """
+    by_section: dict[str, dict[str, str]] = {}
+
+    for line in said.splitlines():
+        place, equals, text = line.partition("=")
+        section, _, name = place.rpartition(".")
+
+        if equals and section in _SECTIONS:
+            by_section.setdefault(section, {})[name] = str(ast.literal_eval(text))
+
+    found: dict[str, str] = {}
+
+    for section in _SECTIONS:
+        found.update(by_section.get(section, {}))
+
+    main = found.get("index-url", _PYPI)
+    extra = found.get("extra-index-url", "").split()
+    parts = [_split("index-url", main), *(_split("extra-index-url", address) for address in extra)]
+    rules: list[str] = []
+
+    for part in parts:
+        rules.append(f"{_host(part)}:{part.port or _PORTS[part.scheme]}")
+
+        if part.hostname in _FILES_OF:
+            rules.append(f"{_FILES_OF[part.hostname]}:443")
+
+    envs = {"PIP_INDEX_URL": _without_credentials(parts[0])}
+
+    if extra:
+        envs["PIP_EXTRA_INDEX_URL"] = " ".join(map(_without_credentials, parts[1:]))
+
+    if "trusted-host" in found:
+        envs["PIP_TRUSTED_HOST"] = " ".join(found["trusted-host"].split())
+
+    return PipSettings(tuple(dict.fromkeys(rules)), envs)
+
+
+def _ask_pip() -> str:
+    # -P: modules in the working directory are not imported; a sandbox's files may have been brought there.
+    words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PIP_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise InvalidArgumentError(
+            field="network.presets",
+            value="pip",
+            allowed=f"'pip' where the host has a pip to ask ({type(error).__name__}); list the index with allow=[...]",
+        ) from None
+
+    return done.stdout
+
+
+def _split(setting: str, address: str) -> SplitResult:
+    parts = urlsplit(address)
+    try:
+        if parts.scheme not in _PORTS or "\\" in address:
+            raise TargetError
+
+        read_authority(_host(parts), parts.port or _PORTS[parts.scheme])
+    except (TargetError, ValueError):
+        raise InvalidArgumentError(
+            field="network.presets",
+            value="pip",
+            # The URL itself is not shown: it may hold a password.
+            allowed=f"'pip' where the {setting} of the host's own pip has http or https addresses alone; "
+            "list the index that you want with allow=[...]",
+        ) from None
+
+    return parts
+
+
+def _host(parts: SplitResult) -> str:
+    host = parts.hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
+def _without_credentials(parts: SplitResult) -> str:
+    port = f":{parts.port}" if parts.port else ""
+    return parts._replace(netloc=f"{_host(parts)}{port}").geturl()
+
 
 # The path in the sandbox to which environment variables point.
 BUNDLE_PATH = "/home/user/.fumehood/certificates.pem"

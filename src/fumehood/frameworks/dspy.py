@@ -1,8 +1,10 @@
 """A sandbox as the code interpreter of DSPy: `dspy.configure(interpreter_factory=FumehoodInterpreter)`.
 
 Runs in the program's process; a call blocks its thread, in which the tools that the code calls run meanwhile. Each
-interpreter has a sandbox of its own, made at the first use. Code that fails can be repaired and raises
-CodeExecutionError; a session that is lost, with all its state, raises CodeInterpreterError, now and ever after.
+interpreter has a sandbox of its own, made at the first use. Its namespace has `SUBMIT`, the variables of the call, and
+last values that come back whole: text that is run in the sandbox, from which the host takes nothing but bounded JSON.
+Code that fails can be repaired and raises CodeExecutionError; a session that is lost, with all its state, raises
+CodeInterpreterError, now and ever after.
 """
 
 from __future__ import annotations
@@ -10,16 +12,77 @@ from __future__ import annotations
 import json
 import keyword
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from fumehood import Execution, ProtocolViolationError, Sandbox, SandboxClosedError, SandboxNotFoundError
-from fumehood.frameworks.dspy_namespace import LOAD, VALUE_KEY, VARIABLES_PATH, namespace_code
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
 from fumehood.frameworks.needed import needed
+
+_VARIABLES_PATH = "/tmp/.fumehood-variables.json"  # noqa: S108 - a path inside the sandbox
+
+# The function by which code ends a session with its answer; FIELDS is the list of names, or None.
+_SUBMIT = """
+def SUBMIT(*args, **kwargs):
+    names = FIELDS
+    if names is None:
+        if len(args) != 1 or kwargs:
+            raise TypeError("SUBMIT takes one value")
+        values = {"output": args[0]}
+    else:
+        if args and kwargs or len(args) > len(names):
+            raise TypeError(f"SUBMIT takes {names}, all by position or all by name")
+        values = dict(zip(names, args)) if args else kwargs
+        if set(values) != set(names):
+            raise TypeError(f"SUBMIT takes {names}, and was given {sorted(values)}")
+    try:
+        values = __fumehood_plain__(values)
+    except (TypeError, ValueError):
+        values = {name: __fumehood_shown__(value) for name, value in values.items()}
+    __fumehood_finish__(values)
+
+def __fumehood_shown__(value):
+    try:
+        return __fumehood_plain__(value)
+    except (TypeError, ValueError):
+        return repr(value)
+"""
+# Plain values of last expressions come back as what they are, not as what they look like.
+_VALUE_KEY = "__fumehood_value__"
+_VALUES = f"""
+def __fumehood_values__():
+    import json
+
+    def plain(value):
+        try:
+            return {{{_VALUE_KEY!r}: json.loads(json.dumps(value, allow_nan=False))}}
+        except (TypeError, ValueError, RecursionError):
+            return None
+
+    formatter = get_ipython().display_formatter.formatters["application/json"]
+    for kind in (str, int, float, bool, list, dict):
+        formatter.for_type(kind, plain)
+
+__fumehood_values__()
+"""
+_LOAD = f"""
+def __fumehood_load__():
+    import json, os
+    with open({_VARIABLES_PATH!r}) as file:
+        globals().update(json.load(file))
+    os.unlink({_VARIABLES_PATH!r})
+
+__fumehood_load__()
+"""
+
+
+def _namespace_code(names: Sequence[str] | None) -> str:
+    """Return the definitions for a session whose answer has these fields, or is one value."""
+    return _SUBMIT.replace("FIELDS", repr(None if names is None else [*names])) + _VALUES
+
 
 with needed("dspy"):
     from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
@@ -129,11 +192,11 @@ class FumehoodInterpreter:
             raise CodeInterpreterError("this interpreter was shut down; make a new one")
 
         names = None if self.output_fields is None else [field["name"] for field in self.output_fields]
-        bind = binding(self.tools, namespace_code(names))
+        bind = binding(self.tools, _namespace_code(names))
 
         if variables:
-            sandbox.files.write(VARIABLES_PATH, json.dumps(variables, allow_nan=False))
-            bind += LOAD
+            sandbox.files.write(_VARIABLES_PATH, json.dumps(variables, allow_nan=False))
+            bind += _LOAD
 
         bound = sandbox.run_code(bind)
 
@@ -203,7 +266,7 @@ def _check_names(what: str, names: Iterable[str], taken: frozenset[str] = frozen
 
 def _plain_value(execution: Execution) -> Any:
     main = next((result.json for result in execution.results if result.is_main_result), None)
-    return main.get(VALUE_KEY) if isinstance(main, dict) else None
+    return main.get(_VALUE_KEY) if isinstance(main, dict) else None
 
 
 def _lines(execution: Execution) -> list[str]:

@@ -21,9 +21,9 @@ from sqlalchemy import bindparam, select, update
 from fumehood.errors import KeyNotFoundError, StorageError
 from fumehood.log import events
 from fumehood.storage.database import Database
-from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy, as_json, check_scopes, from_json
 from fumehood.storage.tables import KEYS, check_text
+from fumehood.storage.write_behind import Later
 from fumehood.values.limits import check_seconds
 
 _TOKEN = re.compile(r"fh_([a-z0-9]{12})_[A-Za-z0-9_-]{43}", re.ASCII)

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.portal import call
-from fumehood.storage.artifact_files import PublishedFile, mime_of, shown_name
-from fumehood.storage.artifact_selection import (
+from fumehood.storage.published_files import (
+    PublishedFile,
     PublishedFiles,
     Version,
     find_files,
     is_new,
     left_out,
+    mime_of,
     name_of,
     pictures_of,
+    shown_name,
 )
 from fumehood.values.checks import check_integer
 from fumehood.values.execution import Execution

@@ -17,9 +17,9 @@ from sqlalchemy import delete, func, literal_column, select
 from fumehood.errors import QuotaError, StorageError
 from fumehood.log import events
 from fumehood.storage.database import Database
-from fumehood.storage.later import Later
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.tables import USAGE
+from fumehood.storage.write_behind import Later
 
 _HOUR_SECONDS = 3600
 _DAY_HOURS = 24

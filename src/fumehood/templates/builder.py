@@ -16,8 +16,7 @@ from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import copy_files, describe_files
 from fumehood.templates.preloads import LeftOut
-from fumehood.templates.recipe import Recipe
-from fumehood.templates.source import Say, Workshop
+from fumehood.templates.recipe import Recipe, Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.values.template import Template
 

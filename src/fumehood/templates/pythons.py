@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.templates.source import Say
+from fumehood.templates.recipe import Say
 
 OLDEST = (3, 9)
 _VERSION = re.compile(r"3\.\d{1,2}(\.\d{1,3})?")

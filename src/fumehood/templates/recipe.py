@@ -1,6 +1,8 @@
-"""A recipe: all inputs of a named template, checked, and one digest of them.
+"""A recipe: all inputs of a named template, checked, with one digest of them; and the interface of a source.
 
-Plain data of the host process. A template is built again only when the digest of its recipe has changed.
+A source describes itself as plain data, by which a rebuild knows whether anything has changed, and makes the
+environment in an empty folder. Requirements are the first source; another one, such as an image that was pulled, needs
+these two verbs and nothing of the builder. A template is built again only when the digest of its recipe has changed.
 """
 
 from __future__ import annotations
@@ -8,14 +10,51 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.templates.given_files import describe_files
-from fumehood.templates.source import Source
 from fumehood.values.template import Template
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """The folder and the template of one build.
+
+    Attributes:
+        template: The name of the template, for messages.
+        folder: An empty folder that stays where it is.
+        lock_fd: The lock that marks `folder` as used; inherited by every program that writes into it, so that the
+            folder is not deleted under one that outlives its builder.
+        say: Called with each step.
+    """
+
+    template: str
+    folder: str
+    lock_fd: int
+    say: Say
+
+
+class Source(ABC):
+    """A source of a template's environment."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, object]:
+        """Returns all inputs of the environment, as JSON data: equal data, equal environment."""
+
+    @abstractmethod
+    def make(self, workshop: Workshop) -> str:
+        """Makes the environment and returns the path of its interpreter.
+
+        Raises:
+            TemplateStoreError: A step failed; the error holds the last lines of the program that failed.
+        """
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # The version of the build; a higher number makes every template be built anew.

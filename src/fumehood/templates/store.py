@@ -27,8 +27,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fumehood.errors import TemplateStoreError
-from fumehood.templates.recipe import is_store_name
-from fumehood.templates.source import Say
+from fumehood.templates.recipe import Say, is_store_name
 from fumehood.values.template import Template
 
 _BUILDS = "builds"

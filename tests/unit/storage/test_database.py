@@ -19,7 +19,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import func, select, text
 
 from fumehood.errors import InvalidArgumentError, StorageError, StorageStartError, StorageVersionError
-from fumehood.storage import migrating
+from fumehood.storage import database as database_module
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.tables import METADATA, USAGE
 
@@ -109,11 +109,11 @@ async def test_a_migration_that_fails_leaves_the_database_as_it_was(database_url
 def extend(tmp_path, patch, body: str) -> None:
     """One revision more than there is."""
     folder = tmp_path / "migrations"
-    shutil.copytree(migrating._FOLDER, folder)
+    shutil.copytree(database_module._FOLDER, folder)
     head = 'import sqlalchemy as sa\nfrom alembic import op\nrevision = "9999"\n'
-    head += f"down_revision = {migrating.known_revisions()[-1]!r}\n"
+    head += f"down_revision = {database_module.known_revisions()[-1]!r}\n"
     (folder / "versions" / "later.py").write_text(f"{head}\n\ndef upgrade():\n    {body}\n")
-    patch.setattr(migrating, "_FOLDER", folder)
+    patch.setattr(database_module, "_FOLDER", folder)
 
 
 async def test_a_newer_database_is_refused_and_left_untouched(database_url):
@@ -306,7 +306,7 @@ async def test_a_locked_database_is_not_moved(tmp_path, monkeypatch):
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("PRAGMA journal_mode = DELETE")
     holder.execute("BEGIN EXCLUSIVE")
-    monkeypatch.setattr("fumehood.storage.sqlite_file._CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("fumehood.storage.database._CHECK_SECONDS", 0.05)
 
     with pytest.raises(StorageStartError, match="locked"):
         await open_database(f"sqlite:///{path}")

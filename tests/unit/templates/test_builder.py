@@ -11,8 +11,7 @@ import pytest
 
 from fumehood import IsolationUnavailableError, SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates import builder
-from fumehood.templates.recipe import Recipe
-from fumehood.templates.source import Source
+from fumehood.templates.recipe import Recipe, Source
 
 
 class Linked(Source):

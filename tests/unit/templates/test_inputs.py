@@ -11,11 +11,9 @@ import pytest
 from fumehood import InvalidArgumentError, Template, TemplateStoreError
 from fumehood.templates import given_files, requirements
 from fumehood.templates.given_files import describe_files
-from fumehood.templates.programs import run_program
 from fumehood.templates.pythons import find_python, installed_pythons
-from fumehood.templates.recipe import Recipe
-from fumehood.templates.requirements import RequirementsSource
-from fumehood.templates.source import Source, Workshop
+from fumehood.templates.recipe import Recipe, Source, Workshop
+from fumehood.templates.requirements import RequirementsSource, run_program
 from fumehood_guest.init import home
 
 

@@ -1,7 +1,7 @@
 """Run by alembic to migrate one open connection; no other module imports it.
 
 Runs in the server's process at its start, or on a developer's machine. The connection comes from
-`fumehood.storage.migrating`, which has begun the one transaction that all revisions share.
+`fumehood.storage.database`, which has begun the one transaction that all revisions share.
 """
 
 from __future__ import annotations

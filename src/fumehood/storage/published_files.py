@@ -1,8 +1,8 @@
-"""The metadata of a published file, and the rules for its name and type: pure functions, no input or output.
+"""The files of a sandbox that are published: which ones, with what names and types.
 
-Name, suffix and content come from the guest, and are hostile: a name becomes one harmless part of a key, a type is one
-of a fixed list, and only pictures are ever shown in place; all else is sent as an attachment, so that no browser runs
-it under the store's address.
+Name, suffix, content, size and time come from the guest, and are hostile: a name becomes one harmless part of a key, a
+type is one of a fixed list, and only pictures are ever shown in place; all else is sent as an attachment, so that no
+browser runs it under the store's address.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ import hashlib
 import posixpath
 import re
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
 
+from fumehood.api.transfers import list_tree
 from fumehood.text import visible_line
+from fumehood.values.execution import Execution
+from fumehood.values.sandbox import FileInfo
+
+if TYPE_CHECKING:
+    from fumehood.api.async_sandbox import AsyncSandbox
 
 # Types that a browser may show in place; none of these can hold a script.
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -130,3 +138,60 @@ def key_name(name: str) -> str:
         return last[:_MAX_STEM_CHARACTERS] or "file"
 
     return f"{stem[:_MAX_STEM_CHARACTERS]}.{ending}"
+
+
+PublishedFiles: TypeAlias = list[PublishedFile]
+# The time and the size of a file when it was published.
+Version: TypeAlias = tuple[datetime | None, int]
+
+ARTIFACTS_FOLDER = "/mnt/data"
+_PICTURES = ("image/png", "image/jpeg", "application/pdf")
+
+
+async def find_files(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list[FileInfo]:
+    """Return the named files, or those of /mnt/data without links and hidden ones."""
+    if isinstance(paths, str):
+        # A str is an iterable of its letters.
+        paths = [paths]
+
+    if paths is not None:
+        return [await sandbox.files.get_info(path) for path in paths]
+
+    entries = await list_tree(sandbox.files, ARTIFACTS_FOLDER)
+    return [entry for entry in entries if entry.type == "file" and entry.symlink_target is None]
+
+
+def is_new(entry: FileInfo, versions: Mapping[str, Version]) -> bool:
+    """Return whether a file has changed since it was published last."""
+    return versions.get(entry.path) != (entry.modified_at, entry.size_bytes)
+
+
+def pictures_of(execution: Execution | None) -> list[tuple[bytes, str]]:
+    """Return the pictures of an execution, each with its type."""
+    pictures: list[tuple[bytes, str]] = []
+
+    for result in () if execution is None else execution.results:
+        # Only the best format of each.
+        best = next((mime for mime in _PICTURES if mime in result.parts), None)
+
+        if best is not None:
+            pictures.append((result.parts[best], best))
+
+    return pictures
+
+
+def left_out(entry: FileInfo, why: str, others: int = 0) -> PublishedFile:
+    """Return a file of a sandbox as one that was not published."""
+    return PublishedFile(
+        name=shown_name(name_of(entry)),
+        mime=mime_of(entry.name),
+        size_bytes=entry.size_bytes,
+        path=entry.path,
+        skipped=f"{why}; {others} more were left out" if others else why,
+    )
+
+
+def name_of(entry: FileInfo) -> str:
+    """Return the name of a file: its path below /mnt/data, or its last part."""
+    name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
+    return entry.name if name == entry.path else name

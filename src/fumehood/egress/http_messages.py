@@ -1,15 +1,17 @@
-"""The head of a request to the proxy: parsed strictly, and written anew for the server.
+"""A request to the proxy: its head parsed strictly and written anew, its body carried to its end and no further.
 
 A form that two parsers could read differently is refused and not repaired: line ends without a carriage return, folded
-lines, contradicting lengths, a Host that is not the target.
+lines, contradicting lengths, a Host that is not the target. Chunks are written anew: what comes between their sizes
+and their ends is not passed on, and a body that breaks the rules ends the connection.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fumehood.egress.pipes import PIECE_BYTES, Incoming, Pipe, PipeEndError
 from fumehood.values.domain_names import Target, TargetError, read_authority
 
 MAX_HEAD_BYTES = 1 << 15
@@ -242,3 +244,74 @@ def _read_target(text: str, default_port: int) -> Target:
         return read_authority(text, default_port)
     except TargetError as error:
         raise HeadError(f"the host that is asked for is {error}") from None
+
+
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,12})\r\n")
+_MAX_SIZE_LINE_BYTES = 16
+_MAX_TRAILER_BYTES = 1 << 13
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+async def send_body(
+    incoming: Incoming, head: RequestHead, upstream: Pipe, count: Callable[[int], Awaitable[None]]
+) -> None:
+    """Carries the body of one request.
+
+    Args:
+        incoming: Where it comes from.
+        head: Its head, which says how long it is.
+        upstream: Where it goes.
+        count: Called with the number of bytes of each piece; it may wait.
+
+    Raises:
+        HeadError: It breaks the rules.
+        PipeEndError: It ends too early.
+    """
+    if head.body_bytes is not None:
+        await _copy(incoming, head.body_bytes, upstream, count)
+        return
+
+    while size := await _chunk_size(incoming):
+        await upstream.send(b"%x\r\n" % size)
+        await _copy(incoming, size, upstream, count)
+
+        if await incoming.take(2) != b"\r\n":
+            raise HeadError("a chunk that does not end where it should")
+
+        await upstream.send(b"\r\n")
+
+    await _drop_trailer(incoming)
+    await upstream.send(_LAST_CHUNK)
+
+
+async def _copy(
+    incoming: Incoming, left: int, upstream: Pipe, count: Callable[[int], Awaitable[None]]
+) -> None:
+    while left:
+        data = await incoming.take_some(min(left, PIECE_BYTES))
+
+        if not data:
+            raise PipeEndError
+
+        await upstream.send(data)
+        await count(len(data))
+        left -= len(data)
+
+
+async def _chunk_size(incoming: Incoming) -> int:
+    line = _CHUNK_SIZE.fullmatch(await incoming.take_through(b"\r\n", _MAX_SIZE_LINE_BYTES))
+
+    if line is None:
+        raise HeadError("the size of a chunk is malformed")
+
+    return int(line[1], 16)
+
+
+async def _drop_trailer(incoming: Incoming) -> None:
+    taken = 0
+
+    while (line := await incoming.take_through(b"\r\n", _MAX_TRAILER_BYTES)) != b"\r\n":
+        taken += len(line)
+
+        if taken > _MAX_TRAILER_BYTES:
+            raise HeadError("the end of the body is too long")
