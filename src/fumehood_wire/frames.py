@@ -260,9 +260,11 @@ def _parse_bounded(raw: memoryview) -> object:
         # A traceback may keep this frame alive; it must not keep the decoder's buffer locked.
         raw.release()
 
-    # n opening brackets nest at most n deep, and n characters hold fewer than n values: nearly every header
-    # is proven harmless without a look at its structure.
-    if len(text) > MAX_NODES or text.count("[") + text.count("{") > MAX_DEPTH:
+    # n opening brackets nest at most n deep, and strings hold brackets and commas as well: nearly every header, and
+    # every long text, is proven harmless without a look at its structure.
+    brackets = text.count("[") + text.count("{")
+
+    if brackets > MAX_DEPTH or brackets + text.count(",") > MAX_NODES:
         _check_structure(text)
 
     try:
@@ -278,6 +280,7 @@ def _parse_bounded(raw: memoryview) -> object:
 
 # Everything but brackets and commas, as bytes.translate wants it.
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
 # Takes the rest of the text when the closing quote is missing, and so never goes back: linear on any input.
 _STRING = re.compile(rb'"[^"]*"?')
 
@@ -294,10 +297,25 @@ def _check_structure(text: str) -> None:
     if structure.count(b"[") + structure.count(b"{") + structure.count(b",") > MAX_NODES:
         raise ProtocolError("nodes", f"JSON with more than {MAX_NODES} values")
 
+    brackets = structure.translate(_ONE_KIND, b",")
+    nested = brackets
+
+    # Each pass takes the innermost level away. One by one, brackets would take several times as long.
+    for _ in range(MAX_DEPTH):
+        if not nested:
+            return
+
+        nested = nested.replace(b"[]", b"")
+
+    if nested:
+        _find_structure_fault(brackets)
+
+
+def _find_structure_fault(brackets: bytes) -> None:
     depth = 0
 
-    for bracket in structure.replace(b",", b""):
-        depth += 1 if bracket in b"[{" else -1
+    for bracket in brackets:
+        depth += 1 if bracket == ord("[") else -1
 
         if depth > MAX_DEPTH:
             raise ProtocolError("depth", f"JSON nested more than {MAX_DEPTH} deep")

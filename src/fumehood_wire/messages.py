@@ -55,6 +55,7 @@ __all__ = [
     "MAX_TOOL_CALLS",
     "MAX_TOOL_NAME_CHARS",
     "MAX_TOOL_RESULT_BYTES",
+    "MAX_TRACEBACK_BYTES",
     "MAX_TRACEBACK_LINES",
     "MAX_VARIABLES",
     "MAX_VARIABLE_CHARS",
@@ -76,11 +77,13 @@ MAX_DISPLAY_ID_CHARS = 256
 MAX_ENAME_CHARS = 1024
 MAX_EVALUE_CHARS = 64 * _KIB
 MAX_PARTS = 64
-# The payload of one frame of streamed text, of a traceback, or of a file's content.
+# The payload of one frame of streamed text, or of a file's content.
 MAX_CHUNK_BYTES = 1 * _MIB
 # No kernel takes more arguments for a program: three quarters of _STK_LIM, fs/exec.c.
 MAX_ARGUMENTS_BYTES = 6 * _MIB
-MAX_TRACEBACK_LINES = 10_000
+# The guest cuts a traceback to these. It is read in one go: with ten times as much, all others would wait for it.
+MAX_TRACEBACK_BYTES = 256 * _KIB
+MAX_TRACEBACK_LINES = 5_001
 # Completions come from names in user code: the guest leaves out what is longer, and what is beyond this number.
 MAX_MATCHES = 1_000
 MAX_MATCH_CHARS = 1_000
@@ -274,7 +277,7 @@ CONTEXT_TO_HOST: Table = {
     # The payload is the traceback, for `parse_traceback`.
     "error": _message(
         {"id": _ID, "at": _SECONDS, "ename": text(MAX_ENAME_CHARS), "evalue": text(MAX_EVALUE_CHARS)},
-        max_payload_bytes=MAX_CHUNK_BYTES,
+        max_payload_bytes=MAX_TRACEBACK_BYTES,
     ),
     # The payload is the prompt.
     "input_request": _message(
@@ -366,7 +369,7 @@ def parse_traceback(payload: bytes) -> list[str]:
         ProtocolError: It is not a JSON list of at most `MAX_TRACEBACK_LINES` strings.
     """
     lines = parse_json(payload)
-    fault = items(text(MAX_CHUNK_BYTES), MAX_TRACEBACK_LINES)(lines)
+    fault = items(text(MAX_TRACEBACK_BYTES), MAX_TRACEBACK_LINES)(lines)
 
     if fault is not None:
         raise ProtocolError("payload", f"traceback {fault}")

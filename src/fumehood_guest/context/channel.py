@@ -128,7 +128,8 @@ class Channel:
 
 def encode_lines(lines: list[str]) -> bytes:
     """Returns a list of texts as JSON, the payload of an `error`."""
-    return _to_json(lines).encode("ascii")
+    # What has no encoding is escaped, in Python as in JSON.
+    return _to_json(lines).encode("utf-8", "backslashreplace")
 
 
-_to_json = json.JSONEncoder(ensure_ascii=True).encode
+_to_json = json.JSONEncoder(ensure_ascii=False).encode

@@ -16,14 +16,16 @@ from typing import Any, Dict, List, Optional
 
 from fumehood_guest.context.bundles import Bundle, encode_bundle
 from fumehood_guest.context.channel import Channel, encode_lines
+from fumehood_wire.messages import MAX_TRACEBACK_BYTES
 
 STREAM_FDS = {"stdout": 1, "stderr": 2}
 # Size of one `stream` frame; a character has at most four bytes.
 _CHUNK_CHARACTERS = 1 << 16
 _MAX_NAME_CHARACTERS = 1024
 _MAX_VALUE_CHARACTERS = 10_000
-# Below what fumehood_wire.messages allows: a character has at most 12 bytes in JSON.
+_MAX_PROMPT_CHARACTERS = 80_000
 _MAX_TRACEBACK_CHARACTERS = 80_000
+# Below what fumehood_wire.messages allows: a line more says how many were left out.
 _MAX_TRACEBACK_LINES = 5_000
 
 
@@ -204,12 +206,12 @@ class Outlet:
             "ename": name[:_MAX_NAME_CHARACTERS],
             "evalue": shorten(value, _MAX_VALUE_CHARACTERS),
         }
-        self._send(header, encode_lines(_shorten_lines(traceback, _MAX_TRACEBACK_CHARACTERS)))
+        self._send(header, _encode_traceback(traceback))
 
     def ask(self, prompt: str, *, password: bool) -> None:
         """Asks the host for a line of input."""
         assert self.execution is not None
-        payload = shorten(prompt, _MAX_TRACEBACK_CHARACTERS).encode("utf-8", "backslashreplace")
+        payload = shorten(prompt, _MAX_PROMPT_CHARACTERS).encode("utf-8", "backslashreplace")
         header = {"type": "input_request", "id": self.execution.id, "at": self._clock(), "password": password}
         self._send(header, payload)
 
@@ -287,6 +289,19 @@ def shorten(text: str, limit: int) -> str:
     head = limit * 2 // 3
     tail = limit // 6
     return f"{text[:head]}\n... {len(text) - head - tail:,} characters left out ...\n{text[-tail:]}"
+
+
+def _encode_traceback(lines: List[str]) -> bytes:
+    """Returns the payload of an error: its traceback as JSON, cut to what the host takes."""
+    limit = _MAX_TRACEBACK_CHARACTERS
+    payload = encode_lines(_shorten_lines(lines, limit))
+
+    # A character has up to six bytes there.
+    while len(payload) > MAX_TRACEBACK_BYTES:
+        limit = limit * 2 // 3
+        payload = encode_lines(_shorten_lines(lines, limit))
+
+    return payload
 
 
 def _shorten_lines(lines: List[str], limit: int) -> List[str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import selectors
 import time
+from typing import Any
 
-from tests.waiting import at_some_pace
+import pytest
 
+from fumehood.dialects.jupyter import pace as pace_module
 from fumehood.dialects.jupyter.audience import Client
 from fumehood.dialects.jupyter.channels import ConnectionPace, SharedPace
 from fumehood.dialects.jupyter.kernel import Kernel
@@ -19,20 +22,52 @@ PART = 0.04
 REQUESTS = 100
 # Busy, the answer, and idle.
 FRAMES_OF_A_REQUEST = 3
+# By the clock of the test.
+BURST_SECONDS = 1.0
+MEASURED_SECONDS = 30.0
 
 
-def spend(seconds: float) -> None:
-    """Uses so much processor time."""
-    ends = time.thread_time() + seconds
+class Clock(selectors.SelectSelector):
+    """A clock of the test's own, and the selector that turns it on by the time for which a loop would sleep.
 
-    while time.thread_time() < ends:
-        continue
+    What other programs of the machine do changes nothing that is measured by it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    thread_time = monotonic
+
+    def spend(self, seconds: float) -> None:
+        """Uses so much processor time."""
+        self.now += seconds
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        self.now += timeout or 0.0
+        return super().select(0)
 
 
-def test_all_connections_without_credit_divide_one_share() -> None:
+class ClockLoop(asyncio.SelectorEventLoop):
+    """A loop that lives by such a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._clock = clock
+
+    def time(self) -> float:
+        return self._clock.monotonic()
+
+
+def test_all_connections_without_credit_divide_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst passes at once; then three connections together get a small part of the loop's time."""
+    clock = Clock()
+    monkeypatch.setattr(pace_module, "time", clock)
 
-    async def work(seconds_each: float) -> tuple[list[int], float]:
+    async def work() -> tuple[list[int], float]:
         shared = SharedPace()
         counts = [0, 0, 0]
         over = False
@@ -42,29 +77,28 @@ def test_all_connections_without_credit_divide_one_share() -> None:
 
             while not over:
                 with pace.charged():
-                    spend(COST_SECONDS)
+                    clock.spend(COST_SECONDS)
 
                 counts[index] += 1
                 await pace.wait()
 
         tasks = [asyncio.create_task(flood(index)) for index in range(3)]
-        # The burst is over by then, unless the processor was somewhere else.
-        await asyncio.sleep(seconds_each)
-        before, began = list(counts), time.monotonic()
-        await asyncio.sleep(seconds_each)
-        seconds = time.monotonic() - began
+        await asyncio.sleep(BURST_SECONDS)
+        assert min(counts) * COST_SECONDS >= pace_module._CREDIT_SECONDS
+        before, began = list(counts), clock.now
+        await asyncio.sleep(MEASURED_SECONDS)
+        seconds = clock.now - began
         later = [now - then for now, then in zip(counts, before, strict=True)]
         over = True
         await asyncio.gather(*tasks)
         return later, sum(later) * COST_SECONDS / seconds
 
-    def scene(seconds_each: float) -> None:
-        later, part = asyncio.run(work(seconds_each))
-        # Without a bound they get all of it; beside other programs the measure is rough.
-        assert part < 5 * PART
-        assert max(later) - min(later) <= 3
+    with asyncio.Runner(loop_factory=lambda: ClockLoop(clock)) as runner:
+        later, part = runner.run(work())
 
-    at_some_pace(scene, 0.6, 2, 6)
+    # Without a bound they get all of it.
+    assert part < 2 * PART
+    assert max(later) - min(later) <= 3
 
 
 def test_a_few_messages_do_not_wait() -> None:

@@ -296,9 +296,26 @@ def test_a_huge_message_is_bounded(context):
 
 
 def test_a_message_of_many_lines_is_bounded(context):
-    """A message of a million lines, or of the widest characters, fits the wire."""
-    assert context.run("raise ValueError('x\\n' * 1_000_000)").error[0] == "ValueError"
-    assert context.run("raise ValueError('\\U0001f600' * 1_000_000)").error[0] == "ValueError"
+    """A message of a million lines, of the widest characters, or of those that are escaped, fits the wire."""
+    for message in (r"'x\n'", r"'\U0001f600'", r"'\x01'", r"'\ud800'"):
+        assert context.run(f"raise ValueError({message} * 1_000_000)").error[0] == "ValueError"
+
+
+def test_a_long_chain_of_escaped_messages_is_bounded(context):
+    """All characters together have more bytes than the traceback may have."""
+    outcome = context.run(
+        "error = None\nfor n in range(20):\n    later = ValueError('\\x01' * 9_000)\n"
+        "    later.__cause__ = error; error = later\nraise error"
+    )
+    assert outcome.error[0] == "ValueError"
+    assert "characters left out" in outcome.traceback
+    assert len(outcome.traceback) > 20_000
+
+
+def test_a_traceback_keeps_its_characters(context):
+    """What has no encoding comes as it is, as everything else."""
+    outcome = context.run(r"raise ValueError('\u20ac\U0001f600\ud800\x01')")
+    assert outcome.traceback.endswith("ValueError: \u20ac\U0001f600\ud800\x01")
 
 
 def test_circular_causes_end(context):
