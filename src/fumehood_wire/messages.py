@@ -81,7 +81,7 @@ MAX_PARTS = 64
 MAX_CHUNK_BYTES = 1 * _MIB
 # No kernel takes more arguments for a program: three quarters of _STK_LIM, fs/exec.c.
 MAX_ARGUMENTS_BYTES = 6 * _MIB
-# The guest cuts a traceback to these. It is read in one go: with ten times as much, all others would wait for it.
+# The guest cuts a traceback to these. The host reads it in one callback: ten times as much would hold up all others.
 MAX_TRACEBACK_BYTES = 256 * _KIB
 MAX_TRACEBACK_LINES = 5_001
 # Completions come from names in user code: the guest leaves out what is longer, and what is beyond this number.
