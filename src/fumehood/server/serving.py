@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Generator
@@ -47,6 +48,10 @@ async def serve_app(
         protocol: The HTTP protocol of a connection; None: uvicorn's, with bounds.
     """
     server = _Server(_config(app, services.settings, protocol or bounded_http()), services)
+    # What lives as long as the process is never looked at again: else a flood of small objects makes the collector go
+    # through all modules and routes, a tenth of a second and more at a time, in which no request is answered.
+    gc.collect()
+    gc.freeze()
     await server.serve(sockets=[listener])
     return server.exit_code
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fumehood.dialects.jupyter import pace as pace_module
 from fumehood.dialects.jupyter.audience import Client
 from fumehood.dialects.jupyter.channels import ConnectionPace, SharedPace
 from fumehood.dialects.jupyter.kernel import Kernel
@@ -65,7 +64,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 def test_all_connections_without_credit_divide_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst passes at once; then three connections together get a small part of the loop's time."""
     clock = Clock()
-    monkeypatch.setattr(pace_module, "time", clock)
+    monkeypatch.setattr("fumehood.dialects.jupyter.pace.time", clock)
 
     async def work() -> tuple[list[int], float]:
         shared = SharedPace()
@@ -84,7 +83,7 @@ def test_all_connections_without_credit_divide_one_share(monkeypatch: pytest.Mon
 
         tasks = [asyncio.create_task(flood(index)) for index in range(3)]
         await asyncio.sleep(BURST_SECONDS)
-        assert min(counts) * COST_SECONDS >= pace_module._CREDIT_SECONDS
+        assert min(counts) * COST_SECONDS >= _CREDIT_SECONDS
         before, began = list(counts), clock.now
         await asyncio.sleep(MEASURED_SECONDS)
         seconds = clock.now - began
