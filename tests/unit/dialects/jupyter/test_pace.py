@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fumehood.dialects.jupyter.audience import Client
-from fumehood.dialects.jupyter.channels import ConnectionPace, SharedPace
+from fumehood.dialects.jupyter.channels import _CREDIT_SECONDS, ConnectionPace, SharedPace
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.messages import JupyterMessage
 from fumehood.dialects.jupyter.spec import find_spec
@@ -64,7 +64,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 def test_all_connections_without_credit_divide_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst passes at once; then three connections together get a small part of the loop's time."""
     clock = Clock()
-    monkeypatch.setattr("fumehood.dialects.jupyter.pace.time", clock)
+    monkeypatch.setattr("fumehood.dialects.jupyter.channels.time", clock)
 
     async def work() -> tuple[list[int], float]:
         shared = SharedPace()
