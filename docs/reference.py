@@ -1,7 +1,7 @@
 """Writes the reference pages from the docstrings of the public names; `make reference` runs it.
 
-Reads the installed package and writes a page each for `fumehood`, `fumehood.llm` and `fumehood.frameworks`. The last is
-read as source text: its modules need frameworks that are not installed here. A test compares the pages with what this
+Reads the installed package and writes a page each for `fumehood`, `fumehood.llm`, `fumehood.frameworks`, and the other
+modules that programs import from. The last two are read as source text: frameworks are not installed here. A test compares the pages with what this
 would write, so the reference cannot fall behind the code.
 """
 
@@ -74,6 +74,13 @@ _LLM_SECTIONS: _Sections = (
     ("model_errors", "Errors"),
 )
 
+# Modules beside these packages that programs import from, and the public names of each.
+MODULES = {
+    "text": ("visible", "visible_line"),
+    "llm.file_links": ("LinkRewriter", "LinkedFile", "Publisher", "rewrite_links"),
+    "dialects.replit.client": ("CodeExec", "build_code_exec", "code_exec", "strip_fence"),
+}
+
 # Modules of fumehood.frameworks that only the adapters import.
 _INTERNAL = {"__init__", "dspy_namespace", "host_functions", "needed"}
 
@@ -83,7 +90,8 @@ def pages() -> dict[str, str]:
     return {
         "reference.md": _page(
             f"# Reference\n\n{_WRITTEN} The guides explain, this page lists. Models have a page of their own "
-            "([fumehood.llm](reference-llm.md)), and so have\n[adapters of agent frameworks](reference-frameworks.md).",
+            "([fumehood.llm](reference-llm.md)), and so have\n[adapters of agent frameworks](reference-frameworks.md) and "
+            "[other modules](reference-modules.md).",
             fumehood,
             _SECTIONS,
         ),
@@ -94,6 +102,7 @@ def pages() -> dict[str, str]:
             _LLM_SECTIONS,
         ),
         "reference-frameworks.md": _frameworks_page(),
+        "reference-modules.md": _modules_page(),
     }
 
 
@@ -215,6 +224,23 @@ def _frameworks_page() -> str:
         summary = (ast.get_docstring(module) or "").split("\n\n")[0]
         parts.append(f"## fumehood.frameworks.{path.stem}\n\n{summary}\n\n")
         parts.extend(_source_entry(node, "###") for node in module.body if _is_public(node))
+
+    return "".join(parts).rstrip() + "\n"
+
+
+def _modules_page() -> str:
+    """The names of `MODULES`, with the members that each documents itself."""
+    parts = [
+        f"# Reference of other modules\n\n{_WRITTEN} Modules that programs import from, beside the packages.\n\n"
+    ]
+
+    for name, public in MODULES.items():
+        path = DOCS.parent.joinpath("src", "fumehood", *name.split(".")).with_suffix(".py")
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = {node.name: node for node in module.body if isinstance(node, _Definition)}
+        summary = (ast.get_docstring(module) or "").split("\n\n")[0]
+        parts.append(f"## fumehood.{name}\n\n{summary}\n\n")
+        parts.extend(_source_entry(nodes[entry], "###") for entry in public)
 
     return "".join(parts).rstrip() + "\n"
 

@@ -113,7 +113,7 @@ def _differences_of_python(snippet: Snippet, namespace: dict[str, Any], name: st
     for line, shown in shown_behind_prints(snippet.code).items():
         text = ", ".join(printed.get(line, []))
 
-        if not (is_as_shown(text, shown) or shown.startswith(f"{text}: ")):
+        if not (is_as_shown(text, shown) or shown.startswith(f"{_on_one_line(text)}: ")):
             yield f"line {snippet.line + line - 1} prints {text!r}, and the page shows {shown!r}"
 
 

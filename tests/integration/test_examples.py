@@ -73,6 +73,8 @@ ANYWHERE = {
     "contexts",
     "files",
     "files-and-commands",
+    "from-llm-sandbox",
+    "from-modal",
     "host-tools",
     "limits",
     "limits-and-usage",

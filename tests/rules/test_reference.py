@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from dataclasses import fields
@@ -16,6 +17,7 @@ from fumehood.bounds import BOUNDS
 from fumehood.values.limits import Limits
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+SOURCES = DOCS.parent / "src" / "fumehood"
 
 
 def test_reference_is_fresh() -> None:
@@ -45,6 +47,42 @@ def test_each_adapter_of_a_framework_has_an_entry() -> None:
     for module, names in imported:
         section = text.partition(f"## fumehood.frameworks.{module}\n")[2].partition("\n## ")[0]
         assert [name for name in names.split(", ") if f"### {name}\n" not in section] == [], module
+
+
+def test_each_public_name_of_an_adapter_has_an_entry() -> None:
+    """All classes and functions of the adapters' modules whose names have no underscore in front."""
+    text = (DOCS / "reference-frameworks.md").read_text(encoding="utf-8")
+    internal: set[str] = runpy.run_path(str(DOCS / "reference.py"))["_INTERNAL"]
+    modules = [path for path in sorted((SOURCES / "frameworks").glob("*.py")) if path.stem not in internal]
+    assert len(modules) > 10
+
+    for path in modules:
+        section = text.partition(f"## fumehood.frameworks.{path.stem}\n")[2].partition("\n## ")[0]
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        names = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, kinds)]
+        assert [name for name in names if name[0] != "_" and f"### {name}\n" not in section] == [], path.stem
+
+
+def test_each_name_that_a_page_imports_has_an_entry() -> None:
+    """What a reader can copy from a page or an example can be looked up, whatever module it is of."""
+    root = DOCS.parent
+    pages = [root / "README.md", *(DOCS / "guides").glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
+    pages += (root / "examples").rglob("*.py")
+    entries = set()
+
+    for page in DOCS.glob("reference*.md"):
+        entries |= set(re.findall(r"^### (\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+
+    missing = {}
+
+    for page in pages:
+        imports = re.findall(
+            r"^\s*from fumehood[\w.]* import ([\w, ]+)$", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        names = {name.strip() for line in imports for name in line.split(",")}
+        missing[page.name] = sorted(names - entries)
+
+    assert {name: names for name, names in missing.items() if names} == {}
 
 
 def test_http_reference_is_fresh() -> None:
