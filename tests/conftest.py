@@ -205,6 +205,8 @@ class RunningServer:
         argv = [python, "-m", "fumehood", "serve", "--port", "0", *_flags(flags)]
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
+        # Many tests send wrong tokens, all of them from one address.
+        envs["FUMEHOOD_WRONG_TOKENS_PER_MINUTE"] = "0"
         state.mkdir(mode=0o700, exist_ok=True)
         self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)
         self.said: list[str] = []

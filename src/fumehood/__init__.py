@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         ProtocolViolationError,
         QueueTimeoutError,
         QuotaError,
+        RateLimitError,
         RequestTooLargeError,
         SandboxClosedError,
         SandboxError,
@@ -283,6 +284,7 @@ __all__ = [
     "Question",
     "QueueTimeoutError",
     "QuotaError",
+    "RateLimitError",
     "Record",
     "RecordedCell",
     "ReplayReport",
@@ -377,8 +379,9 @@ _HOMES = {
         TemplateStoreError WrongProcessError ForkDepthError ForkError ForkUnavailableError LoadError SaveError
         SavedStateDamagedError SavedStateVersionError BadGatewayError BlobNotFoundError ForbiddenError
         HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
-        NoHostNameError OverloadedError QueueTimeoutError QuotaError RequestTooLargeError ServerEndingError
-        ServiceError SlowReaderError StorageError StorageStartError StorageVersionError UnauthenticatedError
+        NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError
+        ServerEndingError ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
+        UnauthenticatedError
     """,
     "ipython_magic": "load_ipython_extension",
     "notebook.comparison": "CellComparison Difference",

@@ -52,6 +52,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
         ├── NetworkForbiddenError                     not allowed to this key or server
         ├── LimitForbiddenError                       higher than the key allows
         ├── QuotaError                                the key has used up its quota
+        ├── RateLimitError                            too much in a short time
         ├── OverloadedError                           more than can be done or queued
         ├── ServerEndingError (ConnectionError)       the server begins nothing new
         ├── QueueTimeoutError (TimeoutError)          waited as long as it may, and was not begun
@@ -71,6 +72,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
 from __future__ import annotations
 
 import errno
+import math
 import os
 from typing import ClassVar, Literal
 
@@ -653,6 +655,27 @@ class QuotaError(ServiceError):
             hint="ask the server's owner for more"
             if retry_after_seconds is None
             else "wait, or ask the server's owner for more",
+        )
+
+
+class RateLimitError(ServiceError):
+    """Too much came in a short time; nothing was done.
+
+    Attributes:
+        limit: What there was too much of.
+        maximum: How much of it may come in a minute.
+        retry_after_seconds: When to try again.
+    """
+
+    code = "rate_limited"
+
+    def __init__(self, *, limit: str, maximum: int, retry_after_seconds: float) -> None:
+        self.limit = limit
+        self.maximum = maximum
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(
+            f"too many {visible_line(limit)}: the server takes {maximum:,} in a minute",
+            hint=f"nothing was done; try again in {max(1, math.ceil(retry_after_seconds))} s",
         )
 
 

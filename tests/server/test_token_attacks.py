@@ -31,7 +31,9 @@ def test_w02_the_first_byte_of_a_token_tells_nothing(tmp_path: Any) -> None:
     """
 
     async def measure() -> tuple[float, float, float]:
-        settings = ServerSettings(state_folder=str(tmp_path / "state"), pool_size=0, token="t" * 40)
+        settings = ServerSettings(
+            state_folder=str(tmp_path / "state"), pool_size=0, token="t" * 40, wrong_tokens_per_minute=0
+        )
 
         async with open_services(settings) as services:
             key = (await services.keys.create("measured")).token

@@ -238,6 +238,15 @@ KEY_REFUSED = LogEvent(
     ("key_id", "reason"),
     "No token, one that is not known, has expired or was revoked, or one without the scope that is needed.",
 )
+RATE_LIMITED = LogEvent(
+    "rate.limited",
+    WARNING,
+    "server",
+    "a request was refused: too many in a short time",
+    ("limit", "maximum", "address"),
+    "Which rate, how much of it is allowed in a minute, and the client's address, of IPv6 its network; behind a "
+    "proxy that is not trusted it is the proxy's.",
+)
 KEY_CHANGED = LogEvent(
     "key.changed",
     INFO,

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from fumehood.errors import FumehoodError
 from fumehood.log import events
@@ -74,6 +75,11 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
         observe=services.metrics.observe,
         is_upload=_is_upload,
     )
+
+    if settings.trusted_proxies:
+        # Outermost, so that all else sees the client's address and scheme.
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
+
     return app
 
 

@@ -23,6 +23,7 @@ from fumehood.server.authenticator import TokenAuthenticator, owner_token
 from fumehood.server.housekeeping import housekeeping
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
+from fumehood.server.rate_limits import RateLimits
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
 from fumehood.server.state_lock import locked, own_folder
@@ -62,13 +63,19 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         stored_files = StoredFiles(database)
         await stack.enter_async_context(housekeeping(stored_files, blobs, ledger))
         token, _ = owner_token(state, settings.token)
+        rate_limits = RateLimits(
+            wrong_tokens_per_minute=settings.wrong_tokens_per_minute,
+            requests_per_minute=settings.requests_per_minute,
+            on_refusal=metrics.note_rate_limited,
+        )
         services = Services(
             settings=settings,
             state=state,
             backend=backend,
-            authenticator=TokenAuthenticator(token, keys),
+            authenticator=TokenAuthenticator(token, keys, rate_limits),
             database=database,
             keys=keys,
+            rate_limits=rate_limits,
             ledger=ledger,
             idempotency=Idempotency(database),
             stored_files=stored_files,

@@ -19,6 +19,7 @@ from fumehood.log.request_ids import note_key
 from fumehood.server.incoming import admit_caller
 from fumehood.server.made_once import make_once
 from fumehood.server.principal import OWNER_ID, Principal
+from fumehood.server.rate_limits import RateLimits
 from fumehood.storage.keys import Keys
 
 _MAX_TOKEN_CHARACTERS = 512
@@ -35,6 +36,7 @@ class Authenticator(ABC):
 
         Raises:
             UnauthenticatedError: The token is missing or not known.
+            RateLimitError: The client address has sent too many wrong tokens, or the key too many requests.
         """
 
     @abstractmethod
@@ -52,11 +54,13 @@ class TokenAuthenticator(Authenticator):
     Args:
         owner_token: The server's own token.
         keys: The keys of its database.
+        limits: Bounds wrong tokens by address, and requests by key.
     """
 
-    def __init__(self, owner_token: str, keys: Keys) -> None:
+    def __init__(self, owner_token: str, keys: Keys, limits: RateLimits) -> None:
         self._owner_digest = _digest(owner_token)
         self._keys = keys
+        self._limits = limits
 
     async def authenticate(self, token: str | None) -> Principal:
         """Returns the principal that holds this token; see `Authenticator`."""
@@ -68,6 +72,7 @@ class TokenAuthenticator(Authenticator):
 
         admit_caller()
         note_key(principal.key_id)
+        self._limits.count_request(principal)
         events.KEY_USED.log(key_id=principal.key_id)
         return principal
 
@@ -78,14 +83,20 @@ class TokenAuthenticator(Authenticator):
         if len(token) > _MAX_TOKEN_CHARACTERS:
             raise UnauthenticatedError(reason="the token is too long")
 
-        if hmac.compare_digest(_digest(token), self._owner_digest):
+        digest = _digest(token)
+        self._limits.check_attempt(digest)
+
+        if hmac.compare_digest(digest, self._owner_digest):
+            self._limits.note_right(digest)
             return Principal(key_id=OWNER_ID)
 
         record = await self._keys.verify(token)
 
         if record is None:
+            self._limits.note_wrong(digest)
             raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
 
+        self._limits.note_right(digest)
         return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
 
     async def signer(self, key_id: str) -> Principal:
@@ -105,7 +116,9 @@ class TokenAuthenticator(Authenticator):
         if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
             raise _ended(key_id)
 
-        return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+        principal = Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+        self._limits.count_request(principal)
+        return principal
 
 
 def _ended(key_id: str) -> ForbiddenError:

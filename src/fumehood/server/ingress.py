@@ -25,6 +25,7 @@ from fumehood.log.request_ids import LoggedRequest, logged_request
 from fumehood.server.drain import RETRY_SECONDS, Drain
 from fumehood.server.incoming import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
+from fumehood.server.rate_limits import client_of
 from fumehood.server.settings import ServerSettings
 from fumehood.server.streaming import GONE
 
@@ -91,7 +92,7 @@ class Ingress:
         request_id = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id
 
-        with logged_request(request_id) as logged:
+        with logged_request(request_id) as logged, client_of(scope):
             await self._answer(scope, receive, send, headers, logged)
 
     async def _answer(

@@ -51,6 +51,12 @@ class ServerMetrics:
             ("kind", "action"),
             registry=self.registry,
         )
+        self.rate_limited = Counter(
+            "fumehood_rate_limited_total",
+            "Requests refused because of a rate.",
+            ("limit",),
+            registry=self.registry,
+        )
         self.tasks = Gauge("fumehood_tasks", "Tasks of the server's loop.", registry=self.registry)
         self.queue_waiting = Gauge(
             "fumehood_queue_waiting", "Stateless runs that wait.", registry=self.registry
@@ -68,6 +74,10 @@ class ServerMetrics:
     def note_security_event(self, event: SecurityEvent) -> None:
         """Counts a security event of a sandbox."""
         self.security_events.labels(event.kind, event.action).inc()
+
+    def note_rate_limited(self, limit: str) -> None:
+        """Counts a request that was refused because of a rate."""
+        self.rate_limited.labels(limit).inc()
 
     def text(self) -> bytes:
         """Returns everything in Prometheus' text format."""

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match
 
-from fumehood.errors import FumehoodError
+from fumehood.errors import FumehoodError, RateLimitError
 from fumehood.text import visible_line
 from fumehood.values.plain_data import as_data
 
@@ -36,6 +36,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "network_forbidden": 403,
     "limit_forbidden": 403,
     "quota": 429,
+    "rate_limited": 429,
     "overloaded": 503,
     "server_ending": 503,
     "queue_timeout": 504,
@@ -101,7 +102,21 @@ def headers_of(error: FumehoodError) -> dict[str, str]:
     if seconds is None and error.code in ("capacity", "host_unavailable"):
         seconds = 1.0
 
-    return {} if seconds is None else {"Retry-After": str(max(1, math.ceil(seconds)))}
+    if seconds is None:
+        return {}
+
+    wait = str(max(1, math.ceil(seconds)))
+
+    if isinstance(error, RateLimitError):
+        # draft-ietf-httpapi-ratelimit-headers: the quota and its window, what is left of it, and until when.
+        policy = f'"{error.limit}"'
+        return {
+            "Retry-After": wait,
+            "RateLimit-Policy": f"{policy};q={error.maximum};w=60",
+            "RateLimit": f"{policy};r=0;t={wait}",
+        }
+
+    return {"Retry-After": wait}
 
 
 def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fumehood.server.metrics import ServerMetrics
 from fumehood.server.port_dialects import PortDialect
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
+from fumehood.server.rate_limits import RateLimits
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tenancy import Owners, TenantBackend
 from fumehood.storage.blobs import Blobs
@@ -72,6 +73,7 @@ class Services(AppServices):
     Attributes:
         database: Holds the stores below.
         keys: The keys that were given out.
+        rate_limits: How often an address may be wrong, and how many requests a key may make.
         ledger: The usage of each key.
         idempotency: Stored answers for repeated requests.
         stored_files: The files of dialects with uploads.
@@ -80,6 +82,7 @@ class Services(AppServices):
 
     database: Database
     keys: Keys
+    rate_limits: RateLimits
     ledger: UsageLedger
     idempotency: Idempotency
     stored_files: StoredFiles

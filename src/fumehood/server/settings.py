@@ -43,6 +43,8 @@ class ServerSettings(EngineSettings):
             "public_ports",
             "allowed_hosts",
             "allowed_origins",
+            "trusted_proxies",
+            "wrong_tokens_per_minute",
             "dialects",
         ),
         "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
@@ -59,6 +61,7 @@ class ServerSettings(EngineSettings):
             "private_networks",
         ),
         "load": (
+            "requests_per_minute",
             "max_concurrent_runs",
             "max_queued_runs",
             "queue_seconds",
@@ -86,6 +89,18 @@ class ServerSettings(EngineSettings):
     public_url: str = setting("address by which clients reach this server; empty: that of the request", "")
     allowed_hosts: tuple[str, ...] = setting("names a request may give as its Host, besides loopback", ())
     allowed_origins: tuple[str, ...] = setting("web origins that may call from a browser", ())
+    trusted_proxies: tuple[str, ...] = setting(
+        "addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed", ()
+    )
+    wrong_tokens_per_minute: int = setting(
+        "wrong tokens that a client address may send in a minute; 0: any number", 60, 0, 1_000_000
+    )
+    requests_per_minute: int = setting(
+        "requests that a key may make in a minute, the owner's token any number; 0: any number",
+        60_000,
+        0,
+        100_000_000,
+    )
     dialects: tuple[str, ...] = setting("dialects that are spoken", DIALECTS)
     host_socket: str = setting(
         "socket of a `fumehood host` that keeps the sandboxes; empty: this process", ""
@@ -130,6 +145,9 @@ class ServerSettings(EngineSettings):
                 field="max_network", value=self.max_network, allowed=", ".join(NETWORK_LEVELS)
             )
 
+        for text in self.trusted_proxies:
+            _check_proxy(text)
+
         for text in self.private_networks:
             check_address_rule("private_networks", text)
 
@@ -155,6 +173,17 @@ class ServerSettings(EngineSettings):
     def state_path(self) -> Path:
         """The state folder."""
         return state_path(self.state_folder, self.STATE_NAME)
+
+
+def _check_proxy(text: str) -> None:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise InvalidArgumentError(
+            field="trusted_proxies",
+            value=text,
+            allowed="an address or a network, such as 127.0.0.1 or 10.0.0.0/8",
+        ) from None
 
 
 def load_settings(

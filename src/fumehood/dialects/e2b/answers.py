@@ -8,7 +8,6 @@ its body.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from fumehood.dialects.e2b.bodies import Inbox
 from fumehood.errors import FumehoodError
 from fumehood.log import events
 from fumehood.server.incoming import IngressRefusalError
-from fumehood.server.problems import request_id_of, status_of
+from fumehood.server.problems import headers_of, request_id_of, status_of
 
 NOT_FOUND = "The sandbox was not found"
 PORT_CLOSED = "The sandbox is running but port is not open"
@@ -66,6 +65,7 @@ _CONNECT: Mapping[str, str] = {
     "unauthenticated": "unauthenticated",
     "forbidden": "permission_denied",
     "quota": "resource_exhausted",
+    "rate_limited": "resource_exhausted",
     "overloaded": "resource_exhausted",
     "capacity": "resource_exhausted",
     "request_too_large": "resource_exhausted",
@@ -102,10 +102,9 @@ def control_answer(error: FumehoodError) -> Response:
     """Returns the response to an error on the control plane."""
     status = 501 if isinstance(error, NotOfferedError) else _CONTROL.get(error.code, status_of(error))
     headers = {"Should-Retry": "true" if error.code in _RETRIED else "false"}
-    seconds = getattr(error, "retry_after_seconds", None)
 
-    if seconds is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(seconds)))
+    if getattr(error, "retry_after_seconds", None) is not None:
+        headers |= headers_of(error)
 
     return plain_answer(status, message_of(error), headers)
 
@@ -116,7 +115,7 @@ def sandbox_answer(error: FumehoodError, sandbox_id: str) -> Response:
         return dead_answer(sandbox_id)
 
     status = 501 if isinstance(error, NotOfferedError) else _SANDBOX.get(error.code, status_of(error))
-    return plain_answer(status, message_of(error))
+    return plain_answer(status, message_of(error), headers_of(error) if status == 429 else {})
 
 
 def connect_answer(error: FumehoodError, sandbox_id: str) -> Response:
@@ -125,7 +124,8 @@ def connect_answer(error: FumehoodError, sandbox_id: str) -> Response:
         return dead_answer(sandbox_id)
 
     body = connect_error(error)
-    return JSONResponse(body, CONNECT_STATUS[body["code"]])
+    status = CONNECT_STATUS[body["code"]]
+    return JSONResponse(body, status, headers=headers_of(error) if status == 429 else {})
 
 
 def connect_error(error: FumehoodError) -> dict[str, Any]:

@@ -195,15 +195,16 @@ class Callers:
 
     async def _holder(self, token: str | None) -> Principal:
         """Returns the holder of a token, in its own form or in that of E2B's clients."""
-        authenticator = self._services.authenticator
+        authenticator, meant = self._services.authenticator, read_key(token or "")
+
+        if meant is None:
+            return await authenticator.authenticate(token)
 
         try:
-            return await authenticator.authenticate(token)
+            return await authenticator.authenticate(meant)
         except UnauthenticatedError:
-            if (meant := read_key(token or "")) is None:
-                raise
-
-        return await authenticator.authenticate(meant)
+            # The owner's token may have this form by itself.
+            return await authenticator.authenticate(token)
 
     async def backend_of(self, sandbox_id: str) -> Backend:
         """Returns the backend for the holder of a sandbox's token, which has been checked.
@@ -211,9 +212,12 @@ class Callers:
         Raises:
             SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
             UnauthenticatedError: The key of its owner is not valid any more.
+            RateLimitError: That key has made too many requests.
         """
         owner = await self._services.owners.owner_of(sandbox_id)
-        return self._services.backend_for(await self._principal(owner))
+        principal = await self._principal(owner)
+        self._services.rate_limits.count_request(principal)
+        return self._services.backend_for(principal)
 
     async def _principal(self, key_id: str) -> Principal:
         if key_id in ("", OWNER_ID):

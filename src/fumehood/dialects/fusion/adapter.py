@@ -71,7 +71,7 @@ def _basic_token(connection: HTTPConnection) -> str | None:
 
 # Nothing was done, and a later attempt may succeed.
 _BUSY = ("overloaded", "queue_timeout", "capacity", "host_unavailable")
-_REFUSED = ("unauthenticated", "forbidden", "quota", "invalid_argument", "request_too_large")
+_REFUSED = ("unauthenticated", "forbidden", "quota", "rate_limited", "invalid_argument", "request_too_large")
 _BUSY_QUOTAS = ("sandboxes", "executions at once")
 Run = Callable[[Services, Principal, Any], Awaitable[dict[str, Any]]]
 Failed = Callable[[FumehoodError], dict[str, Any]]

@@ -19,7 +19,7 @@ from fumehood.server.services import Services
 
 Handler = Callable[[Request], Awaitable[Response]]
 # Nothing was done, and a later attempt may succeed: the one refusal that the clients report to their users as such.
-_BUSY = ("overloaded", "queue_timeout", "capacity", "quota")
+_BUSY = ("overloaded", "queue_timeout", "capacity", "quota", "rate_limited")
 _ERROR_BY_STATUS = {
     400: "invalid_request",
     401: "unauthorized",
