@@ -56,6 +56,7 @@ FOREIGN = {
         "fastapi",
         "h11",
         "prometheus_client",
+        "cachetools",
         "pydantic",
         "pydantic_core",
         "python_multipart",
@@ -70,7 +71,7 @@ FOREIGN = {
     "fumehood.saved.object_store": {"obstore"},
     # The extra `otel`.
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
-    "fumehood.dialects": {"pydantic", "starlette"},
+    "fumehood.dialects": {"cachetools", "pydantic", "starlette"},
     # The extras of the frameworks.
     **{f"fumehood.frameworks.{name}": packages for name, packages in FRAMEWORKS.items()},
     # The extra `mcp`, and what the SDK stands on.

@@ -9,10 +9,11 @@ sandbox in turn.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 from fumehood.cancellation import stop
 from fumehood.errors import FumehoodError, SandboxClosedError, SandboxNotFoundError
@@ -49,14 +50,11 @@ class CpuMeter:
         self._backend = backend
         self._ledger = ledger
         self._metrics = metrics
-        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._accounts: LRUCache[str, _Account] = LRUCache(_REMEMBERED)
 
     def open(self, sandbox_id: str, key_id: str) -> None:
         """Begins to charge a new sandbox to a key."""
         self._accounts[sandbox_id] = _Account(key_id)
-
-        while len(self._accounts) > _REMEMBERED:
-            self._accounts.popitem(last=False)
 
     def note_work(self, sandbox_id: str) -> None:
         """Notes that a sandbox works, so that its total is read again soon."""

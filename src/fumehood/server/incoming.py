@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from contextvars import ContextVar
 
+from cachetools import LRUCache
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
@@ -83,8 +84,8 @@ class UnknownBodies:
 
     def __init__(self) -> None:
         self._at_once: Counter[str] = Counter()
-        # Tokens left, and when they were counted; the address with the latest request is the last.
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        # Tokens left, and when they were counted.
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(_REMEMBERED_ADDRESSES)
 
     def begin(self, address: str) -> None:
         """Counts one more.
@@ -118,13 +119,9 @@ class UnknownBodies:
 
     def _take_token(self, address: str) -> bool:
         now = time.monotonic()
-        left, counted = self._buckets.pop(address, (float(UNKNOWN_BODIES_BURST), now))
+        left, counted = self._buckets.get(address, (float(UNKNOWN_BODIES_BURST), now))
         left = min(UNKNOWN_BODIES_BURST, left + (now - counted) * UNKNOWN_BODIES_PER_SECOND)
         self._buckets[address] = (left - 1 if left >= 1 else left, now)
-
-        while len(self._buckets) > _REMEMBERED_ADDRESSES:
-            self._buckets.popitem(last=False)
-
         return left >= 1
 
 

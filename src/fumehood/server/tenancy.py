@@ -9,12 +9,13 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from os import PathLike
 from typing import Any
+
+from cachetools import LRUCache
 
 from fumehood.errors import ForbiddenError, SandboxNotFoundError
 from fumehood.port.backend import Backend
@@ -49,21 +50,20 @@ class Owners:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._known: OrderedDict[str, str] = OrderedDict()
+        self._known: LRUCache[str, str] = LRUCache(_REMEMBERED)
 
     def note(self, info: SandboxInfo) -> None:
         """Notes the owner of a new sandbox."""
         self._known[info.id] = info.owner
 
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-
     async def owner_of(self, sandbox_id: str) -> str:
         """Returns the owner; raises like `Backend.info` when it cannot be known."""
-        if sandbox_id not in self._known:
-            self.note(await self._backend.info(sandbox_id))
+        owner = self._known.get(sandbox_id)
 
-        return self._known[sandbox_id]
+        if owner is None:
+            owner = self._known[sandbox_id] = (await self._backend.info(sandbox_id)).owner
+
+        return owner
 
 
 def _forwarding(kind: type[Backend]) -> Any:

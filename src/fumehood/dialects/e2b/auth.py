@@ -14,9 +14,9 @@ import hashlib
 import hmac
 import re
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from cachetools import TTLCache
 from starlette.requests import Request
 
 from fumehood.errors import KeyNotFoundError, UnauthenticatedError
@@ -172,7 +172,7 @@ class Callers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
+        self._known: TTLCache[str, Principal] = TTLCache(_REMEMBERED, _FRESH_SECONDS)
 
     async def of_key(self, request: Request) -> Caller:
         """Returns the holder of the API key of a request.
@@ -223,15 +223,10 @@ class Callers:
         if key_id in ("", OWNER_ID):
             return Principal(key_id=OWNER_ID)
 
-        principal, until = self._known.get(key_id, (None, 0.0))
+        principal = self._known.get(key_id)
 
-        if principal is None or not 0 <= until - time.monotonic() <= _FRESH_SECONDS:
-            principal = await self._ask(key_id)
-            self._known[key_id] = principal, time.monotonic() + _FRESH_SECONDS
-            self._known.move_to_end(key_id)
-
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+        if principal is None:
+            principal = self._known[key_id] = await self._ask(key_id)
 
         return principal
 

@@ -7,10 +7,11 @@ few for each sandbox, and mean nothing to the sandbox.
 from __future__ import annotations
 
 import base64
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
+
+from cachetools import LRUCache
 
 from fumehood.dialects.e2b.bodies import Fields
 from fumehood.dialects.e2b.connect import DeadlineError
@@ -142,19 +143,11 @@ class Tags:
     """The tags that callers gave to commands."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, OrderedDict[str, int]] = OrderedDict()
+        self._known: LRUCache[str, LRUCache[str, int]] = LRUCache(_MAX_TAGGED_SANDBOXES)
 
     def note(self, sandbox_id: str, tag: str, pid: int) -> None:
         """Notes the tag of a new command; an older command with the same tag loses it."""
-        tags = self._known.setdefault(sandbox_id, OrderedDict())
-        tags[tag] = pid
-        self._known.move_to_end(sandbox_id)
-
-        if len(tags) > _MAX_TAGS:
-            tags.popitem(last=False)
-
-        if len(self._known) > _MAX_TAGGED_SANDBOXES:
-            self._known.popitem(last=False)
+        self._known.setdefault(sandbox_id, LRUCache(_MAX_TAGS))[tag] = pid
 
     def pid(self, sandbox_id: str, tag: str) -> int | None:
         """Returns the command of a tag."""

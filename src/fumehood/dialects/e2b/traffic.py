@@ -9,9 +9,9 @@ carries the bytes.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from cachetools import LRUCache
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -53,7 +53,7 @@ class Ports:
         self._callers = callers
         self._tokens = tokens
         # The rules are chosen when a sandbox is made, and never change.
-        self._rules: OrderedDict[str, PortRules] = OrderedDict()
+        self._rules: LRUCache[str, PortRules] = LRUCache(_REMEMBERED)
 
     async def answer(self, request: Request, sandbox_id: str, port: int) -> Response:
         """Passes one request on."""
@@ -92,9 +92,6 @@ class Ports:
                 return PortRules()
 
             self._rules[sandbox_id] = known
-
-            if len(self._rules) > _REMEMBERED:
-                self._rules.popitem(last=False)
 
         return known
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
+from cachetools import TTLCache
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -38,11 +37,10 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A session: its token, the XSRF secret that its requests must repeat, and its end."""
+    """A session: its token, and the XSRF secret that its requests must repeat."""
 
     token: str
     xsrf: str
-    ends_at: float
 
 
 class Callers:
@@ -54,7 +52,7 @@ class Callers:
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self._logins: OrderedDict[str, Login] = OrderedDict()
+        self._logins: TTLCache[str, Login] = TTLCache(_MAX_LOGINS, SESSION_SECONDS)
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
         """Returns the authenticated caller, if it may have sandboxes.
@@ -94,11 +92,7 @@ class Callers:
         await self.principal_of_token(token)
         self._make_room(token)
         cookie = new_secret()
-        self._logins[cookie] = Login(token, xsrf, time.monotonic() + SESSION_SECONDS)
-
-        while len(self._logins) > _MAX_LOGINS:
-            self._logins.popitem(last=False)
-
+        self._logins[cookie] = Login(token, xsrf)
         return cookie
 
     def _make_room(self, token: str) -> None:
@@ -113,10 +107,6 @@ class Callers:
         login = self._logins.get(cookie)
 
         if login is None:
-            return None
-
-        if login.ends_at < time.monotonic():
-            del self._logins[cookie]
             return None
 
         if not same_secret(connection.headers.get(_XSRF_HEADER, ""), login.xsrf):

@@ -6,10 +6,10 @@ streamed, and only below the folder of a container's files.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -49,7 +49,7 @@ class ContainerRoutes:
     def __init__(self, services: Services) -> None:
         self._services = services
         # The files that users have uploaded; a file that code makes afterwards at the same path is the code's.
-        self._uploaded: OrderedDict[tuple[str, str], FileInfo] = OrderedDict()
+        self._uploaded: LRUCache[tuple[str, str], FileInfo] = LRUCache(_REMEMBERED)
 
     def routes(self) -> list[Route]:
         """Returns the routes."""
@@ -175,10 +175,6 @@ class ContainerRoutes:
 
     def _remember(self, sandbox_id: str, info: FileInfo) -> None:
         self._uploaded[sandbox_id, info.path] = info
-        self._uploaded.move_to_end((sandbox_id, info.path))
-
-        if len(self._uploaded) > _REMEMBERED:
-            self._uploaded.popitem(last=False)
 
 
 def _is_plain(entry: FileInfo) -> bool:
