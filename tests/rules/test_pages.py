@@ -112,6 +112,15 @@ def test_each_decision_has_a_number_of_its_own():
     assert wrong == []
 
 
+def test_each_decision_has_the_same_sections():
+    """Status, Context, Decision, Consequences: a reader finds the same thing in the same place of each."""
+    pages = sorted(path for path in (ROOT / "docs" / "decisions").glob("*.md") if path.name != "README.md")
+    sections = {path.name: re.findall(r"^## (.+)$", _text(path), re.MULTILINE) for path in pages}
+    wanted = ["Status", "Context", "Decision", "Consequences"]
+    assert {name: found for name, found in sections.items() if found != wanted} == {}
+    assert [path.name for path in pages if len(path.read_text().splitlines()) >= 90] == []
+
+
 def test_pictures_are_small_and_shown():
     """Each picture is of a page, and none makes a page slow; one that is text loads and runs nothing."""
     pictures = [path for path in DOCS.rglob("*") if path.suffix in (".svg", ".png")]
