@@ -339,6 +339,11 @@ def plain(scene: Scene, text: str) -> str:
     return re.sub(r'[0-9a-f]{32}|"(wall_time|request_id|x-request-id)": ?[^,}]*', "", text)
 
 
+def _is_of_none(path: str) -> bool:
+    """Tells whether a path is one of a named template or a volume of E2B's: there are none."""
+    return path.removeprefix("/v2").startswith(("/templates/", "/volumes/"))
+
+
 def test_w09_its_owner_reaches_all_of_it(scene: Scene, dialect: Dialect, of_dialect: list[BaseRoute]) -> None:
     """Control of the two above, and what they have not harmed."""
     reached = 0
@@ -350,7 +355,7 @@ def test_w09_its_owner_reaches_all_of_it(scene: Scene, dialect: Dialect, of_dial
         elif method == "GET":
             answer = scene.owner(body_of(method, path))
             reached += answer.is_success
-            assert answer.is_success or answer.status_code == 501, (path, answer.text)
+            assert answer.is_success or answer.status_code == (404 if _is_of_none(path) else 501), path
 
     held = [
         scene.owner(call) for call in dialect.by_other_means(scene.ids, scene.ids) if call.method == "GET"
@@ -364,7 +369,7 @@ def test_w09_its_owner_reaches_all_of_it(scene: Scene, dialect: Dialect, of_dial
 
 def test_w09_ids_cannot_be_guessed(scene: Scene, dialect: Dialect) -> None:
     """What only its holder can know has 103 bits at least, drawn anew for each."""
-    shared = ("name", "resource", "rest", "checkpoint_id")
+    shared = ("name", "resource", "rest", "checkpoint_id", "alias", "template_id", "volume_id")
 
     for name, value in scene.ids.items():
         if name in shared or (dialect.name, name) == ("openai", "file_id"):

@@ -484,7 +484,8 @@ class ProcessExited:
     Attributes:
         exit_code: Its code; 128 plus the signal's number when a signal ended it.
         timed_out: True when it was killed because its time was over.
-        truncated: What was cut off because of `limits.stdout_bytes` and `limits.stderr_bytes`.
+        truncated: How much was written beyond `limits.stdout_bytes` and `limits.stderr_bytes`; the end of it has been
+            given all the same.
     """
 
     exit_code: int

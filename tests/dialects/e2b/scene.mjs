@@ -1,5 +1,5 @@
 // What a program does that uses E2B's JavaScript SDKs; each line of `told` is looked at by test_javascript.py.
-import { Sandbox } from '@e2b/code-interpreter'
+import { Sandbox, Template } from '@e2b/code-interpreter'
 
 const told = {}
 const text = (bytes) => new TextDecoder().decode(bytes)
@@ -103,6 +103,7 @@ await Promise.all(forks.map((fork) => fork.kill()))
 
 // Refusals, and the end
 told.badKey = await nameOf(Sandbox.create({ apiKey: 'e2b_00' }))
+told.templates = [await Template.exists('base'), await Template.exists('no-such-template')]
 told.unknownTemplate = await Sandbox.create('no-such-template').catch((error) => error.message)
 const snapshot = await box.createSnapshot({ name: 'from-js' })
 const restored = await Sandbox.create(snapshot.snapshotId, { timeoutMs: 60_000 })

@@ -55,10 +55,18 @@ def test_much_output_comes_whole(shared):
 
 
 def test_output_beyond_the_bound_is_not_lost_in_silence(shared):
-    """The first part is there, and the rest is counted in words."""
-    result = shared.commands.run("yes | head -c 5000000")
-    assert len(result.stdout) == 4 << 20
-    assert result.error == f"{5_000_000 - (4 << 20)} bytes of stdout dropped because of the sandbox's limits"
+    """The first part and the end are there, and what is missing between them is counted in words."""
+    result = shared.commands.run("yes | head -c 9000000; echo the end")
+    missing = 9_000_008 - (4 << 20) - (3 << 20)
+    assert (
+        len(result.stdout.replace(f"\n[... {missing:,} bytes of standard output left out here ...]\n", ""))
+        == 7 << 20
+    )
+    assert result.stdout.endswith("y\nthe end\n")
+    assert result.error == f"{missing} bytes of stdout dropped because of the sandbox's limits"
+
+    whole = shared.commands.run("yes | head -c 5000000")
+    assert (len(whole.stdout), whole.error) == (5_000_000, None)
 
     execution = shared.run_code("print('q' * 9_000_000); print('the end')")
     said = "".join(execution.logs.stdout)

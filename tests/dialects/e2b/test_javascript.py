@@ -87,6 +87,7 @@ def test_forks(told):
 def test_what_is_refused(told):
     """Wrong keys, unknown templates, what is not offered, and the dead."""
     assert told["badKey"] == "AuthenticationError"
+    assert told["templates"] == [True, False]
     assert "404" in told["unknownTemplate"]
     assert told["snapshot"] == ["42", True, True, False]
     assert told["dead"] == ["SandboxNotFoundError", "TimeoutError", "SandboxNotFoundError"]

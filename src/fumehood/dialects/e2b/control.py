@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fumehood.dialects.e2b import sandboxes
+from fumehood.dialects.e2b import sandboxes, templates
 from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, answered, control_answer, plain_answer
 from fumehood.dialects.e2b.auth import Caller, Callers, SandboxTokens
 from fumehood.dialects.e2b.bodies import json_body
@@ -41,7 +41,8 @@ _MISSING = {
     "events": "events and webhooks",
 }
 _INSTEAD = {
-    "templates through the API of E2B": "build them with `fumehood template build`, create by their names"
+    "templates through the API of E2B": "build them with `fumehood template build`, create by their names",
+    "volumes": "files that are to outlive a sandbox go into snapshots",
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -81,8 +82,15 @@ class Control:
             *self._both(f"{one}/fork", "POST", self._fork),
             *self._both(f"{one}/snapshots", "POST", self._snapshots.create),
             *self._both("/snapshots", "GET", self._snapshots.list),
+            *self._both("/templates", "GET", templates.list_templates),
+            *self._both("/templates/aliases/{alias:path}", "GET", templates.find_alias),
+            *self._both("/templates/{template_id}", "GET", templates.describe_template),
+            *self._both("/templates/{template_id}/tags", "GET", templates.list_tags),
+            *self._both("/volumes", "GET", _list_volumes),
+            *self._both("/volumes/{volume_id}", "GET", _refuse_volume),
+            *self._both("/volumes/{volume_id}", "DELETE", _refuse_volume),
             # E2B's clients delete snapshots by this path.
-            *self._both("/templates/{snapshot_id:path}", "DELETE", self._snapshots.delete),
+            *self._both("/templates/{snapshot_id:path}", "DELETE", self._delete),
             Route(f"{one}/logs", self._answering(self._logs), methods=["GET"]),
             Route(f"/v2{one}/logs", self._answering(self._logs_of_v2), methods=["GET"]),
             *self._missing(),
@@ -115,6 +123,14 @@ class Control:
         return refuse
 
     # -- handlers
+
+    async def _delete(self, request: Request, caller: Caller) -> Response:
+        name = request.path_params["snapshot_id"]
+
+        if await self._snapshots.find(name, caller) is None:
+            await templates.refuse_to_delete(name)
+
+        return await self._snapshots.delete(request, caller)
 
     async def _list(self, request: Request, caller: Caller) -> Response:
         query = sandboxes.read_query(request.query_params)
@@ -268,3 +284,13 @@ class Endpoint:
 
 def _ends_before(info: SandboxInfo, seconds: float) -> bool:
     return info.ends_at is not None and info.ends_at.timestamp() < time.time() + seconds
+
+
+async def _list_volumes(_request: Request, _caller: Caller) -> Response:
+    """None can be made here."""
+    return JSONResponse([])
+
+
+async def _refuse_volume(request: Request, _caller: Caller) -> Response:
+    name = request.path_params["volume_id"]
+    return plain_answer(404, f"there is no volume {name[:200]!r}", {"Should-Retry": "false"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from cachetools import LRUCache
@@ -31,7 +32,7 @@ from fumehood.values.requests import (
     SendStdin,
     SignalProcess,
 )
-from fumehood.values.sandbox import ProcessInfo, PtySize
+from fumehood.values.sandbox import ProcessInfo, PtySize, Truncation
 from fumehood.values.transcript import notice
 
 KEEPALIVE: dict[str, Any] = {"event": {"keepalive": {}}}
@@ -252,6 +253,8 @@ class ProcessService:
 
     async def _followed(self, pid: int, *, is_running: bool) -> AsyncGenerator[dict[str, Any], None]:
         """Yields the pid first: at once for a running command, for another when it is found."""
+        skipped = {"stdout": 0, "stderr": 0, "pty": 0}
+
         async with aclosing(self._backend.process_output(self._sandbox_id, pid)) as events:
             if is_running:
                 yield started_data(pid)
@@ -264,7 +267,13 @@ class ProcessService:
                 if isinstance(event, ProcessExited) and event.timed_out:
                     raise DeadlineError(seconds=self._timeout_seconds)
 
-                yield event_data(event)
+                if isinstance(event, ProcessExited):
+                    # E2B's clients get all that is streamed, which is more than a result of ours keeps.
+                    missing = Truncation(stdout_bytes=skipped["stdout"], stderr_bytes=skipped["stderr"])
+                    yield event_data(replace(event, truncated=missing))
+                else:
+                    skipped[event.stream] += event.skipped_bytes
+                    yield event_data(event)
 
     # -- inside
 

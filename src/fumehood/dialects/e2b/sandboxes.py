@@ -27,6 +27,7 @@ from fumehood.dialects.e2b.auth import SandboxTokens
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.port_dialects import PortRules
+from fumehood.values.limits import Limits
 from fumehood.values.sandbox import SandboxInfo
 
 # The period over which the CPU is measured.
@@ -50,6 +51,11 @@ _LONG = timedelta(days=365)
 def our_template(name: str) -> str:
     """Returns our name of a template: the names that exist at E2B without being built mean the default one."""
     return _DEFAULT if name in _DEFAULT_NAMES else name
+
+
+def is_default_template(name: str) -> bool:
+    """Tells whether a name means the default template."""
+    return our_template(name) == _DEFAULT
 
 
 def kept_metadata(metadata: Mapping[str, str], template: str, ports: PortRules) -> dict[str, str]:
@@ -190,7 +196,12 @@ def envd_version() -> str:
 
 def cpu_count(info: SandboxInfo, host_cores: float) -> int:
     """Returns the number of processors that a sandbox may use, as an integer."""
-    return max(1, math.ceil(info.limits.cpu_cores or host_cores))
+    return cpu_count_of(info.limits, host_cores)
+
+
+def cpu_count_of(limits: Limits, host_cores: float) -> int:
+    """Returns the number of processors that limits allow, as an integer."""
+    return max(1, math.ceil(limits.cpu_cores or host_cores))
 
 
 async def measures_data(backend: Backend, sandbox_id: str) -> dict[str, Any]:
