@@ -11,6 +11,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from fumehood.audit.files import AuditFolder
@@ -135,20 +136,35 @@ _remote: dict[tuple[str, str], Backend] = {}
 _inherited: list[Backend] = []
 
 
-def local_backend() -> LocalBackend:
-    """Returns the backend of this process, made at the first call."""
+def local_backend(*, has_pool: bool = True) -> LocalBackend:
+    """Returns the backend of this process, made at the first call.
+
+    Args:
+        has_pool: Whether it keeps sandboxes ready, if this call makes it.
+    """
     global _backend
 
     with _lock:
         if _backend is None:
-            _backend = make_backend(read_settings(), shared_portal())
+            settings = read_settings()
+            settings = settings if has_pool else replace(settings, pool_size=0)
+            _backend = make_backend(settings, shared_portal())
 
         return _backend
 
 
-def chosen_backend() -> Backend:
-    """Returns the backend that the environment names: the server of FUMEHOOD_URL, else the one of this process."""
-    return remote_backend(None, None) if os.environ.get("FUMEHOOD_URL") else local_backend()
+def has_server() -> bool:
+    """Tells whether the environment names a server."""
+    return bool(os.environ.get("FUMEHOOD_URL"))
+
+
+def chosen_backend(*, has_pool: bool = True) -> Backend:
+    """Returns the backend that the environment names: the server of FUMEHOOD_URL, else the one of this process.
+
+    Args:
+        has_pool: As for `local_backend`.
+    """
+    return remote_backend(None, None) if os.environ.get("FUMEHOOD_URL") else local_backend(has_pool=has_pool)
 
 
 def remote_backend(url: str | None, api_key: str | None) -> Backend:

@@ -19,6 +19,7 @@ from fumehood.refusals import naming_arguments
 from fumehood.values.limits import Limits
 from fumehood.values.network import read_network
 from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
+from fumehood.values.template import Template
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
@@ -185,20 +186,27 @@ def check_file(path: str, option: str) -> None:
         )
 
 
-def open_sandbox(options: Options, **limits: float) -> Sandbox:
-    """Start the sandbox that the options describe and upload the files that they name.
+def open_sandbox(options: Options, preload: tuple[str, ...] | None = None, **limits: float) -> Sandbox:
+    """Start the sandbox that the options describe, the only one of this process, and upload the files that they name.
 
     Args:
         options: Those of the command.
+        preload: The modules of the default template that are imported before; None: all of its list.
         limits: Limits for which there is no option.
     """
     # Late: `--help` needs no engine.
     from fumehood.api.sandbox import Sandbox
+    from fumehood.assemble import chosen_backend, has_server
 
     uploads = [_upload(given) for given in options.file]
+    arguments = sandbox_arguments(options, **limits)
+
+    # A server has imported them already.
+    if preload is not None and arguments["template"] == Template().name and not has_server():
+        arguments["template"] = Template(preload=preload)
 
     with naming_arguments(_OPTIONS):
-        sandbox = Sandbox(**sandbox_arguments(options, **limits))
+        sandbox = Sandbox(**arguments, backend=chosen_backend(has_pool=False))
 
     try:
         for path, destination in uploads:

@@ -363,5 +363,13 @@ def _meant(word: str, known: Sequence[str]) -> str:
     # Late: only a wrong word needs it.
     from difflib import get_close_matches
 
-    close = get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    names = {_letters(name): name for name in known}
+    letters = _letters(word)
+    begun = [one for one in names if letters and one.startswith(letters)]
+    close = begun if len(begun) == 1 else get_close_matches(letters, names, n=1)
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
+
+
+def _letters(name: str) -> str:
+    """Returns a name as names are compared: what all options have in common makes none like another."""
+    return name.lower().replace("_", "").replace("-", "")

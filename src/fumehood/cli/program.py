@@ -16,6 +16,8 @@ from fumehood.errors import InvalidArgumentError
 
 # What the library takes. More is not read: there are files without an end.
 _MAX_CODE_BYTES = 8 * MIB
+# More is seldom a program, and takes as long to look through as the imports do.
+_MAX_LOOKED_CHARS = MIB
 _STDIN = "-"
 _BASH = (".sh", ".bash")
 # Called in the sandbox, without leaving a name behind.
@@ -35,6 +37,7 @@ class Program:
         file: The name of its file in the home directory; empty: it has none there.
         stem: What the files of its figures are called.
         has_stdin: Whether standard input is left for `input()`.
+        module: The name of the module that is run; empty: it is code.
     """
 
     cells: tuple[str, ...]
@@ -44,6 +47,51 @@ class Program:
     file: str = ""
     stem: str = "figure"
     has_stdin: bool = True
+    module: str = ""
+
+    def preload(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Return the modules that are worth importing before it runs: those that it names.
+
+        A module that is not imported before is imported when the program asks for it. All are returned for a program
+        whose imports cannot be seen, or that names a package from elsewhere, which may import any of them.
+
+        Args:
+            known: The modules to choose from.
+        """
+        if self.is_bash:
+            return ()
+
+        names = {self.module.partition(".")[0]} if self.module else _imported(self.cells)
+
+        if names is None:
+            return tuple(known)
+
+        heads = {name.partition(".")[0] for name in known}
+        named = tuple(name for name in known if name.partition(".")[0] in names)
+        return named if names <= sys.stdlib_module_names | heads else tuple(known)
+
+
+def _imported(cells: Sequence[str]) -> set[str] | None:
+    """Returns the packages that code names in its imports; None: it is no plain Python, or too much to look through."""
+    if sum(map(len, cells)) > _MAX_LOOKED_CHARS:
+        return None
+
+    # Late: a process that keeps sandboxes ready has imported all there is.
+    import ast
+
+    names: set[str] = set()
+    try:
+        nodes = [node for cell in cells for node in ast.walk(ast.parse(cell))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+
+    return names
 
 
 def read_program(
@@ -70,7 +118,9 @@ def read_program(
                 field="-m", value=module, allowed="the name of a module, such as timeit or package.module"
             )
 
-        return Program(cells=(_RUN_MODULE.format(module),), opening=_opening("<string>", ["-m", *words]))
+        return Program(
+            cells=(_RUN_MODULE.format(module),), opening=_opening("<string>", ["-m", *words]), module=module
+        )
 
     path, *arguments = words
 

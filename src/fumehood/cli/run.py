@@ -21,6 +21,7 @@ from fumehood.cli.program import Program, read_program
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, line_of_path, note, patience
 from fumehood.cli.warm import is_wanted, start_daemon
+from fumehood.values.template import DEFAULT_PRELOAD
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
@@ -63,7 +64,7 @@ def run(options: Options) -> int:
         check_folder(options.output, "--output")
 
     with patience("starting a sandbox"):
-        sandbox = open_sandbox(options)
+        sandbox = open_sandbox(options, program.preload(DEFAULT_PRELOAD))
 
     # Late: `--help` needs none of it.
     from fumehood.api.artifacts import list_tree

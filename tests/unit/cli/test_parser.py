@@ -73,6 +73,10 @@ def test_the_help_says_where_files_go(command, folder, capsys):
             "--isolation 'vm' is none of none, landlock-only, namespaces",
         ),
         (["dcotor"], "did you mean 'doctor'?"),
+        (["serv"], "did you mean 'serve'?"),
+        (["run", "-", "--no_daemon"], "there is no option '--no_daemon'; did you mean '--no-daemon'?"),
+        (["run", "-", "--nodaemon"], "did you mean '--no-daemon'?"),
+        (["run", "-", "--mem", "1G"], "did you mean '--memory'?"),
         (
             ["audit", "verfy", "x"],
             "fumehood audit: VERB 'verfy' is none of verify, export; did you mean 'verify'?",
@@ -89,6 +93,15 @@ def test_a_wrong_argument_is_one_sentence(arguments, said, capsys):
     assert said in shown.err
     assert "--help` says what it takes" in shown.err
     assert "usage:" not in shown.err
+
+
+@pytest.mark.parametrize("word", ["-t", "--o", "--x"])
+def test_dashes_make_no_word_like_another(word, capsys):
+    """What all options have in common is no reason to name one of them."""
+    with pytest.raises(SystemExit):
+        main(["run", word, "a", "b.py"])
+
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_without_a_command_the_help_is_shown(capsys):
