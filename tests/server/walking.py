@@ -12,8 +12,8 @@ from fumehood.server.settings import DIALECTS
 
 # What says nothing but that something is there: health of the server, and of dialects whose clients ask for it first.
 OPEN = {"/", "/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
-# The documentation, as far as it is installed: the same files at each server.
-SITE = {"/docs", "/docs/{path:path}"}
+# The documentation and Swagger UI, as far as they are installed: the same files at each server.
+SITE = {"/docs", "/docs/{path:path}", "/openapi", "/openapi/{name:path}"}
 REFUSED = {401, 403}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

@@ -13,6 +13,7 @@ from importlib import metadata
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -27,6 +28,7 @@ from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import AppServices, Services
 
+_PREFLIGHT_SECONDS = 600
 _UPLOADS = ("/files", "/upload", "/upload/batch", "/content", "/sandboxes/load")
 
 
@@ -68,6 +70,9 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
     if settings.domain:
         app.add_middleware(HostNames, domain=settings.domain)
 
+    if settings.allowed_origins:
+        _allow_origins(app, settings.allowed_origins)
+
     app.add_middleware(
         Ingress,
         settings=settings,
@@ -81,6 +86,24 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
 
     return app
+
+
+def _allow_origins(app: FastAPI, origins: Iterable[str]) -> None:
+    """Lets pages of these origins read answers (CORS); tokens are in headers, so cookies are not allowed with them."""
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=[origin.lower().rstrip("/") for origin in origins],
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=[
+            "X-Request-ID",
+            "Retry-After",
+            "RateLimit",
+            "RateLimit-Policy",
+            "Content-Disposition",
+        ],
+        max_age=_PREFLIGHT_SECONDS,
+    )
 
 
 def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:

@@ -80,7 +80,7 @@ class Ingress:
         self._unknown_bodies = UnknownBodies()
         self._hosts = _LOOPBACK | {settings.host.lower()} | {name.lower() for name in settings.allowed_hosts}
         self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts  # noqa: S104
-        self._origins = frozenset(origin.lower() for origin in settings.allowed_origins)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes one request on, or refuses it."""

@@ -88,7 +88,9 @@ class ServerSettings(EngineSettings):
     public_ports: bool = setting("whether a host name {port}-{id}.DOMAIN needs no token", False)
     public_url: str = setting("address by which clients reach this server; empty: that of the request", "")
     allowed_hosts: tuple[str, ...] = setting("names a request may give as its Host, besides loopback", ())
-    allowed_origins: tuple[str, ...] = setting("web origins that may call from a browser", ())
+    allowed_origins: tuple[str, ...] = setting(
+        "web origins whose pages may call from a browser, such as https://app.example.org; empty: none", ()
+    )
     trusted_proxies: tuple[str, ...] = setting(
         "addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed", ()
     )

@@ -22,6 +22,7 @@ from fumehood.server.routes import (
     keys,
     meta,
     network,
+    openapi_pages,
     ports,
     pty,
     sandboxes,
@@ -49,4 +50,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.router,
     meta.router,
     documentation.router,
+    openapi_pages.router,
 )

@@ -28,8 +28,9 @@ _FRONT_PAGE = """<!doctype html>
 <h1>fumehood</h1>
 <p>This server runs Python that a language model wrote, in sandboxes. It answers programs that have a token.
 <ul>
-<li><a href="https://github.com/fumehood/fumehood/blob/main/docs/README.md">Documentation</a>
-<li><a href="openapi.json">Description of the API</a> (OpenAPI)
+<li>Documentation: <a href="docs/">of this version</a>, where it is installed, or
+<a href="https://github.com/fumehood/fumehood/blob/main/docs/README.md">of the newest</a>
+<li>The API: <a href="openapi/">to read and to try</a>, <a href="openapi.json">for programs</a> (OpenAPI)
 <li>Health: <a href="healthz">healthz</a> (the server lives), <a href="readyz">readyz</a> (it takes work)
 </ul>
 </html>
