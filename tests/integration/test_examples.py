@@ -130,5 +130,10 @@ def test_snippets_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureR
 
     shutil.copytree(ROOT / "examples" / "data", tmp_path / "examples" / "data")
     shutil.copy(ROOT / "examples" / "data" / "penguins.csv", tmp_path)
-    own = {"FUMEHOOD_HOME": str(tmp_path / "home"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    # Its own places, and no process that stays ready for the next run of a reader.
+    own = {
+        "FUMEHOOD_HOME": str(tmp_path / "home"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "FUMEHOOD_DAEMON": "0",
+    }
     _run([PROGRAM, str(page)], tmp_path, own | _addresses(page.stem, request))
