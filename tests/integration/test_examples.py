@@ -137,3 +137,28 @@ def test_snippets_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureR
         "FUMEHOOD_DAEMON": "0",
     }
     _run([PROGRAM, str(page)], tmp_path, own | _addresses(page.stem, request))
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ("```python\nprint(40 + 2)  # 42\n```\n", ""),
+        ("```python\nprint(40 + 2)  # 42: the answer\n```\n", ""),
+        ("```python\nprint('a', 1)\n```\n```text\na ...\n```\n", ""),
+        ("```sh\necho $((40 + 2))\n```\n\n```text\n42\n```\n", ""),
+        ("<!-- not run: needs a reason -->\n```python\n1 / 0\n```\n", ""),
+        ("```python\nprint(40 + 2)  # 43\n```\n", "prints '42', and the page shows '43'"),
+        ("```python\nprint(40 + 2)\n```\n```text\n43\n```\n", "and the page shows"),
+        ("```sh\necho $((40 + 2))\n```\n```text\n43\n```\n", "and the page shows"),
+        ("```sh\nfalse\necho\n```\n", "ends with 1"),
+        ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
+    ],
+)
+def test_a_difference_from_the_page_is_found(page: str, found: str, tmp_path: Path) -> None:
+    """The runner of snippets itself: a wrong output, or a block that fails, and no other."""
+    (tmp_path / "page.md").write_text(page, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, PROGRAM, "page.md"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode != 0) == bool(found)
+    assert found in done.stdout + done.stderr
