@@ -92,6 +92,7 @@ changelog: $(VENV)/.installed-dev ## show what changes/ says of the next version
 	@$(BIN)/python -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
 docs: $(VENV)/.installed-dev ## build the documentation as a site, into build/site
+	@rm -rf build/site
 	@$(BIN)/python -m sphinx --builder html --conf-dir docs --doctree-dir build/doctrees --fail-on-warning --keep-going --quiet . build/site
 	@echo "built: build/site/index.html"
 
