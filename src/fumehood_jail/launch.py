@@ -97,6 +97,8 @@ def set_up_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> No
         options["disk_bytes"],
         options["inodes"],
         GUEST_UID,
+        options["memory_bytes"],
+        options["cpu_cores"],
     )
     _step("bring up the loopback", network.loopback_up)
 

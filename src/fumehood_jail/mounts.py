@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
-from fumehood_jail import device_nodes, own_root, syscalls
+from fumehood_jail import device_nodes, own_root, shown_limits, syscalls
 from fumehood_jail.errors import JailError
 
 # Where the new root is assembled before it replaces the old one. Any directory of the host works; /tmp exists
@@ -154,11 +154,14 @@ def enter_fork_root() -> None:
     os.chdir("/")
 
 
-def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
+def mount_sandbox(
+    disk_bytes: int, inodes: int, uid: int, memory_bytes: int, cpu_cores: Optional[float]
+) -> None:
     """Mounts a sandbox's own writable directories, its own masked /proc, and its own terminals.
 
     Before: a clone of the jail init in namespaces of its own, with every capability in them. After: the only writable
-    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
+    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`; /proc and /sys show these limits of
+    memory and processors.
     """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     options = f"mode=0755,size={disk_bytes},nr_inodes={inodes},uid={uid},gid={uid}"
@@ -175,6 +178,7 @@ def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
 
     _at_step("mount /proc", _mount_proc, "/proc")
     _mask_proc()
+    _at_step("mount /sys", shown_limits.show, memory_bytes, cpu_cores)
     _at_step(
         "mount /dev/pts",
         syscalls.mount,
@@ -193,6 +197,7 @@ def leave_sandbox(mount_namespace: int) -> None:
     Before: every capability over the sandbox's namespaces.
     """
     own_root.go_to_parent(mount_namespace)
+    shown_limits.unmount()
     short = [] if os.path.islink(SHORT_SCRATCH) else [SHORT_SCRATCH]
 
     # The last one covers the filesystem that it is a part of.

@@ -92,6 +92,7 @@ HOST_TO_INIT: Table = {
     "request": Variants(
         "verb",
         {
+            "show_memory": _request({"memory_bytes": _COUNT}),
             "signal_context": _request({"pid": _PID, "signal": _SIGNAL}),
             # With all that it started, but for checkpoints and what was made from them.
             "kill_context": _request({"pid": _PID}, {"spare": items(_PID, 4096)}),
@@ -281,6 +282,7 @@ _VALUES: Mapping[str, Rule] = {
     "list_snapshot": record({"entries": items(_TAKEN_FILE, MAX_LISTED_FILES), "next": nullable(_COUNT)}),
     "read_snapshot": nothing,
     "drop_snapshot": nothing,
+    "show_memory": nothing,
     "expect_forks": nothing,
     "send_snapshot": nothing,
     "receive_files": record({"files": _COUNT}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -117,14 +118,26 @@ def test_k15_switches_of_the_machine_cannot_be_opened(inside, outside):
     assert control["/proc/sys/vm/drop_caches"] == "ok"
 
 
-def test_k15_sys_and_cgroups_are_empty(attacked):
-    """No view of devices, of the kernel or of the control group's neighbours."""
-    assert (
-        attacked.run(
-            "import os; print(os.listdir('/sys'), os.listdir('/proc/fs'), os.listdir('/proc/bus'))"
-        ).split()
-        == ["[]"] * 3
+def test_k15_sys_and_cgroups_show_the_sandbox_alone(attacked):
+    """No view of devices, of the kernel or of the control group's neighbours: /sys has the sandbox's own limits."""
+    found = attacked.run(
+        "import os; print(os.listdir('/proc/fs'), os.listdir('/proc/bus'))\n"
+        "print(sorted(os.path.join(at, name) for at, _, names in os.walk('/sys') for name in names))"
     )
+    masked, shown = found.splitlines()
+    assert masked == "[] []"
+    assert ast.literal_eval(shown) == [
+        *(
+            "/sys/devices/system/cpu/online",
+            "/sys/devices/system/cpu/possible",
+            "/sys/devices/system/cpu/present",
+        ),
+        *(
+            "/sys/fs/cgroup/memory.max",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/limits/meminfo",
+        ),
+    ]
     groups = attacked.run("print(open('/proc/self/cgroup').read())").split()
     assert {line.split(":", 2)[2] for line in groups} == {"/"}
 

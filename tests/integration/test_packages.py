@@ -69,3 +69,26 @@ def test_a_package_that_can_be_preloaded_is(name: str, rows: dict[str, dict[str,
     """One that leaves a thread is left out, which is said, and works all the same."""
     expected = "left out: its import leaves" if name in UNFIT else "yes"
     assert rows[name]["preloaded"].startswith(expected), rows[name]
+
+
+def test_packages_size_themselves_by_the_limits() -> None:
+    """Not by the machine: with one core and 1 GiB, duckdb takes 80 % of it and one thread, and polars one thread."""
+    code = (
+        "import duckdb, polars\n"
+        "settings = duckdb.sql('from duckdb_settings()').fetchall()\n"
+        "found = {name: value for name, value, *_ in settings}\n"
+        "print(polars.thread_pool_size(), found['threads'], found['memory_limit'])"
+    )
+    program = (
+        "from fumehood import Limits, Sandbox\n"
+        "with Sandbox(limits=Limits(cpu_cores=1, memory_bytes=1 << 30)) as sandbox:\n"
+        f"    print(*sandbox.run_code({code!r}).logs.stdout)\n"
+    )
+    done = subprocess.run(
+        [str(COMMON / "bin" / "python"), "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.split("\n")[0] == "1 1 819.1 MiB"

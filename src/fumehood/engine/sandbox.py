@@ -207,11 +207,15 @@ class LiveSandbox:
 
     async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
         """Hands a prepared sandbox out, with the limits and environment of its caller."""
+        changed_memory = limits.memory_bytes != self.limits.memory_bytes
         self.limits = limits
         self.guest.apply(limits)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
         self._metrics.begin()
         self.touch()
+
+        if changed_memory:
+            await self.ask("show_memory", memory_bytes=limits.memory_bytes)
 
         if envs != self.envs:
             self.envs = envs

@@ -27,7 +27,7 @@ from fumehood_guest.init.watches import Watches
 from fumehood_guest.shared import process_usage
 from fumehood_guest.shared.memory import MemoryWatcher
 from fumehood_guest.shared.writable_files import empty_writable
-from fumehood_jail import launch, namespaces, own_root
+from fumehood_jail import launch, namespaces, own_root, shown_limits
 from fumehood_jail.errors import JailError
 from fumehood_wire.frames import Decoder, ProtocolError, encode
 
@@ -85,6 +85,7 @@ class Init:
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
             "metrics": self._metrics,
+            "show_memory": _show_memory,
             "expect_forks": self._expect_forks,
             "send_snapshot": self._send_snapshot,
             "receive_files": self._receive_files,
@@ -372,6 +373,11 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
         )
     )
     Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
+
+
+def _show_memory(memory_bytes: int) -> Reply:
+    shown_limits.change_memory(memory_bytes)
+    return None, b""
 
 
 def _watcher(limit_bytes: Optional[int]) -> Optional[MemoryWatcher]:

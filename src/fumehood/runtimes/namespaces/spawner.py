@@ -297,6 +297,8 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             "hostname": HOSTNAME,
             "disk_bytes": limits.disk_bytes,
             "inodes": limits.inodes,
+            "memory_bytes": limits.memory_bytes,
+            "cpu_cores": limits.cpu_cores,
             "watch_memory_bytes": limits.memory_bytes if self._init_watches else None,
             **self._confinement(limits),
         }
