@@ -23,9 +23,11 @@ from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
 EXIT_CUT_OFF = 1
-# How many may wait to be let in. Where descriptors have run out, asyncio tries that often each second: with four
-# times as many that takes half of a processor.
+# How many may wait to be let in.
 BACKLOG = 512
+# How many are let in before the loop turns to its other work. asyncio knows one number for both. Where descriptors have
+# run out, it tries that often each second.
+_ACCEPTED_AT_ONCE = 16
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75
 _WEBSOCKET_BYTES = 16 << 20
@@ -79,6 +81,13 @@ class _Server(uvicorn.Server):
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve; what asyncio has told the kernel is how many are let in at once."""
+        await super().startup(sockets)
+
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
+
     def _end(self) -> None:
         if self._draining is None:
             self._services.drain.begin()
@@ -116,7 +125,7 @@ def _config(app: FastAPI, settings: ServerSettings, http: type[asyncio.Protocol]
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=BACKLOG,
+        backlog=_ACCEPTED_AT_ONCE,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_LAST_WORDS_SECONDS,
         ws_max_size=_WEBSOCKET_BYTES,
