@@ -10,8 +10,9 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from fumehood.text import visible, visible_line
@@ -19,6 +20,10 @@ from fumehood.text import visible, visible_line
 FORMATS = ("console", "json")
 _MAX_MESSAGE_CHARACTERS = 2_000
 _MAX_VALUE_CHARACTERS = 500
+_MAX_NAME_CHARACTERS = 100
+# Of a list or a mapping; one line names all settings of a server.
+_MAX_ENTRIES = 200
+_MAX_DEPTH = 5
 _MAX_EXCEPTION_CHARACTERS = 20_000
 _MAX_CHAIN = 8
 _MAX_PARTS = 5
@@ -99,21 +104,33 @@ def pairs(fields: dict[str, Any]) -> str:
     return " ".join(f"{name}={_shown(value)}" for name, value in fields.items() if value is not None)
 
 
-def bounded(value: Any) -> Any:
-    """Returns a value without control characters, bounded where it is a text."""
+def bounded(value: Any, max_depth: int = _MAX_DEPTH) -> Any:
+    """Returns a value without control characters, with texts, names and numbers of entries cut to their bounds."""
     if isinstance(value, str):
         return _line(value, _MAX_VALUE_CHARACTERS)
 
     if isinstance(value, float):
         return round(value, 6)
 
+    if isinstance(value, dict | list | tuple) and not max_depth:
+        return f"{len(value):,} entries"
+
     if isinstance(value, dict):
-        return {str(name): bounded(one) for name, one in value.items()}
+        named = {
+            _line(str(name), _MAX_NAME_CHARACTERS): bounded(one, max_depth - 1)
+            for name, one in islice(value.items(), _MAX_ENTRIES)
+        }
+        return {**named, "...": _left_out(value)} if len(value) > _MAX_ENTRIES else named
 
     if isinstance(value, list | tuple):
-        return [bounded(one) for one in value]
+        some = [bounded(one, max_depth - 1) for one in value[:_MAX_ENTRIES]]
+        return [*some, _left_out(value)] if len(value) > _MAX_ENTRIES else some
 
     return value
+
+
+def _left_out(value: Sized) -> str:
+    return f"{len(value) - _MAX_ENTRIES:,} more"
 
 
 def _shown(value: Any) -> str:

@@ -93,6 +93,27 @@ def test_a_value_stays_on_its_line(logged, text):
 
 
 @pytest.mark.parametrize("logged", [JsonFormatter, ConsoleFormatter], indirect=True)
+def test_names_and_numbers_of_entries_are_bounded(logged):
+    """A mapping has no longer names than values, a list no end, and both no depth without an end."""
+    deep: object = "x"
+
+    for _ in range(200):
+        deep = [deep]
+
+    for given in (
+        {"a\nb": 1},
+        {"x" * 100_000: 1},
+        {str(n): n for n in range(10_000)},
+        list(range(10_000)),
+        deep,
+    ):
+        logged.clear()
+        events.SERVER_STARTED.log(address="http://x", version="1", pid=7, settings={"given": given})
+        assert len(logged[0].splitlines()) == 1
+        assert len(logged[0]) < 5_000
+
+
+@pytest.mark.parametrize("logged", [JsonFormatter, ConsoleFormatter], indirect=True)
 def test_a_message_of_another_logger_is_one_line_without_its_extras(logged):
     logging.getLogger("fumehood.other").warning("a %s", "b\nc", extra={"color_message": "marker"})
     assert len(logged[0].splitlines()) == 1
