@@ -107,7 +107,7 @@ def test_figures_are_images(small: CodeInterpreter) -> None:
 
     assert [image.name for image in result.images] == ["image-1.png", "image-2.png"]
     assert all(image.data.startswith(b"\x89PNG") for image in result.images)
-    assert "[image 3 is not shown: 2 images are shown per call]" in result.text
+    assert "[1 more image is not shown: at most 2 are, of one call]" in result.text
 
 
 def test_an_image_that_is_too_large_is_named(interpreter: CodeInterpreter) -> None:
@@ -141,7 +141,7 @@ def test_nothing_is_rendered(interpreter: CodeInterpreter) -> None:
     """Markup without text is named by its type alone."""
     result = interpreter.run("display({'text/html': '<script>alert(1)</script>'}, raw=True)")
 
-    assert result.text == "[a result without text: text/html]"
+    assert result.text == "[nothing of this to read: text/html; print what you need]"
 
 
 def test_files_are_told_once(interpreter: CodeInterpreter) -> None:
@@ -229,7 +229,7 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
             ("No module named 'nosuch'", "line 2", "Hint: Nothing can be installed here"),
         ),
         ("x = (", ("SyntaxError", "Hint: Nothing of this code was run")),
-        ("open('no.csv')", ("FileNotFoundError", "Hint: Files in /mnt/data: /mnt/data/there.csv.")),
+        ("open('no.csv')", ("FileNotFoundError", "Hint: Files that are there: /mnt/data/there.csv.")),
         ("input()", ("Hint: There is no standard input here",)),
         (
             "import subprocess\nsubprocess.run(['sudo', 'ls'])",

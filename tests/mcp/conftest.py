@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -23,12 +23,14 @@ Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
 
 
 @asynccontextmanager
-async def over_stdio(mode: str = "auto", **envs: str) -> AsyncGenerator[Client, None]:
-    """A client that has started a server of its own."""
+async def over_stdio(
+    mode: str = "auto", options: Sequence[str] = (), **envs: str
+) -> AsyncGenerator[Client, None]:
+    """A client that has started a server of its own, with options of the command."""
     given = {"FUMEHOOD_POOL_SIZE": "0", **envs}
 
     async with Client(
-        StdioServerParameters(command=sys.executable, args=[*ARGV], env=given), mode=mode
+        StdioServerParameters(command=sys.executable, args=[*ARGV, *options], env=given), mode=mode
     ) as client:
         yield client
 

@@ -39,7 +39,7 @@ def test_wrong_arguments_are_told_in_plain_words(connect: Connect) -> None:
                 result = await client.call_tool("run_code", given)
                 assert result.is_error
                 assert said in text_of(result)
-                assert "call run_code with code (required), sandbox_id, timeout" in text_of(result)
+                assert "call run_code with code (required), timeout, sandbox_id" in text_of(result)
                 assert "pydantic" not in text_of(result)
 
             word = await client.call_tool("create_sandbox", {"network": "packages"})
@@ -180,7 +180,7 @@ def test_lines_that_are_no_messages_do_no_harm(raw: RawServer) -> None:
     assert raw.ask("no/such/method", {})["error"]["code"] == -32601
     # Half of a character: JSON can say it, UTF-8 cannot.
     result = raw.call("run_code", code="print('[\ud83d] [\U0001f600]')")
-    assert result["content"][0]["text"].startswith("[?] [\U0001f600]\n")
+    assert result["content"][0]["text"].startswith("[?] [\U0001f600]")
 
 
 def test_standard_output_is_the_protocol_alone(raw: RawServer) -> None:
@@ -201,11 +201,14 @@ def test_a_model_that_forgets_its_sandboxes_is_told_to_end_some(raw: RawServer, 
     headers = {"Authorization": f"Bearer {server.token}"}
     raw.begin()
     made = [raw.call("create_sandbox")["structuredContent"]["sandbox_id"] for _ in range(32)]
-    refused = raw.call("run_code", code="1")
+    assert made == [f"s{number}" for number in range(1, 33)]
+    refused = raw.call("create_sandbox")
     assert refused["isError"]
     assert "32 of 32 sandboxes are in use" in refused["content"][0]["text"]
     assert "kill_sandbox" in refused["content"][0]["text"]
-    httpx2.delete(f"{server.url}/v1/sandboxes/{made[0]}", headers=headers, timeout=60)
-    assert raw.call("run_code", code="1")["structuredContent"]["is_new_sandbox"]
-    assert raw.call("kill_sandbox", sandbox_id=made[1])["structuredContent"]["was_alive"]
+    living = httpx2.get(f"{server.url}/v1/sandboxes", headers=headers, timeout=60).json()["items"]
+    httpx2.delete(f"{server.url}/v1/sandboxes/{living[0]['id']}", headers=headers, timeout=60)
+    assert not raw.call("create_sandbox")["isError"]
+    left = next(name for name in made if not raw.call("run_code", code="1", sandbox_id=name)["isError"])
+    assert raw.call("kill_sandbox", sandbox_id=left)["structuredContent"]["was_alive"]
     assert raw.call("run_code", code="1")["structuredContent"]["is_new_sandbox"]

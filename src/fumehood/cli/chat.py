@@ -49,14 +49,11 @@ def run(options: Options) -> int:
     if options.save:
         check_file(options.save, "--save")
 
-    # The system prompt names this folder for data.
-    options.file = [
-        given if ":" in given else f"{given}:/mnt/data/{os.path.basename(given)}" for given in options.file
-    ]
     _edit_lines()
 
     with patience("starting a sandbox"):
-        sandbox = open_sandbox(options)
+        # The system prompt names this folder for data.
+        sandbox = open_sandbox(options, folder="/mnt/data")
 
     with (
         sandbox,

@@ -7,16 +7,35 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.parser import Command, Option, Options
+from fumehood.cli.options import check_folder, read_envs, read_sizes, read_uploads, sandbox_options
+from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.terminal import note
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
+from fumehood.values.limits import Limits
+
+if TYPE_CHECKING:
+    from fumehood.mcp.setup import Setup
 
 # What a model may give a sandbox unless the user has said otherwise: enough for packages.
 _MAX_NETWORK = "pip"
+_OF_SANDBOXES = (
+    "--template",
+    "--timeout",
+    "--memory",
+    "--disk",
+    "--env",
+    "--file",
+    "--strict",
+    "--isolation",
+)
+_OF_HERE = ("--folder", "--output", "--tools")
+_UNSET: tuple[object, ...] = (None, "", (), [], False, "default")
 
 
 def run(options: Options) -> int:
@@ -26,7 +45,9 @@ def run(options: Options) -> int:
 
         with naming_arguments({"host": "--print-config", "url": "--url"}):
             url = endpoint_of(options.url) if options.url else ""
-            launch = Launch(argv=(sys.executable, "-P", "-m", "fumehood", "mcp"), url=url)
+            launch = Launch(
+                argv=(sys.executable, "-P", "-m", "fumehood", "mcp", *_launch_words(options)), url=url
+            )
             print(config_for(options.print_config, launch))
 
         return 0
@@ -46,10 +67,14 @@ def run(options: Options) -> int:
             )
 
         with naming_arguments(
-            {"max_network": "--max-network" if options.max_network else "FUMEHOOD_MAX_NETWORK"}
+            {
+                "max_network": "--max-network" if options.max_network else "FUMEHOOD_MAX_NETWORK",
+                "tools": "--tools",
+            }
         ):
-            return serve_stdio(most)
+            return serve_stdio(most, _setup(options), tools=_words(options.tools))
 
+    _check_made_here(options)
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="mcp --http")
     from fumehood.server.run import serve
 
@@ -61,6 +86,84 @@ def run(options: Options) -> int:
     }
     settings, _ = load_settings(flags, environ=os.environ)
     return serve(settings)
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    return [word for words in given for word in words.replace(",", " ").split()]
+
+
+def _setup(options: Options) -> Setup:
+    """Return how sandboxes are made.
+
+    Raises:
+        InvalidArgumentError: A value is refused.
+        OSError: A file cannot be read.
+    """
+    # Late: it needs the engine's types.
+    from fumehood.mcp.setup import Setup, files_of
+
+    if options.folder:
+        files_of(options.folder)
+
+    if options.output:
+        check_folder(options.output, "--output")
+
+    with naming_arguments({"limits.wall_seconds": "--timeout"}):
+        seconds = Limits() if options.timeout is None else Limits(wall_seconds=options.timeout)
+
+    return Setup(
+        template=options.template,
+        limits=read_sizes(options),
+        envs=read_envs(options.env),
+        strict=options.strict,
+        isolation=options.isolation,
+        run_seconds=seconds.wall_seconds,
+        folder=options.folder,
+        files=read_uploads(options.file, folder="/mnt/data"),
+        output=options.output,
+    )
+
+
+def _given(options: Options) -> dict[str, list[str]]:
+    """Return the options about sandboxes that were given, by name, with their values as words."""
+    given: dict[str, list[str]] = {}
+
+    for option in (*_OF_SANDBOXES, *_OF_HERE):
+        value = getattr(options, option.removeprefix("--"))
+
+        if value not in _UNSET:
+            given[option] = (
+                [str(word) for word in value] if isinstance(value, (list, tuple)) else [str(value)]
+            )
+
+    return given
+
+
+def _launch_words(options: Options) -> list[str]:
+    """Return the words that give a host the same options; paths are whole, because it starts us elsewhere."""
+    words: list[str] = ["--max-network", options.max_network] if options.max_network else []
+
+    for option, values in _given(options).items():
+        for value in values:
+            path, colon, destination = value.partition(":") if option == "--file" else (value, "", "")
+            is_path = option in ("--file", "--folder", "--output")
+            words += (
+                [option]
+                if value == "True"
+                else [option, (os.path.abspath(path) if is_path else path) + colon + destination]
+            )
+
+    return words
+
+
+def _check_made_here(options: Options) -> None:
+    """Refuse options of sandboxes where other programs ask for them."""
+    for option, values in _given(options).items():
+        raise InvalidArgumentError(
+            field=option,
+            value=values[0],
+            allowed="a value without --http alone: there, each caller asks for sandboxes of its own",
+        )
 
 
 def _check_unheard(options: Options) -> None:
@@ -97,5 +200,26 @@ MCP = Command(
             default="",
             help="with --print-config: the server that the host should use; /mcp is added where it is missing",
         ),
+        Option(
+            ["--tools"],
+            multiple=True,
+            metavar="NAMES",
+            help="serve these tools alone, such as run_code,list_files; may be repeated (default: all)",
+        ),
+        Option(
+            ["--folder"],
+            type=PathWord(is_folder=True),
+            metavar="DIR",
+            default="",
+            help="copy the files of this folder into each sandbox, read-only at /mnt/data; nothing in DIR is changed",
+        ),
+        Option(
+            ["--output"],
+            type=PathWord(is_folder=True),
+            metavar="DIR",
+            default="",
+            help="bring files that are made in sandboxes into this folder",
+        ),
+        *sandbox_options(files_go_to="/mnt/data", only=_OF_SANDBOXES),
     ],
 )

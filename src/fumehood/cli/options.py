@@ -7,7 +7,7 @@ value is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,11 +68,18 @@ class Size(click.ParamType[int]):
         return size
 
 
-def sandbox_options(*, files_go_to: str = "the home directory") -> list[Option]:
-    """Return the options that say what the sandbox should be."""
+def sandbox_options(
+    *, files_go_to: str = "the home directory", only: Collection[str] | None = None
+) -> list[Option]:
+    """Return the options that say what the sandbox should be.
+
+    Args:
+        files_go_to: Where uploaded files go, in words.
+        only: The names of the options; None: all of them.
+    """
     default = Limits()
     group: dict[str, Any] = {"heading": "sandbox"}
-    return [
+    options = [
         Option(
             ["--template"],
             default="default",
@@ -146,6 +153,7 @@ def sandbox_options(*, files_go_to: str = "the home directory") -> list[Option]:
             **group,
         ),
     ]
+    return [option for option in options if only is None or option.opts[0] in only]
 
 
 def raw_option() -> Option:
@@ -186,19 +194,22 @@ def check_file(path: str, option: str) -> None:
         )
 
 
-def open_sandbox(options: Options, preload: tuple[str, ...] | None = None, **limits: float) -> Sandbox:
+def open_sandbox(
+    options: Options, preload: tuple[str, ...] | None = None, *, folder: str = "", **limits: float
+) -> Sandbox:
     """Start the sandbox that the options describe, the only one of this process, and upload the files that they name.
 
     Args:
         options: Those of the command.
         preload: The modules of the default template that are imported before; None: all of its list.
+        folder: Where files without a DEST go; empty: the home directory.
         limits: Limits for which there is no option.
     """
     # Late: `--help` needs no engine.
     from fumehood.api.sandbox import Sandbox
     from fumehood.assemble import chosen_backend, has_server
 
-    uploads = [_upload(given) for given in options.file]
+    uploads = read_uploads(options.file, folder=folder)
     arguments = sandbox_arguments(options, **limits)
 
     # A server has imported them already.
@@ -233,6 +244,23 @@ def sandbox_arguments(options: Options, **limits: float) -> dict[str, Any]:
         }
 
 
+def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, str]]:
+    """Read options of the form PATH[:DEST]: files of this machine, each with its path inside.
+
+    Args:
+        given: The words.
+        folder: Where files without a DEST go; empty: the home directory.
+
+    Raises:
+        InvalidArgumentError: One names no file.
+        OSError: One cannot be read.
+    """
+    return [
+        _upload(word if ":" in word or not folder else f"{word}:{folder}/{os.path.basename(word)}")
+        for word in given
+    ]
+
+
 def _upload(given: str) -> tuple[str, str]:
     """Return a file of this machine and its name inside. That it can be read is seen before a sandbox starts."""
     path, _, destination = given.partition(":")
@@ -248,8 +276,13 @@ def _upload(given: str) -> tuple[str, str]:
         return path, destination or os.path.basename(path)
 
 
-def _limits(options: Options, others: Mapping[str, Any]) -> Limits:
-    default = Limits()
+def read_sizes(options: Options) -> dict[str, float]:
+    """Return the sizes that were given, by the names of the limits.
+
+    Raises:
+        InvalidArgumentError: One is smaller than a sandbox can be.
+    """
+    sizes: dict[str, float] = {}
 
     # In the units in which it is typed: that many bytes are seldom meant.
     for option, least in (
@@ -262,10 +295,19 @@ def _limits(options: Options, others: Mapping[str, Any]) -> Limits:
             allowed = f"a size such as 512M or 2G, of {int(least) // MIB}M or more; a number alone is bytes"
             raise InvalidArgumentError(field=f"--{option}", value=size, allowed=allowed)
 
+        if size is not None:
+            sizes[f"{option}_bytes"] = size
+
+    return sizes
+
+
+def _limits(options: Options, others: Mapping[str, Any]) -> Limits:
+    default = Limits()
+    sizes = read_sizes(options)
     return Limits(
         wall_seconds=default.wall_seconds if options.timeout is None else options.timeout,
-        memory_bytes=default.memory_bytes if options.memory is None else options.memory,
-        disk_bytes=default.disk_bytes if options.disk is None else options.disk,
+        memory_bytes=int(sizes.get("memory_bytes", default.memory_bytes)),
+        disk_bytes=int(sizes.get("disk_bytes", default.disk_bytes)),
         stdout_bytes=_STDOUT_BYTES,
         stderr_bytes=_STDOUT_BYTES,
         **others,

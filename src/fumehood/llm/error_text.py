@@ -36,6 +36,10 @@ _LIBRARIES = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/
 _COMPILED = re.compile(r".*\.(?:pyx|pxi|pxd|c|cpp)|[^/].*")
 # Errors whose message says all, wherever they were raised.
 _TOLD_BY_MESSAGE = frozenset(("FileNotFoundError", "KeyError", "RecursionError"))
+_SYNTAX = frozenset(("SyntaxError", "IndentationError", "TabError"))
+_WRONG_LINE = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})(?=\n)")
+# The end of a message that is meant for a calling program.
+_FOR_CALLERS = re.compile(r" Pass stdin=.{0,100} to answer\.")
 # The egress proxy's answer within the messages of clients.
 _DENIAL = re.compile(r"Tunnel connection failed: 403 (.{1,300}?)(?:[\"']\)|>|$)", re.MULTILINE)
 
@@ -88,6 +92,9 @@ def describe_error(execution: Execution, code: str, around: Surroundings) -> str
 def _describe(error: ExecutionError, code: str, count: int | None, around: Surroundings) -> str:
     if not error.traceback:
         return f"{error.name}: {error.value}" if error.value else error.name
+
+    if error.name in _SYNTAX and (found := _WRONG_LINE.match(error.traceback)) and int(found[1]) == count:
+        return f"line {found[2]}{error.traceback[found.end() :].rstrip()}"
 
     chain = [_read(part, count, code) for part in _parts(error.traceback[-_MAX_READ_CHARS:])]
     last = chain[-1]
@@ -146,7 +153,8 @@ def _read(lines: Sequence[str], count: int | None, code: str) -> _Link:
         frames.append(frame)
         at = end
 
-    return _Link(tuple(frames), left_out, "\n".join(lines[at:]).strip("\n"))
+    message = _FOR_CALLERS.sub("", "\n".join(lines[at:]).strip("\n"))
+    return _Link(tuple(frames), left_out, message)
 
 
 def _frame(block: Sequence[str], count: int | None, code: str) -> _Frame | None:

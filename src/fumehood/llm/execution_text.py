@@ -42,6 +42,8 @@ _EXITED = "[exit() ended this call; variables stay]"
 _ARTIST = re.compile(
     r"\[?<(?:matplotlib\.[\w.]+|\w*Axes\w*|Figure|BarContainer|ErrorbarContainer)\b[^>]{0,200}>.{0,2000}"
 )
+# The file that IPython names in warnings.
+_NAME_OF_CELL = re.compile(r"<ipython-input-(\d{1,9})-[0-9a-f]{12}>")
 # Lines of pip that a sandbox without a network gets, and only there.
 _PIP_FAILED = "ERROR: No matching distribution found for "
 _PIP_LINE = re.compile(
@@ -84,14 +86,13 @@ def tell(
     """
     shelf = ImageShelf(shape.images)
     room = shape.max_text_chars
-    parts = _output(
-        execution, room, is_offline=is_about_install(execution, code) and around.network.level == "none"
-    )
+    is_offline = is_about_install(execution, code) and around.network.level == "none"
+    parts = _output(execution, room, around.to_install or NOT_INSTALLABLE if is_offline else "")
     parts += [
         part for result in _worth_telling(execution.results) if len(part := _value(result, shelf, room))
     ]
     parts += [Excerpt(line) for line in oversized(execution.results)]
-    tail = [part for part in (_cut(execution.truncated),) if part]
+    tail = [part for part in (shelf.left_out(), _cut(execution.truncated)) if part]
 
     if execution.error is not None and not is_failure(execution):
         tail += [] if parts else [_EXITED]
@@ -145,18 +146,21 @@ def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
     return [*lines, f"[and {more:,} more new or changed files]"] if more else lines
 
 
-def _output(execution: Execution, room: int, *, is_offline: bool) -> list[Excerpt]:
-    """Return what was printed; where pip failed for want of a network, one line takes the place of its own."""
-    out, err = "".join(execution.logs.stdout), "".join(execution.logs.stderr)
+def _output(execution: Execution, room: int, offline: str) -> list[Excerpt]:
+    """Return what was printed; where pip failed for want of a network, `offline` takes the place of its own lines."""
+    out, err = (
+        "".join(execution.logs.stdout),
+        _NAME_OF_CELL.sub(r"Cell In[\1]", "".join(execution.logs.stderr)),
+    )
 
-    if is_offline:
+    if offline:
         out, err = _PIP_LINE.sub("", out), _PIP_LINE.sub("", err)
 
     err = fold_repeats(err.rstrip("\n"))
     parts = [
         readable_ends(out.rstrip("\n"), room),
         readable_ends(f"[standard error]\n{err}", room) if err else Excerpt(""),
-        Excerpt(f"[pip: this sandbox has no network] {NOT_INSTALLABLE}" if is_offline else ""),
+        Excerpt(f"[pip: this sandbox has no network] {offline}" if offline else ""),
     ]
     return [part for part in parts if len(part)]
 
@@ -175,8 +179,12 @@ def _worth_telling(results: Sequence[Result]) -> list[Result]:
 
 def _value(result: Result, shelf: ImageShelf, room: int) -> Excerpt:
     """Return the text of one result for a model; beside a picture it is only the type of the object."""
-    line = shelf.take(result) or preview_table(result)
-    return Excerpt(line) if line else _text_of(result, room)
+    line = shelf.take(result)
+
+    if line is not None:
+        return Excerpt(line)
+
+    return Excerpt(line) if (line := preview_table(result)) else _text_of(result, room)
 
 
 def _text_of(result: Result, room: int) -> Excerpt:
@@ -187,7 +195,7 @@ def _text_of(result: Result, room: int) -> Excerpt:
             return readable_ends(text, room)
 
     named = ", ".join(visible_line(mime, max_characters=60) for mime in list(result.parts)[:5])
-    return Excerpt(f"[a result without text: {named}]" if named else "")
+    return Excerpt(f"[nothing of this to read: {named}; print what you need]" if named else "")
 
 
 def _cut(truncated: Truncation) -> str:

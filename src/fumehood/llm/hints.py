@@ -55,6 +55,8 @@ _PATH = re.compile(r"'([^']{1,300})'$")
 _MAX_SHOWN_FILES = 10
 # The guest's line about the keys of a table, in place of a hint to look for them.
 _KEYS_MARK = "\nThere are: "
+_READ_ONLY = "Read-only file system"
+_IN_REACH = re.compile(r"'(?:/mnt/data|/home/user)/[^']{1,300}'$")
 _INSTALLS = re.compile(r"\bpip3?\s+(?:install|download)\b")
 _WAITS = re.compile(r"\b(?:sleep|wait|recv|accept|acquire|urlopen|input)\(|\bjoin\(\)")
 _SIGNAL = re.compile(r"\(signal (SIG[A-Z0-9]+)\)")
@@ -98,6 +100,12 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
     if is_about_network(error):
         return around.to_reach or _unreachable(around.network)
 
+    if error.name == "PermissionError" and _IN_REACH.search(error.value):
+        return "That file is read-only: write to a file of another name."
+
+    if _READ_ONLY in error.value:
+        return _BY_NAME["PermissionError"]
+
     if error.hint:
         # The engine knows the reason and has given a hint.
         return f"{error.hint[0].upper()}{error.hint[1:]}."
@@ -129,6 +137,7 @@ _BY_NAME = {
     "SyntaxError": "Nothing of this code was run. Correct it and send all of it again.",
     "IndentationError": "Nothing of this code was run. Correct it and send all of it again.",
     "TabError": "Nothing of this code was run. Correct it and send all of it again.",
+    "UnicodeDecodeError": "It is no UTF-8: name its encoding, such as encoding='latin-1', or read it as bytes.",
     "KeyError": "Print what is there first, such as df.columns or list(d), and use a name from it.",
     "EOFError": "There is no standard input here: write the values into the code in place of input().",
     "MemoryError": "Work on less at a time: read in chunks, take only the columns you need, del what is done with.",
@@ -197,7 +206,7 @@ def _missing_file(value: str, files: tuple[str, ...]) -> str:
 
     shown = ", ".join(files[:_MAX_SHOWN_FILES]) or "none yet"
     more = f", and {len(files) - _MAX_SHOWN_FILES:,} more" if len(files) > _MAX_SHOWN_FILES else ""
-    return f"Files in /mnt/data: {shown}{more}."
+    return f"Files that are there: {shown}{more}."
 
 
 def _missing_module(around: Surroundings) -> str:
@@ -213,7 +222,7 @@ def _missing_module(around: Surroundings) -> str:
 def _unreachable(network: Network) -> str:
     match network.level:
         case "none":
-            return "This sandbox has no network: use the files that are there, or ask the user for the data."
+            return "This sandbox has no network: use files that are there, or ask the user for them."
         case "pip" | "listed":
             return (
                 "This sandbox reaches only what its network policy lists. Do not try other addresses; ask the user to "

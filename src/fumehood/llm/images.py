@@ -34,18 +34,23 @@ class ImageShelf:
 
     def __init__(self, bounds: ImageBounds) -> None:
         self._bounds = bounds
-        self._seen = 0
+        self._seen = self._left_out = 0
         self.images: list[ToolImage] = []
 
-    def take(self, result: Result) -> str:
-        """Take the picture of a result; return the line about it, empty if it has none."""
+    def take(self, result: Result) -> str | None:
+        """Take the picture of a result; return the line about it, empty if it is one too many; None: it has none."""
         found = _picture(result)
 
         if found is None:
-            return ""
+            return None
 
         self._seen += 1
         mime, data = found
+
+        if len(self.images) >= self._bounds.max_images:
+            self._left_out += 1
+            return ""
+
         refusal = self._refusal(mime, data)
 
         if refusal:
@@ -55,10 +60,17 @@ class ImageShelf:
         self.images.append(ToolImage(name=f"image-{self._seen}.{ending}", mime=mime, data=data))
         return f"[image {self._seen}: {mime}, {in_bytes(len(data))}]"
 
-    def _refusal(self, mime: str, data: bytes) -> str:
-        if len(self.images) >= self._bounds.max_images:
-            return f"{self._bounds.max_images} images are shown per call"
+    def left_out(self) -> str:
+        """Return a line about the pictures that were too many; empty if there were none."""
+        if not self._left_out:
+            return ""
 
+        images = "image is" if self._left_out == 1 else "images are"
+        return (
+            f"[{self._left_out} more {images} not shown: at most {self._bounds.max_images} are, of one call]"
+        )
+
+    def _refusal(self, mime: str, data: bytes) -> str:
         if not data.startswith(_PNG if mime == "image/png" else _JPEG):
             return f"its bytes are no {mime}"
 

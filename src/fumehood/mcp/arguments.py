@@ -13,24 +13,16 @@ from pydantic import Field
 _ID_CHARS = 64
 _PATH_CHARS = 4096
 
+NamedSandbox = Annotated[str, Field(min_length=1, max_length=_ID_CHARS, description="Which")]
 SandboxId = Annotated[
-    str,
-    Field(min_length=1, max_length=_ID_CHARS, description="A sandbox, as create_sandbox or run_code gave it"),
-]
-SomeSandbox = Annotated[
-    str | None,
-    Field(
-        min_length=1,
-        max_length=_ID_CHARS,
-        description="Where to run; leave it out only to begin with a new sandbox",
-    ),
+    str | None, Field(min_length=1, max_length=_ID_CHARS, description="Which; default: the last one")
 ]
 Path = Annotated[
     str,
     Field(
         min_length=1,
         max_length=_PATH_CHARS,
-        description="A path inside the sandbox; relative ones start at /home/user",
+        description="Relative to /home/user",
     ),
 ]
-Seconds = Annotated[float, Field(ge=0.1, le=3600, description="Seconds after which it is stopped")]
+Seconds = Annotated[float, Field(ge=0.1, le=3600, description="Seconds")]

@@ -1,20 +1,21 @@
 """The caller of a tool: the backend of its sandboxes, and which of them this server has to end.
 
-Runs in the process of the MCP server, on its loop. The protocol is stateless, so nothing here knows a client's session:
-a sandbox is known by its id alone. Over stdio there is one caller, the host that has started us; over HTTP each request
-has its own, which the server in front has authenticated.
+Runs in the process of the MCP server, on its loop. Over HTTP each request has its own caller, which the server in front
+has authenticated, and a sandbox is known by its id alone: the protocol is stateless. Over stdio there is one caller,
+the host that has started us: its sandboxes have short names, and a call that names none goes on in the last one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import anyio
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
 
 from fumehood import (
     AsyncSandbox,
@@ -28,6 +29,8 @@ from fumehood import (
 )
 from fumehood.cancellation import wait_shared
 from fumehood.mcp.network import NetworkWord, network_named
+from fumehood.mcp.outputs import Outputs
+from fumehood.mcp.setup import Setup
 
 CallContext: TypeAlias = Context[Any, Any]
 Sandboxes: TypeAlias = list[AsyncSandbox]
@@ -49,13 +52,13 @@ class NewSandbox:
     """The options of a new sandbox.
 
     Attributes:
-        template: Its template.
-        envs: Its environment.
+        template: Its template; None: that of the setup.
+        envs: Its environment, beside that of the setup.
         idle_timeout_seconds: After how long without a call it ends.
         network: Its network policy.
     """
 
-    template: str = "default"
+    template: str | None = None
     envs: Mapping[str, str] | None = None
     idle_timeout_seconds: float = IDLE_SECONDS
     network: NetworkWord = "none"
@@ -67,17 +70,29 @@ class Caller:
 
     Attributes:
         backend: The backend of its sandboxes; None: that of `Sandbox()`.
-        keeps: Whether its sandboxes end with this server.
+        keeps: Whether it is the only one: its sandboxes end with this server, have short names, and a call without a
+            sandbox goes on in the last one.
         max_network: The most network that a sandbox may be given here: none, pip, listed or internet.
+        setup: How its sandboxes are made, unless a call asks for something else.
         made: Sandboxes that were made here and must end with it, by id.
         making: How many more are being made.
+        last: The id of the sandbox that was used last; empty: there is none.
+        names: Short names of the sandboxes made here, by id.
+        outputs: Where files of the sandboxes are brought to.
+        tools: The names of the tools that it is served.
     """
 
     backend: Backend | None = None
     keeps: bool = False
     max_network: str = "internet"
+    setup: Setup = field(default_factory=Setup)
     made: dict[str, AsyncSandbox] = field(default_factory=dict)
     making: int = 0
+    last: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+    outputs: Outputs | None = None
+    tools: Collection[str] = ()
+    _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
     async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
@@ -89,6 +104,8 @@ class Caller:
         """
         async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
             yield sandbox
+
+        self.last = sandbox.id
 
     @asynccontextmanager
     async def forks(
@@ -103,14 +120,80 @@ class Caller:
         async with self._handed_out(lambda: self._fork(sandbox, count, checkpoint)) as children:
             yield children
 
-    async def sandbox(self, sandbox_id: str) -> AsyncSandbox:
+    async def sandbox(self, sandbox_id: str | None) -> AsyncSandbox:
         """Take hold of a sandbox of the caller.
+
+        Args:
+            sandbox_id: Its id or its short name; None: the last one, or the first, which is made here.
 
         Raises:
             SandboxNotFoundError: The caller has none of this id.
             SandboxClosedError: It has ended.
+            ToolError: There is no last one, because each request is independent.
         """
-        return self.made.get(sandbox_id) or await AsyncSandbox.connect(sandbox_id, backend=self.backend)
+        if sandbox_id is None and not self.keeps:
+            raise ToolError("the argument `sandbox_id` is missing\nNext: give the id that run_code returned")
+
+        async with self._beginning:
+            if sandbox_id is None and not self.last:
+                return await self._begin()
+
+        found = self.id_of(sandbox_id or self.last)
+        sandbox = self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend)
+        self.last = sandbox.id
+        return sandbox
+
+    async def sandbox_to_run(self) -> tuple[AsyncSandbox, str]:
+        """Return the last sandbox, and the name of the one that it replaces, because that has ended.
+
+        Raises:
+            FumehoodError: None could be made.
+        """
+        ended = ""
+
+        async with self._beginning:
+            if self.last:
+                try:
+                    sandbox = self.made.get(self.last) or await AsyncSandbox.connect(
+                        self.last, backend=self.backend
+                    )
+                    await sandbox.get_info()
+                    return sandbox, ""
+                except _GONE:
+                    ended = self.name_of(self.last)
+
+            return await self._begin(), ended
+
+    async def bring_files(self) -> str:
+        """Bring new files of the last sandbox to the user, where one wants them; return a line about them."""
+        sandbox = self.made.get(self.last)
+
+        if self.outputs is None or sandbox is None:
+            return ""
+
+        try:
+            return await self.outputs.bring(sandbox)
+        except _GONE:
+            return ""
+
+    def name_of(self, sandbox_id: str) -> str:
+        """Return what a sandbox is called in answers: its short name, or its id if it was not made here."""
+        return self.names.get(sandbox_id, sandbox_id)
+
+    def id_of(self, name: str) -> str:
+        """Return the id of a short name; another text is an id."""
+        return next((sandbox_id for sandbox_id, known in self.names.items() if known == name), name)
+
+    def shown(self, info: SandboxInfo) -> SandboxInfo:
+        """Return the description of a sandbox under its name."""
+        return replace(info, id=self.name_of(info.id))
+
+    def with_names(self, text: str) -> str:
+        """Return a message with the names of sandboxes in place of their ids."""
+        for sandbox_id, name in self.names.items():
+            text = text.replace(sandbox_id, name)
+
+        return text
 
     async def list(self) -> list[SandboxInfo]:
         """Describe the caller's sandboxes."""
@@ -118,8 +201,13 @@ class Caller:
 
     async def kill(self, sandbox_id: str) -> bool:
         """End a sandbox; False: none of this id lives."""
+        sandbox_id = self.id_of(sandbox_id)
+        self.last = "" if self.last == sandbox_id else self.last
+
         try:
-            sandbox = self.made.pop(sandbox_id, None) or await self.sandbox(sandbox_id)
+            sandbox = self.made.pop(sandbox_id, None) or await AsyncSandbox.connect(
+                sandbox_id, backend=self.backend
+            )
         except _GONE:
             return False
 
@@ -135,20 +223,26 @@ class Caller:
 
     @asynccontextmanager
     async def _handed_out(self, make: Callable[[], Awaitable[Sandboxes]]) -> AsyncGenerator[Sandboxes, None]:
-        async def take_back(sandboxes: Sandboxes) -> None:
-            for sandbox in sandboxes:
-                self.made.pop(sandbox.id, None)
-                await _kill_quietly(sandbox)
-
-        made = await in_order(make, undo=take_back)
+        made = await in_order(make, undo=self._take_back)
 
         try:
             yield made
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await take_back(made)
+                await self._take_back(made)
 
             raise
+
+    async def _take_back(self, sandboxes: Sandboxes) -> None:
+        for sandbox in sandboxes:
+            self.made.pop(sandbox.id, None)
+            await _kill_quietly(sandbox)
+
+    async def _begin(self) -> AsyncSandbox:
+        """Make a sandbox as the setup says; it is the last one, so a call that is cancelled does not lose it."""
+        (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
+        self.last = sandbox.id
+        return sandbox
 
     async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
         async with self._room(count):
@@ -159,19 +253,36 @@ class Caller:
 
         async with self._room(1):
             sandbox = await AsyncSandbox.create(
-                wanted.template,
-                envs=wanted.envs,
+                wanted.template or self.setup.template,
+                limits=self.setup.limits,
+                envs={**self.setup.envs, **(wanted.envs or {})},
                 metadata=LABEL,
                 timeout=LONGEST_SECONDS,
                 idle_timeout=wanted.idle_timeout_seconds,
+                strict=self.setup.strict,
+                isolation=self.setup.isolation,
                 network=network,
                 backend=self.backend,
             )
+
+            try:
+                await self.setup.fill(sandbox)
+
+                if self.outputs is not None:
+                    await self.outputs.begin(sandbox)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await _kill_quietly(sandbox)
+
+                raise
+
             return self._kept([sandbox])
 
     def _kept(self, sandboxes: Sandboxes) -> Sandboxes:
         if self.keeps:
-            self.made.update({sandbox.id: sandbox for sandbox in sandboxes})
+            for sandbox in sandboxes:
+                self.made[sandbox.id] = sandbox
+                self.names[sandbox.id] = f"s{len(self.names) + 1}"
 
         return sandboxes
 

@@ -22,38 +22,33 @@ _NAME_CHARS = 100
 _MAX_LEFT_BEHIND = 20
 
 CheckpointName = Annotated[
-    str | None, Field(min_length=1, max_length=_NAME_CHARS, description="A name, to go back to it by")
+    str | None, Field(min_length=1, max_length=_NAME_CHARS, description="To go back by")
 ]
-CheckpointId = Annotated[
-    str, Field(min_length=1, max_length=_NAME_CHARS, description="What checkpoint gave: its id, or its name")
-]
+CheckpointId = Annotated[str, Field(min_length=1, max_length=_NAME_CHARS, description="Its id or name")]
 
 
 async def checkpoint(
-    context: CallContext, sandbox_id: SandboxId, name: CheckpointName = None
+    context: CallContext, name: CheckpointName = None, sandbox_id: SandboxId = None
 ) -> Annotated[CallToolResult, KeptCheckpoint]:
-    """Keep the variables and files of a sandbox as they are now, to go back to with rollback.
-
-    Worth it before a step that could spoil what is there: cleaning data in place, removing files, changing a model.
-    Takes milliseconds. At most 16 are kept; the oldest goes.
-    """
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Keep variables and files as they are, to go back to with rollback. Takes milliseconds; the newest 16 are kept."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
     info = await in_order(lambda: sandbox.checkpoint(name))
     left = f"; not kept: {', '.join(_left_behind(info))}" if info.left_behind else ""
     text = f"kept {info.id}: the variables, and {info.files} files of {in_bytes(info.files_bytes)}{left}"
-    return answer(text, _describe(sandbox.id, info))
+    return answer(text, _describe(caller.name_of(sandbox.id), info))
 
 
 async def rollback(
-    context: CallContext, sandbox_id: SandboxId, checkpoint_id: CheckpointId
+    context: CallContext, checkpoint_id: CheckpointId, sandbox_id: SandboxId = None
 ) -> Annotated[CallToolResult, KeptCheckpoint]:
-    """Go back to a checkpoint: variables and files are what they were then, and what came after is gone.
-
-    The checkpoint stays, so it can be gone back to again.
-    """
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Go back to a checkpoint: variables and files are what they were then."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
     info = await in_order(lambda: sandbox.rollback(checkpoint_id))
-    return answer(f"variables and files are what they were at {info.id}", _describe(sandbox.id, info))
+    return answer(
+        f"variables and files are what they were at {info.id}", _describe(caller.name_of(sandbox.id), info)
+    )
 
 
 def _describe(sandbox_id: str, info: CheckpointInfo) -> KeptCheckpoint:

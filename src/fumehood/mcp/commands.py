@@ -14,7 +14,7 @@ from pydantic import Field
 from fumehood import AsyncSandbox, CommandExitError, CommandTimeoutError
 from fumehood.llm.readable_text import fair_shares, readable, shorten
 from fumehood.mcp.arguments import Path, SandboxId, Seconds
-from fumehood.mcp.caller import CallContext, caller_of, in_order
+from fumehood.mcp.caller import CallContext, Caller, caller_of, in_order
 from fumehood.mcp.progress import Note, reporting
 from fumehood.mcp.shapes import CommandOutcome
 from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer
@@ -22,36 +22,39 @@ from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer
 _DEFAULT_SECONDS = 60.0
 _MAX_COMMAND_CHARS = 100_000
 
-Command = Annotated[
-    str, Field(min_length=1, max_length=_MAX_COMMAND_CHARS, description="A line, or several, for bash")
-]
+Command = Annotated[str, Field(min_length=1, max_length=_MAX_COMMAND_CHARS, description="For bash")]
 
 
 async def run_command(
     context: CallContext,
-    sandbox_id: SandboxId,
     command: Command,
     cwd: Path = "/home/user",
     timeout: Seconds = _DEFAULT_SECONDS,
+    sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, CommandOutcome]:
-    """Run a bash command in a sandbox, and return its exit code and what it wrote.
-
-    It sees the files of run_code, but not its variables. It has no input, and is killed when its time is over.
-    """
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Run bash: its output and exit code. It sees the files of run_code, not its variables, and has no input."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
 
     async with reporting(context, timeout) as note:
-        outcome = await outcome_of(sandbox, command, cwd=cwd, timeout=timeout, note=note)
+        outcome = await outcome_of(caller, sandbox, command, cwd=cwd, timeout=timeout, note=note)
 
     return tell_outcome(outcome)
 
 
 async def outcome_of(
-    sandbox: AsyncSandbox, command: str | list[str], *, cwd: str | None, timeout: float, note: Note | None
+    caller: Caller,
+    sandbox: AsyncSandbox,
+    command: str | list[str],
+    *,
+    cwd: str | None,
+    timeout: float,
+    note: Note | None,
 ) -> CommandOutcome:
     """Run a command to its end, and return its outcome, within bounds.
 
     Args:
+        caller: The caller.
         sandbox: The sandbox.
         command: A line for bash, or a program and its arguments.
         cwd: The directory.
@@ -74,7 +77,7 @@ async def outcome_of(
     shares = fair_shares([len(text) for text in whole], MAX_TEXT_CHARS)
     stdout, stderr = (shorten(text, share) for text, share in zip(whole, shares, strict=True))
     return CommandOutcome(
-        sandbox_id=sandbox.id,
+        sandbox_id=caller.name_of(sandbox.id),
         exit_code=code,
         stdout=stdout,
         stderr=stderr,

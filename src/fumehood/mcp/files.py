@@ -31,25 +31,24 @@ _MAX_DEPTH = 5
 _MAX_CONTENT_CHARS = 8_000_000
 _PICTURES = ("image/png", "image/jpeg")
 
-FirstLine = Annotated[int, Field(ge=1, le=1_000_000_000, description="The first line wanted, from 1")]
-MaxLines = Annotated[int, Field(ge=1, le=_MAX_LINES, description="How many lines at most")]
-Depth = Annotated[int, Field(ge=1, le=_MAX_DEPTH, description="How many levels of directories")]
-Content = Annotated[str, Field(max_length=_MAX_CONTENT_CHARS, description="The whole content of the file")]
-ContentEncoding = Annotated[Encoding, Field(description="How content is given: text, or base64 for bytes")]
+FirstLine = Annotated[int, Field(ge=1, le=1_000_000_000, description="Where to begin")]
+MaxLines = Annotated[int, Field(ge=1, le=_MAX_LINES, description="How many")]
+Depth = Annotated[int, Field(ge=1, le=_MAX_DEPTH, description="Levels")]
+Content = Annotated[str, Field(max_length=_MAX_CONTENT_CHARS, description="All of it")]
+ContentEncoding = Annotated[Encoding, Field(description="Of content")]
 
 
 async def read_file(
     context: CallContext,
-    sandbox_id: SandboxId,
     path: Path,
     first_line: FirstLine = 1,
     max_lines: MaxLines = _MAX_LINES,
+    sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, FileContent]:
-    """Read a file of a sandbox: text by lines, a PNG or JPEG as a picture, of other files what they are.
-
-    For tables and large files it is better to look at them with run_code, for example with pandas.
-    """
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Read a file: text by lines, PNG and JPEG as pictures. For tables and large files use run_code."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
+    name = caller.name_of(sandbox.id)
     info = await sandbox.files.get_info(path)
 
     if info.type == "dir":
@@ -58,12 +57,12 @@ async def read_file(
     mime = type_of(info.path)
 
     if mime in _PICTURES:
-        return await _picture(sandbox, info, mime)
+        return await _picture(sandbox, name, info, mime)
 
     lines = await in_order(lambda: read_lines(sandbox, info.path, first_line, max_lines, MAX_TEXT_CHARS))
     text = None if lines is None else readable(lines.text)
     data = FileContent(
-        sandbox_id=sandbox.id,
+        sandbox_id=name,
         path=info.path,
         size_bytes=info.size_bytes,
         mime_type=mime,
@@ -73,32 +72,36 @@ async def read_file(
     )
 
     if lines is None or text is None:
-        return answer(f"{_named(info)} is no text", data, more=[_link(sandbox.id, info)])
+        return answer(f"{_named(info)} is no text", data, more=[_link(name, info)])
 
     return answer(text + _rest(lines) or "(nothing at these lines)", data)
 
 
 async def write_file(
     context: CallContext,
-    sandbox_id: SandboxId,
     path: Path,
     content: Content,
     encoding: ContentEncoding = "text",
+    sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, WrittenFile]:
-    """Write a file in a sandbox, with the directories it lies in; what was there before is replaced as a whole."""
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Write a whole file, and the directories it lies in."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
+    name = caller.name_of(sandbox.id)
     info = await in_order(lambda: sandbox.files.write(path, _decoded(content, encoding)))
     data = WrittenFile(
-        sandbox_id=sandbox.id, path=info.path, size_bytes=info.size_bytes, uri=uri_of(sandbox.id, info.path)
+        sandbox_id=name, path=info.path, size_bytes=info.size_bytes, uri=uri_of(name, info.path)
     )
     return answer(f"wrote {_named(info)}", data)
 
 
 async def list_files(
-    context: CallContext, sandbox_id: SandboxId, path: Path = ".", depth: Depth = 1
+    context: CallContext, path: Path = ".", depth: Depth = 1, sandbox_id: SandboxId = None
 ) -> Annotated[CallToolResult, FileList]:
-    """List a directory of a sandbox, sorted by path."""
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """List a directory."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
+    name = caller.name_of(sandbox.id)
     infos = await in_order(lambda: sandbox.files.list(path, depth=depth))
     shown, more = infos[:_MAX_LISTED], max(0, len(infos) - _MAX_LISTED)
     lines = [_line(info) for info in shown] or ["(nothing here)"]
@@ -106,7 +109,7 @@ async def list_files(
     if more:
         lines.append(f"... and {more} more; list a directory further down, or use run_command")
 
-    data = FileList(sandbox_id=sandbox.id, path=path, files=[_entry(info) for info in shown], more=more)
+    data = FileList(sandbox_id=name, path=path, files=[_entry(info) for info in shown], more=more)
     return answer("\n".join(lines), data)
 
 
@@ -115,12 +118,12 @@ def uri_of(sandbox_id: str, path: str) -> str:
     return f"sandbox://{sandbox_id}/{quote(path.lstrip('/'))}"
 
 
-async def _picture(sandbox: AsyncSandbox, info: FileInfo, mime: str) -> CallToolResult:
+async def _picture(sandbox: AsyncSandbox, name: str, info: FileInfo, mime: str) -> CallToolResult:
     content, _ = await in_order(lambda: read_bounded(sandbox, info.path, MAX_IMAGE_BYTES + 1))
     shelf = ImageShelf(ImageBounds(1, MAX_IMAGE_BYTES))
     said = shelf.take(Result(parts={mime: content}))
     data = FileContent(
-        sandbox_id=sandbox.id,
+        sandbox_id=name,
         path=info.path,
         size_bytes=info.size_bytes,
         mime_type=mime,
@@ -128,7 +131,7 @@ async def _picture(sandbox: AsyncSandbox, info: FileInfo, mime: str) -> CallTool
         first_line=1,
         next_line=None,
     )
-    more: list[ContentBlock] = [*as_content(shelf.images)] or [_link(sandbox.id, info)]
+    more: list[ContentBlock] = [*as_content(shelf.images)] or [_link(name, info)]
     return answer(f"{_named(info)}\n{said}", data, more=more)
 
 

@@ -21,37 +21,37 @@ _MAX_COUNT = 16
 _NAME_CHARS = 100
 _MAX_LEFT_BEHIND = 20
 
-ForkCount = Annotated[int, Field(ge=1, le=_MAX_COUNT, description="How many forks")]
+ForkCount = Annotated[int, Field(ge=1, le=_MAX_COUNT, description="How many")]
 FromCheckpoint = Annotated[
     str | None,
     Field(
         min_length=1,
         max_length=_NAME_CHARS,
-        description="Begin at this checkpoint, by its id or its name; left out: as things are now",
+        description="Where they begin; default: now",
     ),
 ]
 
 
 async def fork_sandbox(
-    context: CallContext, sandbox_id: SandboxId, count: ForkCount = 1, checkpoint: FromCheckpoint = None
+    context: CallContext,
+    count: ForkCount = 1,
+    checkpoint: FromCheckpoint = None,
+    sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, Forks]:
-    """Make new sandboxes that begin with the variables and files of this one, and return their ids.
-
-    Worth it to try several ways from one state: give each fork one way, compare, go on in the best and kill the others.
-    Each is on its own: what is done in one is not seen in another, and the sandbox itself stays as it is. Takes
-    milliseconds.
-    """
+    """Make copies of a sandbox, with its variables and files, to try several ways; return their ids."""
     caller = caller_of(context)
     sandbox = await caller.sandbox(sandbox_id)
 
     async with caller.forks(sandbox, count, checkpoint) as children:
-        infos = [await child.get_info() for child in children]
+        infos = [caller.shown(await child.get_info()) for child in children]
 
     left = [readable(item)[:200] for item in children[0].left_behind[:_MAX_LEFT_BEHIND]]
-    lines = [f"forked {sandbox.id} into", *(describe_in_words(info) for info in infos)]
+    lines = [f"forked {caller.name_of(sandbox.id)} into", *(describe_in_words(info) for info in infos)]
 
     if left:
         lines.append(f"not taken along: {', '.join(left)}")
 
-    forks = Forks(sandbox_id=sandbox.id, forks=[describe(info) for info in infos], left_behind=left)
+    forks = Forks(
+        sandbox_id=caller.name_of(sandbox.id), forks=[describe(info) for info in infos], left_behind=left
+    )
     return answer("\n".join(lines), forks)

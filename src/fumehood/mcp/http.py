@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from fumehood import Backend
 from fumehood.mcp.caller import CALLER_STATE, Caller
 from fumehood.mcp.server import make_server
+from fumehood.mcp.toolbox import TOOL_NAMES
 
 
 class HttpTransport:
@@ -32,7 +33,9 @@ class HttpTransport:
         self, scope: Scope, receive: Receive, send: Send, backend: Backend, max_network: str
     ) -> None:
         """Answer one request of a caller, with the sandboxes of this backend and up to this much network."""
-        scope.setdefault("state", {})[CALLER_STATE] = Caller(backend=backend, max_network=max_network)
+        scope.setdefault("state", {})[CALLER_STATE] = Caller(
+            backend=backend, max_network=max_network, tools=TOOL_NAMES
+        )
         exchange = StreamableHTTPSessionManager(
             self._server, stateless=True, max_request_body_size=self._max_body_bytes
         )

@@ -6,6 +6,7 @@ over stdio the command line does.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,9 +20,7 @@ _NETWORKS = {"none": Network(), "pip": Network.pip(), "internet": Network(intern
 
 NetworkArgument = Annotated[
     NetworkWord,
-    Field(
-        description="What it may reach: none, pip (the package index alone, for install_packages), or internet"
-    ),
+    Field(description="pip: the package index alone"),
 ]
 
 
@@ -43,25 +42,29 @@ def network_named(word: NetworkWord, most: str) -> Network:
     return network
 
 
-def surroundings(network: Network, most: str) -> Surroundings:
+def surroundings(network: Network, most: str, tools: Collection[str]) -> Surroundings:
     """Return the facts for hints about a sandbox, in terms of the tools.
 
     Args:
         network: The network of the sandbox.
         most: The most that one of the caller's may be given: none, pip, listed or internet.
+        tools: The names of the tools that are served.
     """
     can_install = network.internet or "pip" in network.presets
     to_install = to_reach = ""
 
-    if can_install:
+    if "install_packages" not in tools or not (can_install or "create_sandbox" in tools):
+        # Hints name no tool that is not there.
+        pass
+    elif can_install:
         to_install = "Install it with install_packages, then run this again, or use a package that is there."
     elif NETWORK_LEVELS.index(most) >= NETWORK_LEVELS.index(_NETWORKS["pip"].level):
         to_install = (
-            "It is not installed, and this sandbox cannot install it: make one with create_sandbox and network "
-            "`pip`, then call install_packages; variables and files of this one do not go with it."
+            "To install it, make a sandbox with create_sandbox and network `pip`, then call install_packages; "
+            "variables and files of this one do not go with it."
         )
 
-    if network.level != "internet" and most == "internet":
+    if network.level != "internet" and most == "internet" and "create_sandbox" in tools:
         to_reach = (
             "This sandbox does not reach that address: one made with create_sandbox and network `internet` does, "
             "without the variables and files of this one. Otherwise use the files that are there."

@@ -21,21 +21,20 @@ from fumehood.mcp.tool_answers import answer
 
 NotebookPath = Annotated[
     str,
-    Field(min_length=1, max_length=4096, pattern=r"\.ipynb$", description="Where to write it in the sandbox"),
+    Field(min_length=1, max_length=4096, pattern=r"\.ipynb$", description="Of the notebook"),
 ]
 
 
 async def to_notebook(
-    context: CallContext, sandbox_id: SandboxId, path: NotebookPath = "notebook.ipynb"
+    context: CallContext, path: NotebookPath = "notebook.ipynb", sandbox_id: SandboxId = None
 ) -> Annotated[CallToolResult, WrittenFile]:
-    """Write everything that run_code ran in a sandbox, with its outputs and figures, as a Jupyter notebook.
-
-    The notebook is a file in the sandbox; the link leads to it, for the user to keep.
-    """
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Write all that run_code ran, with its outputs, as a Jupyter notebook in the sandbox."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
+    name = caller.name_of(sandbox.id)
     text = await in_order(sandbox.to_notebook)
     info = await in_order(lambda: sandbox.files.write(path, text))
-    uri = uri_of(sandbox.id, info.path)
+    uri = uri_of(name, info.path)
     link = ResourceLink(uri=uri, name=info.name, mime_type=type_of(info.path), size=info.size_bytes)
-    data = WrittenFile(sandbox_id=sandbox.id, path=info.path, size_bytes=info.size_bytes, uri=uri)
+    data = WrittenFile(sandbox_id=name, path=info.path, size_bytes=info.size_bytes, uri=uri)
     return answer(f"wrote {info.path} ({in_bytes(info.size_bytes)})", data, more=[link])

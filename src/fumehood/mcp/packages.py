@@ -26,25 +26,23 @@ _DEFAULT_SECONDS = 300.0
 Requirement = Annotated[str, Field(max_length=200, pattern=REQUIREMENT)]
 Requirements = Annotated[
     list[Requirement],
-    Field(
-        min_length=1, max_length=MAX_PACKAGES, description="Names, with versions where needed: `polars>=1`"
-    ),
+    Field(min_length=1, max_length=MAX_PACKAGES, description="Such as polars>=1"),
 ]
 
 
 async def install_packages(
-    context: CallContext, sandbox_id: SandboxId, packages: Requirements, timeout: Seconds = _DEFAULT_SECONDS
+    context: CallContext,
+    packages: Requirements,
+    timeout: Seconds = _DEFAULT_SECONDS,
+    sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, CommandOutcome]:
-    """Install Python packages into a sandbox, from the package index; no other sandbox sees them.
-
-    The sandbox must have been made with network `pip` or `internet`. numpy, pandas, matplotlib, scipy and
-    scikit-learn are usually there without it.
-    """
-    sandbox = await caller_of(context).sandbox(sandbox_id)
+    """Install Python packages from the index; needs a sandbox with network `pip` or `internet`."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
 
     if not await has_network(sandbox):
         raise ToolError(
-            f"sandbox {sandbox.id!r} has no network, so nothing can be installed\n"
+            f"sandbox {caller.name_of(sandbox.id)!r} has no network, so nothing can be installed\n"
             "Next: make one that has it with create_sandbox and network `pip`; files and variables of this one "
             "do not go with it"
         )
@@ -52,6 +50,6 @@ async def install_packages(
     command = shlex.join(install_command(packages))
 
     async with reporting(context, timeout) as note:
-        outcome = await outcome_of(sandbox, command, cwd=None, timeout=timeout, note=note)
+        outcome = await outcome_of(caller, sandbox, command, cwd=None, timeout=timeout, note=note)
 
     return tell_outcome(outcome)

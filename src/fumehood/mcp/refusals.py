@@ -10,9 +10,11 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, ParamSpec, TypeVar
 
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 
 from fumehood import FumehoodError, QuotaError
+from fumehood.mcp.caller import Caller, caller_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -63,12 +65,16 @@ def refusing(tool: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
         try:
             return await tool(*args, **kwargs)
         except FumehoodError as error:
-            raise ToolError(explain(error)) from error
+            text = explain(error)
+            found = kwargs.get("context", args[0] if args else None)
+            raise ToolError(
+                caller_of(found).with_names(text) if isinstance(found, Context) else text
+            ) from error
 
     return told
 
 
-def refuse_resource(error: FumehoodError) -> NoReturn:
+def refuse_resource(error: FumehoodError, caller: Caller) -> NoReturn:
     """Raise the SDK's error for a resource that cannot be read."""
     kind = ResourceNotFoundError if error.code in _NOT_THERE else ResourceError
-    raise kind(explain(error)) from error
+    raise kind(caller.with_names(explain(error))) from error

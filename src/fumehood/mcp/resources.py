@@ -49,7 +49,7 @@ async def read_file_at(uri: str, context: CallContext) -> ReadResourceContents:
         sandbox = await caller_of(context).sandbox(sandbox_id)
         content, is_whole = await in_order(lambda: read_bounded(sandbox, path, MAX_RESOURCE_BYTES))
     except FumehoodError as error:
-        refuse_resource(error)
+        refuse_resource(error, caller_of(context))
 
     if not is_whole:
         raise ResourceError(

@@ -1,14 +1,14 @@
 """The main tool: runs code in a sandbox with state.
 
-Runs in the process of the MCP server. A call without a sandbox makes one, and kills it again if the call gets no
-answer: its id would be lost.
+Runs in the process of the MCP server. A call without a sandbox goes on in the last one; over HTTP, where there is none,
+it makes one, and kills it again if the call gets no answer: its id would be lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from mcp.types import CallToolResult
@@ -18,7 +18,7 @@ from fumehood import AsyncSandbox, FumehoodError, Limits
 from fumehood.llm.execution_text import is_about_install
 from fumehood.llm.hints import Surroundings
 from fumehood.llm.readable_text import unfenced
-from fumehood.mcp.arguments import Seconds, SomeSandbox
+from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import CallContext, Caller, NewSandbox, caller_of, in_order
 from fumehood.mcp.network import surroundings
 from fumehood.mcp.progress import reporting
@@ -28,46 +28,75 @@ from fumehood.text import visible_line
 
 _MAX_CODE_CHARS = 1_000_000
 _MAX_HINTED_FILES = 200
-DEFAULT_SECONDS = Limits().wall_seconds
 
 Code = Annotated[
     str,
     Field(
         max_length=_MAX_CODE_CHARS,
-        description="Python as in a notebook cell: the value of the last expression is shown, figures appear by "
-        "themselves, `!` runs a command. Variables, imports and files stay for the next call with the same sandbox_id.",
+        description="As in a notebook cell; `!` runs a command",
     ),
 ]
 
 
-async def run_code(
-    context: CallContext, code: Code, sandbox_id: SomeSandbox = None, timeout: Seconds = DEFAULT_SECONDS
-) -> Annotated[CallToolResult, RunOutcome]:
-    """Run Python code in an isolated sandbox and return its output, the value of the last expression and its figures.
+RunSeconds = Annotated[float | None, Field(ge=0.1, le=3600, description=f"Default {Limits().wall_seconds:g}")]
 
-    Without sandbox_id a new sandbox is made and its id returned: give that id to every later call, or nothing of this
-    one is remembered. A sandbox ends by itself after 30 minutes without a call. Code that runs out of time is
-    interrupted, and its variables are kept.
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where code runs: the sandbox, whether it was made for this call, and the name of the one that it replaces."""
+
+    sandbox: AsyncSandbox
+    is_new: bool = False
+    ended: str = ""
+
+
+async def run_code(
+    context: CallContext, code: Code, timeout: RunSeconds = None, sandbox_id: SandboxId = None
+) -> Annotated[CallToolResult, RunOutcome]:
+    """Run Python in an isolated sandbox; return its output, the value of the last expression and its figures.
+
+    Variables, imports and files stay for later calls.
     """
     # Some models send it in a Markdown fence.
     code = unfenced(code)
     caller = caller_of(context)
+    seconds = caller.setup.run_seconds if timeout is None else timeout
 
-    async with _place(caller, sandbox_id) as sandbox, reporting(context, timeout) as note:
+    async with _place(caller, sandbox_id) as place, reporting(context, seconds) as note:
+        sandbox = place.sandbox
         execution = await in_order(
-            lambda: sandbox.run_code(code, timeout=timeout, on_stdout=note, on_stderr=note)
+            lambda: sandbox.run_code(code, timeout=seconds, on_stdout=note, on_stderr=note)
         )
 
     around = Surroundings()
 
     # Only hints of an error mention the network.
     if execution.error is not None or is_about_install(execution, code):
-        around = surroundings((await sandbox.get_info()).network, caller.max_network)
+        around = surroundings((await sandbox.get_info()).network, caller.max_network, caller.tools)
 
         if execution.error is not None and execution.error.name == "FileNotFoundError":
             around = replace(around, files=await _data_files(sandbox))
 
-    return tell_execution(execution, code, sandbox.id, is_new=sandbox_id is None, around=around)
+    name = caller.name_of(sandbox.id)
+    return tell_execution(
+        execution, code, name, is_new=place.is_new, notes=_notes(caller, place), around=around
+    )
+
+
+def _notes(caller: Caller, place: _Place) -> list[str]:
+    """Return what the model has to know of the sandbox: its id where calls need it, and that its variables are new."""
+    name = caller.name_of(place.sandbox.id)
+
+    if place.ended:
+        return [
+            f"[sandbox {place.ended} has ended; this is a new one, {name}, without its variables and files]"
+        ]
+
+    # The id stands last, where a model that goes on finds it.
+    if place.is_new and not caller.keeps:
+        return [f"[sandbox_id: {name}; give it to the next call to go on with this state]"]
+
+    return []
 
 
 async def _data_files(sandbox: AsyncSandbox) -> tuple[str, ...]:
@@ -81,11 +110,14 @@ async def _data_files(sandbox: AsyncSandbox) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[AsyncSandbox, None]:
-    """Returns the sandbox of this id, or a new one."""
+async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[_Place, None]:
+    """Returns the sandbox of this id; without one the last, or a new one."""
     if sandbox_id is not None:
-        yield await caller.sandbox(sandbox_id)
-        return
-
-    async with caller.new(NewSandbox()) as sandbox:
-        yield sandbox
+        yield _Place(await caller.sandbox(sandbox_id))
+    elif caller.keeps:
+        before = caller.last
+        sandbox, ended = await caller.sandbox_to_run()
+        yield _Place(sandbox, is_new=sandbox.id != before, ended=ended)
+    else:
+        async with caller.new(NewSandbox()) as sandbox:
+            yield _Place(sandbox, is_new=True)

@@ -11,7 +11,7 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood.mcp.arguments import SandboxId
+from fumehood.mcp.arguments import NamedSandbox
 from fumehood.mcp.caller import IDLE_SECONDS, CallContext, NewSandbox, caller_of
 from fumehood.mcp.network import NetworkArgument
 from fumehood.mcp.shapes import Ended, SandboxDescription, SandboxList
@@ -21,45 +21,43 @@ _MAX_LISTED = 50
 _MAX_ENVS = 100
 
 Template = Annotated[
-    str,
+    str | None,
     Field(
         min_length=1,
         max_length=200,
-        description="What it starts from: packages and files; `default` has the usual",
+        description="What it starts from",
     ),
 ]
 Envs = Annotated[
     dict[str, Annotated[str, Field(max_length=32_768)]] | None,
-    Field(max_length=_MAX_ENVS, description="Environment variables of everything in it"),
+    Field(max_length=_MAX_ENVS, description="Environment variables"),
 ]
-IdleSeconds = Annotated[
-    float, Field(ge=1, le=86_400, description="After how many seconds without a call it ends by itself")
-]
+IdleSeconds = Annotated[float, Field(ge=1, le=86_400, description="Seconds without a call until it ends")]
 
 
 async def create_sandbox(
     context: CallContext,
-    template: Template = "default",
+    template: Template = None,
     envs: Envs = None,
     idle_timeout: IdleSeconds = IDLE_SECONDS,
     network: NetworkArgument = "none",
 ) -> Annotated[CallToolResult, SandboxDescription]:
-    """Make an isolated sandbox with a live Python, and return its id.
-
-    It keeps variables and files until it is killed or has not been used for idle_timeout seconds. run_code makes one by
-    itself when it gets no sandbox_id; this is for one that should differ.
-    """
+    """Make another sandbox and return its id; run_code makes the first by itself."""
     wanted = NewSandbox(template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network)
 
-    async with caller_of(context).new(wanted) as sandbox:
-        info = await sandbox.get_info()
+    caller = caller_of(context)
+
+    async with caller.new(wanted) as sandbox:
+        info = caller.shown(await sandbox.get_info())
 
     return answer(f"made sandbox {describe_in_words(info)}", describe(info))
 
 
 async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, SandboxList]:
-    """List the sandboxes that live, the newest first."""
-    infos = sorted(await caller_of(context).list(), key=lambda info: info.started_at, reverse=True)
+    """List the sandboxes that live."""
+    caller = caller_of(context)
+    found = sorted(await caller.list(), key=lambda info: info.started_at, reverse=True)
+    infos = [caller.shown(info) for info in found]
     shown, more = infos[:_MAX_LISTED], max(0, len(infos) - _MAX_LISTED)
     lines = [describe_in_words(info) for info in shown] or ["no sandbox lives; run_code makes one"]
 
@@ -69,8 +67,8 @@ async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, Sand
     return answer("\n".join(lines), SandboxList(sandboxes=[describe(info) for info in shown], more=more))
 
 
-async def kill_sandbox(context: CallContext, sandbox_id: SandboxId) -> Annotated[CallToolResult, Ended]:
-    """End a sandbox: everything in it stops, and its variables and files are gone."""
+async def kill_sandbox(context: CallContext, sandbox_id: NamedSandbox) -> Annotated[CallToolResult, Ended]:
+    """End a sandbox; its variables and files are gone."""
     caller = caller_of(context)
     was_alive = await caller.kill(sandbox_id)
     text = f"sandbox {sandbox_id} has ended" if was_alive else f"no living sandbox has the id {sandbox_id}"

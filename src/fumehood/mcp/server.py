@@ -20,11 +20,14 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, ResourceTemplate, TextContent
+from mcp.types import Tool as MCPTool
 from pydantic import AnyUrl, ValidationError
 
+from fumehood.mcp.bringing import bringing
 from fumehood.mcp.caller import Caller
 from fumehood.mcp.refusals import refusing
 from fumehood.mcp.resources import TEMPLATE, read_file_at
+from fumehood.mcp.schemas import short_input, short_output
 from fumehood.mcp.toolbox import TOOLS
 from fumehood.mcp.wrong_arguments import explain_arguments
 from fumehood.text import visible_line
@@ -32,19 +35,51 @@ from fumehood.text import visible_line
 NAME = "fumehood"
 _INSTRUCTIONS = """\
 Runs Python in isolated sandboxes that remember: variables, imports and files stay from call to call.
-Begin with run_code without sandbox_id; it makes a sandbox and returns its id. Give that id to every later call: \
-another sandbox knows nothing of this one.
-Look before you compute: list_files shows the files, and printing a head or a shape costs little. Show figures by \
-drawing them with matplotlib; they come back as pictures.
-Code that fails keeps what was defined before it: correct it and go on. There is no network unless a sandbox was \
-made with one."""
+{place}
+Data files are in /mnt/data; look before you compute. Figures of matplotlib come back as pictures. Code that \
+fails keeps what was defined before it: correct it and go on. There is no network unless a sandbox was made with \
+one.{output}"""
+# A server of one host, and one of many.
+_LAST = "Calls go on in the last sandbox; give sandbox_id only to use another one."
+_BY_ID = (
+    "Begin with run_code without sandbox_id; it makes a sandbox and returns its id. Give that id to every later call: "
+    "another sandbox knows nothing of this one."
+)
+_OUTPUT = " New files in /mnt/data and /home/user are brought to the user."
+_ANOTHER = "As returned by run_code"
 
 _Lifespan: TypeAlias = Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]]
 _Call: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class SandboxServer(MCPServer[Any]):
-    """An MCP server whose resources are files of sandboxes, and whose errors about arguments are in plain words."""
+    """An MCP server whose resources are files of sandboxes, and whose errors about arguments are in plain words.
+
+    Attributes:
+        launcher: The caller of requests without one.
+    """
+
+    launcher: Caller | None = None
+
+    async def list_tools(self) -> list[MCPTool]:
+        """Return the tools with short schemas."""
+        return [self._short(tool) for tool in await super().list_tools()]
+
+    def _short(self, tool: MCPTool) -> MCPTool:
+        arguments = tool.input_schema["properties"]
+        # Without a last sandbox each call has to name its own; run_code makes one.
+        needed = ("sandbox_id",) if self.launcher is None and tool.name != "run_code" else ()
+        schema = short_input(tool.input_schema, needed=tuple(name for name in needed if name in arguments))
+        properties = schema["properties"]
+
+        if self.launcher is None and "sandbox_id" in properties:
+            said = _ANOTHER if needed else f"{_ANOTHER}; default: a new one"
+            properties["sandbox_id"]["description"] = said
+        elif self.launcher is not None and tool.name == "run_code":
+            properties["timeout"]["description"] = f"Default {self.launcher.setup.run_seconds:g}"
+
+        output = short_output(tool.output_schema) if tool.output_schema else None
+        return tool.model_copy(update={"input_schema": schema, "output_schema": output})
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -60,7 +95,8 @@ class SandboxServer(MCPServer[Any]):
             if not isinstance(error.__cause__, ValidationError):
                 raise
 
-            raise ToolError(explain_arguments(name, error.__cause__, _arguments()[name])) from error.__cause__
+            takes = _arguments()[name]
+            raise ToolError(explain_arguments(name, error.__cause__, takes)) from error.__cause__
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
         """Return the address under which files are read."""
@@ -78,7 +114,7 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
     """Make the server, without a transport.
 
     Args:
-        launcher: The caller of requests without one; its sandboxes end with the server.
+        launcher: The caller of requests without one; its sandboxes end with the server, which serves its tools alone.
     """
     # Arguments and refusals of tools are the caller's data, and not logged.
     logging.getLogger("mcp").setLevel(logging.WARNING)
@@ -86,7 +122,7 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
         NAME,
         title="Fumehood",
         description="Isolated Python sandboxes with live state.",
-        instructions=_INSTRUCTIONS,
+        instructions=_instructions(launcher),
         version=version("fumehood"),
         log_level="WARNING",
         lifespan=_keeping(launcher),
@@ -94,14 +130,25 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
         middleware=[_refuse_unknown_arguments],
     )
 
+    server.launcher = launcher
+
     for tool in TOOLS:
-        server.add_tool(
-            refusing(tool.function), tool.name, tool.title, tool.description, annotations=tool.annotations
-        )
+        if launcher is None or tool.name in launcher.tools:
+            function = tool.function if tool.is_read_only else bringing(tool.function)
+            server.add_tool(
+                refusing(function), tool.name, tool.title, tool.description, annotations=tool.annotations
+            )
 
     # The SDK gives access to the parts of its transports only through one of them.
     server.streamable_http_app(stateless_http=True)
     return server.session_manager.app
+
+
+def _instructions(launcher: Caller | None) -> str:
+    has_output = launcher is not None and launcher.setup.output
+    return _INSTRUCTIONS.format(
+        place=_BY_ID if launcher is None else _LAST, output=_OUTPUT if has_output else ""
+    )
 
 
 def _keeping(launcher: Caller | None) -> _Lifespan:

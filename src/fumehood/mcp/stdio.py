@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
@@ -22,7 +22,10 @@ from fumehood import InvalidArgumentError
 from fumehood.log import events
 from fumehood.log.setup import configure
 from fumehood.mcp.caller import Caller
+from fumehood.mcp.outputs import Outputs
 from fumehood.mcp.server import make_server
+from fumehood.mcp.setup import Setup
+from fumehood.mcp.toolbox import TOOL_NAMES
 from fumehood.values.network import NETWORK_LEVELS
 
 _GONE = (BrokenPipeError, ConnectionResetError)
@@ -34,23 +37,35 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TOO_LONG = "a line that is too long"
 
 
-def serve_stdio(max_network: str) -> int:
+def serve_stdio(max_network: str, setup: Setup | None = None, *, tools: Collection[str] = ()) -> int:
     """Serve until the input ends or a signal comes, and return the exit code.
 
     Args:
         max_network: The most network that a sandbox may be given: none, pip, listed or internet.
+        setup: How sandboxes are made; None: as usual.
+        tools: The names of the tools that are served; empty: all of them.
 
     Raises:
-        InvalidArgumentError: It is none of these.
+        InvalidArgumentError: `max_network` is none of these, or a tool is unknown.
     """
     if max_network not in NETWORK_LEVELS:
         raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(NETWORK_LEVELS))
+
+    for name in tools:
+        if name not in TOOL_NAMES:
+            raise InvalidArgumentError(field="tools", value=name, allowed=", ".join(TOOL_NAMES))
+
+    setup = setup or Setup()
+    outputs = Outputs(setup.output) if setup.output else None
+    caller = Caller(
+        keeps=True, max_network=max_network, setup=setup, outputs=outputs, tools=tools or TOOL_NAMES
+    )
 
     # Before the SDK sets up a log of its own, which shows the code around each error.
     configure("warning", "console")
 
     with _taken_streams() as (source, sink):
-        asyncio.run(_serve(source, sink, Caller(keeps=True, max_network=max_network)))
+        asyncio.run(_serve(source, sink, caller))
 
     return 0
 

@@ -45,7 +45,13 @@ def answer(
 
 
 def tell_execution(
-    execution: Execution, code: str, sandbox_id: str, *, is_new: bool, around: Surroundings
+    execution: Execution,
+    code: str,
+    sandbox_id: str,
+    *,
+    is_new: bool,
+    notes: Sequence[str],
+    around: Surroundings,
 ) -> CallToolResult:
     """Return the outcome of an execution.
 
@@ -54,12 +60,9 @@ def tell_execution(
         code: The code that was run.
         sandbox_id: The sandbox.
         is_new: Whether the sandbox was made for it.
+        notes: Lines about the sandbox.
         around: The facts for hints.
     """
-    # The id stands last, where a model that goes on finds it.
-    notes = (
-        [f"[sandbox_id: {sandbox_id}; give it to the next call to go on with this state]"] if is_new else []
-    )
     told = tell(execution, code, _SHAPE, around, notes)
     outcome = _outcome(execution, sandbox_id, is_new=is_new, images=len(told.images))
     return answer(told.text, outcome, more=as_content(told.images), is_error=is_failure(execution))

@@ -81,3 +81,4 @@ TOOLS = (
     Tool(function=install_packages, title="Install packages", is_idempotent=True, is_open_world=True),
     Tool(function=to_notebook, title="Write a notebook", is_destructive=True, is_idempotent=True),
 )
+TOOL_NAMES = tuple(tool.name for tool in TOOLS)

@@ -1,0 +1,104 @@
+"""How the sandboxes of one host are made: what the user has said on the command line, for all of them.
+
+Runs in the process of the MCP server. Files of this machine are copied into a sandbox when it starts; nothing that
+happens in it changes them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fumehood import AsyncSandbox, InvalidArgumentError, Limits
+from fumehood.bounds import MIB
+from fumehood.values.sandbox import IsolationLevel
+
+DATA = "/mnt/data"
+_MAX_FILES = 2_000
+_MAX_BYTES = 512 * MIB
+# Code that changes a file in place gets an error, and not a copy that differs from the original unnoticed.
+_PROTECT = ["find", DATA, "-type", "f", "-exec", "chmod", "a-w", "{}", "+"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How sandboxes are made, unless a call asks for something else.
+
+    Attributes:
+        template: Their template.
+        limits: Those of their limits that are not the default, by name.
+        envs: Their environment.
+        strict: Whether a missing layer of isolation is an error.
+        isolation: The weakest isolation that will do; None: the default.
+        run_seconds: How long one call of run_code may take.
+        folder: A folder of this machine that is copied to /mnt/data; empty: none.
+        files: Files of this machine, each with its path inside.
+        output: A folder of this machine for what the sandboxes make; empty: none.
+    """
+
+    template: str = "default"
+    limits: Mapping[str, float] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    isolation: IsolationLevel | None = None
+    run_seconds: float = Limits().wall_seconds
+    folder: str = ""
+    files: Sequence[tuple[str, str]] = ()
+    output: str = ""
+
+    async def fill(self, sandbox: AsyncSandbox) -> None:
+        """Copy the folder and the files into a new sandbox.
+
+        Raises:
+            InvalidArgumentError: The folder has become too large.
+            FumehoodError: One cannot be written inside.
+        """
+        if self.folder:
+            for path, inside in files_of(self.folder):
+                with open(path, "rb") as content:
+                    await sandbox.files.write(inside, content)
+
+            await sandbox.commands.run(_PROTECT)
+
+        for path, inside in self.files:
+            with open(path, "rb") as content:
+                await sandbox.files.write(inside, content)
+
+
+def files_of(folder: str) -> list[tuple[str, str]]:
+    """Return the files of a folder that are not hidden, each with its path inside; links are not followed.
+
+    Raises:
+        InvalidArgumentError: It is no folder, or holds too much.
+    """
+    if not os.path.isdir(folder):
+        raise InvalidArgumentError(field="--folder", value=folder, allowed="a folder of this machine")
+
+    found: list[tuple[str, str]] = []
+    size_bytes = 0
+
+    for path in _plain_files(folder):
+        size_bytes += os.path.getsize(path)
+        found.append((path, f"{DATA}/{os.path.relpath(path, folder)}"))
+
+        if len(found) > _MAX_FILES or size_bytes > _MAX_BYTES:
+            raise InvalidArgumentError(
+                field="--folder",
+                value=folder,
+                allowed=f"a folder of at most {_MAX_FILES:,} files and {_MAX_BYTES // MIB} MiB: it is copied into each "
+                "sandbox; name single files with --file",
+            )
+
+    return found
+
+
+def _plain_files(folder: str) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+
+            if not name.startswith(".") and os.path.isfile(path) and not os.path.islink(path):
+                yield path
