@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute
 from tests.conftest import RunningServer
 from tests.waiting import until
 
-from fumehood.server.incoming import MAX_UNKNOWN_BODIES_OF_ADDRESS
+from fumehood.server.body_limits import MAX_UNKNOWN_BODIES_OF_ADDRESS
 
 from .ends import gauges
 from .walking import filled

@@ -21,7 +21,7 @@ from fumehood.engine.audit.security_events import unusual_program
 from fumehood.llm.fenced import FenceSplitter
 from fumehood.llm.file_links import rewrite_links
 from fumehood.mcp.content import Lines, _Window
-from fumehood.server.ranges import Span, wanted_span
+from fumehood.server.downloads import Span, wanted_span
 from fumehood.templates import requirements
 from fumehood.values.sandbox import FileInfo
 

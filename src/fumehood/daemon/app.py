@@ -1,6 +1,6 @@
 """The app of the daemon: the server's routes over the engine of this process, on the daemon's socket.
 
-Runs in the host daemon; `fumehood.server.serving` says how it ends. All its sandboxes end with it.
+Runs in the host daemon; `fumehood.server.http_server` says how it ends. All its sandboxes end with it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fumehood.daemon.settings import HostSettings
 from fumehood.log import events
 from fumehood.log.setup import configure
 from fumehood.server.app import assemble_app
+from fumehood.server.http_server import serve_app
 from fumehood.server.routes import ROUTERS, keys
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
-from fumehood.server.serving import serve_app
 from fumehood.setting_fields import shown_settings
 
 _ROUTERS = [routes.router, *(router for router in ROUTERS if router is not keys.router)]

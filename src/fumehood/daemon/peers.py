@@ -14,7 +14,7 @@ from fumehood.daemon.socket import is_trusted
 from fumehood.log import events
 from fumehood.log.request_ids import note_key
 from fumehood.server.authenticator import Authenticator
-from fumehood.server.incoming import admit_caller
+from fumehood.server.body_limits import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 
 

@@ -12,12 +12,11 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend
+from fumehood.server.responses import GONE, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.routes.saved import load_for
-from fumehood.server.schemas.sandboxes import NewSandbox, SandboxAnswer, SandboxPage
-from fumehood.server.schemas.saved import LoadedAnswer
-from fumehood.server.streaming import GONE, unless_gone
+from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer, SandboxPage
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
 _Owner = Annotated[str | None, Query(max_length=255, description="Whose.")]

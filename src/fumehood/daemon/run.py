@@ -13,7 +13,7 @@ from fumehood.daemon.settings import HostSettings
 from fumehood.daemon.socket import listening
 from fumehood.errors import InvalidArgumentError
 from fumehood.log import events
-from fumehood.server.state_lock import locked, own_folder
+from fumehood.server.state_files import locked, own_folder
 
 
 def serve_host(settings: HostSettings) -> int:

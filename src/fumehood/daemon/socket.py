@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.state_lock import locked, own_folder
+from fumehood.server.state_files import locked, own_folder
 
 _ROOT = 0
 _BACKLOG = 2048

@@ -20,13 +20,13 @@ from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
-from fumehood.server.housekeeping import housekeeping
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits
+from fumehood.server.retention import housekeeping
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
-from fumehood.server.state_lock import locked, own_folder
+from fumehood.server.state_files import locked, own_folder
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles

@@ -16,10 +16,10 @@ from pathlib import Path
 from fumehood.errors import ForbiddenError, InvalidArgumentError, KeyNotFoundError, UnauthenticatedError
 from fumehood.log import events
 from fumehood.log.request_ids import note_key
-from fumehood.server.incoming import admit_caller
-from fumehood.server.made_once import make_once
+from fumehood.server.body_limits import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.rate_limits import RateLimits
+from fumehood.server.state_files import make_once
 from fumehood.storage.keys import Keys
 
 _MAX_TOKEN_CHARACTERS = 512

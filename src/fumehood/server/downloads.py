@@ -1,19 +1,90 @@
-"""Responses whose body is read from a sandbox while it is sent: a file, or a saved state.
+"""Downloads: which part and version of a file a request wants (RFC 9110), and a body that is read while it is sent.
 
-At most one piece is in memory, and reading stops when the client disconnects.
+What cannot be read as a range is no range: the whole file is given then. At most one piece of a file or of a saved
+state is in memory, and reading stops when the client disconnects.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
+from email.utils import format_datetime
+from urllib.parse import quote
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fumehood.errors import FumehoodError
 from fumehood.server.connections import break_off
-from fumehood.server.streaming import send_bytes, send_unless_gone
+from fumehood.server.responses import send_bytes, send_unless_gone
+from fumehood.values.sandbox import FileInfo
+
+# One range; several at once are answered with the whole, as the standard allows.
+_RANGE = re.compile(r"bytes\s*+=\s*+(\d{0,18}+)\s*+-\s*+(\d{0,18}+)\s*+", re.ASCII | re.IGNORECASE)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a file, from `start` up to but not including `end`."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has; none when the file has no such part."""
+        return max(0, self.end - self.start)
+
+
+def etag_of(info: FileInfo) -> str:
+    """Returns the tag of a file's version: it changes with its size and the time of its last change."""
+    changed = 0 if info.modified_at is None else round(info.modified_at.timestamp() * 1_000_000)
+    return f'"{changed:x}-{info.size_bytes:x}"'
+
+
+def is_known(headers: Mapping[str, str], etag: str) -> bool:
+    """Tells whether the client has this version already (`If-None-Match`)."""
+    given = headers.get("if-none-match", "")
+    return given.strip() == "*" or etag in [tag.strip().removeprefix("W/") for tag in given.split(",")]
+
+
+def wanted_span(headers: Mapping[str, str], info: FileInfo, etag: str) -> Span | None:
+    """Returns the part that is asked for, or None for the whole; an empty one cannot be given."""
+    match = _RANGE.fullmatch(headers.get("range", ""))
+
+    if match is None or not (match[1] or match[2]):
+        return None
+
+    condition = headers.get("if-range")
+
+    # The part of another version would not fit what the client has.
+    if condition is not None and condition.strip() not in (etag, last_modified(info)):
+        return None
+
+    size = info.size_bytes
+
+    if not match[1]:
+        return Span(max(0, size - int(match[2])), size)
+
+    start = int(match[1])
+    end = min(size, int(match[2]) + 1) if match[2] else size
+
+    # 5-2 is no range at all.
+    return None if match[2] and int(match[2]) < start else Span(start, end)
+
+
+def last_modified(info: FileInfo) -> str | None:
+    """Returns the value of `Last-Modified`, or None if the guest's clock made no sense."""
+    return None if info.modified_at is None else format_datetime(info.modified_at, usegmt=True)
+
+
+def attachment(name: str) -> str:
+    """Returns the `Content-Disposition` of a download: no character of the name can end the header."""
+    plain = _UNSAFE.sub("_", name)[:255] or "file"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='', errors='replace')}"
 
 
 class Download(Response):

@@ -17,8 +17,8 @@ from fumehood.cancellation import complete
 from fumehood.errors import FumehoodError, IdempotencyConflictError, StorageError
 from fumehood.log import events
 from fumehood.server.auth import principal_of
+from fumehood.server.responses import GONE
 from fumehood.server.services import stores_of
-from fumehood.server.streaming import GONE
 from fumehood.storage.idempotency import (
     Begun,
     Idempotency,

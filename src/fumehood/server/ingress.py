@@ -22,12 +22,12 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.errors import ServerEndingError
 from fumehood.log import events
 from fumehood.log.request_ids import LoggedRequest, logged_request
+from fumehood.server.body_limits import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.drain import RETRY_SECONDS, Drain
-from fumehood.server.incoming import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.rate_limits import client_of
+from fumehood.server.responses import GONE
 from fumehood.server.settings import ServerSettings
-from fumehood.server.streaming import GONE
 
 _FAULT = "the server failed; its log says more under this request's id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

@@ -12,12 +12,12 @@ from fastapi import FastAPI
 from pydantic import BaseModel, RootModel
 from pydantic.json_schema import models_json_schema
 
-from fumehood.server.schemas.audit import SECURITY_LINES
+from fumehood.server.responses import EVENTS, NDJSON
 from fumehood.server.schemas.commands import COMMAND_LINES
 from fumehood.server.schemas.executions import EXECUTION_LINES
 from fumehood.server.schemas.files import WATCH_LINES
 from fumehood.server.schemas.problem import Problem
-from fumehood.server.streaming import EVENTS, NDJSON
+from fumehood.server.schemas.sandboxes import SECURITY_LINES
 
 _REF = "#/components/schemas/{model}"
 _STREAMS = {

@@ -1,6 +1,6 @@
 """Runs the server: one app over its services, from its first line on the terminal to its last.
 
-Runs in the server process; `serving` says how it ends.
+Runs in the server process; `http_server` says how it ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fumehood.log.setup import configure
 from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
-from fumehood.server.serving import BACKLOG, serve_app
+from fumehood.server.http_server import BACKLOG, serve_app
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
 from fumehood.setting_fields import shown_settings

@@ -13,13 +13,12 @@ from pathlib import Path
 from starlette.requests import HTTPConnection
 
 from fumehood.port.backend import Backend
-from fumehood.server.allowance import Allowance, Spending
+from fumehood.server.allowance import Allowance, CpuMeter, Spending
 from fumehood.server.authenticator import Authenticator
-from fumehood.server.cpu_meter import CpuMeter
+from fumehood.server.body_limits import admit_caller
 from fumehood.server.drain import Drain
-from fumehood.server.incoming import admit_caller
 from fumehood.server.metrics import ServerMetrics
-from fumehood.server.port_dialects import PortDialect
+from fumehood.server.ports.rules import PortDialect
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits

@@ -1,7 +1,8 @@
 """The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
 
-Runs in the server process, between every route or dialect and the real backend. A sandbox of another key answers as if
-it had never existed. No other module decides about the ownership of a sandbox.
+It stands between every route or dialect and the real backend. A sandbox of another key answers as if it had never
+existed; no other module decides about the ownership of a sandbox. A verb of the port passes only by its entry here,
+which says what it makes a sandbox do: a new verb without an entry is refused, not served for free.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from enum import Enum
 from os import PathLike
+from types import MappingProxyType
 from typing import Any
 
 from cachetools import LRUCache
@@ -21,7 +24,6 @@ from fumehood.errors import ForbiddenError, SandboxNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
-from fumehood.server.verbs import WORK_OF, Work
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
 from fumehood.values.judging import CaseRun, JudgeRequest
@@ -35,12 +37,52 @@ from fumehood.values.requests import (
     ProcessSpec,
     SandboxSpec,
 )
-from fumehood.values.sandbox import (
-    Capacity,
-    ProcessInfo,
-    SandboxInfo,
-)
+from fumehood.values.sandbox import Capacity, ProcessInfo, SandboxInfo
 from fumehood.values.stateless import StatelessReply, StatelessRequest
+
+
+class Work(Enum):
+    """What a verb makes the guest do."""
+
+    # Begins code of the caller or the guest: counts as an execution, and is refused when a quota of the day is used up.
+    RUNS = "runs"
+    # Counts like `RUNS`, but takes no place among those that run at once: it goes on beside what runs.
+    BEGINS = "begins"
+    # Makes the guest work for a request that was counted when it began, or for files and connections: its CPU time
+    # counts.
+    WORKS = "works"
+    # Is answered by the host alone.
+    LOOKS = "looks"
+
+
+_RUNS = "execute run run_once stream_once judge save load"
+_BEGINS = "ask send_comm start_process"
+_WORKS = (
+    "create fork adopt resume answer_input answer_tool answer_commit interrupt context_call checkpoint_call record "
+    "read write file_call watch settle_watch process_output process_call open_port"
+)
+_LOOKS = (
+    "info list capacity kill set_timeout pause set_network egress_log audit_log security_events metrics "
+    "port_address"
+)
+# They call other verbs, each of which passes the guard by itself.
+_MADE_OF_OTHERS = frozenset({"run_many", "aclose"})
+
+WORK_OF: Mapping[str, Work] = MappingProxyType(
+    {
+        **dict.fromkeys(_RUNS.split(), Work.RUNS),
+        **dict.fromkeys(_BEGINS.split(), Work.BEGINS),
+        **dict.fromkeys(_WORKS.split(), Work.WORKS),
+        **dict.fromkeys(_LOOKS.split(), Work.LOOKS),
+    }
+)
+
+
+def verbs_of_port() -> frozenset[str]:
+    """Returns the names of all verbs of the port that the guard must classify."""
+    named = {name for name in dir(Backend) if not name.startswith("_") and callable(getattr(Backend, name))}
+    return frozenset(named - _MADE_OF_OTHERS)
+
 
 _REMEMBERED = 20_000
 

@@ -10,8 +10,7 @@ import pytest
 
 from fumehood.errors import QuotaError
 from fumehood.port.backend import Backend
-from fumehood.server.allowance import Allowance, Spending
-from fumehood.server.cpu_meter import CpuMeter
+from fumehood.server.allowance import Allowance, CpuMeter, Spending
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings

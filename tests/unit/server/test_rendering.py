@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fumehood.off_loop import json_in_pieces
-from fumehood.server import rendering
-from fumehood.server.streaming import event_data, json_bytes
+from fumehood.server import responses
+from fumehood.server.responses import event_data, json_bytes
 from fumehood.values.events import Event, ResultEvent
 from fumehood.values.execution import Execution, Logs
 from fumehood.values.limits import Usage
@@ -64,7 +64,7 @@ def test_large_json_in_pieces_is_json(value: Any) -> None:
 def test_others_are_served_while_a_large_answer_is_written() -> None:
     """And the answer is what it would be if it were small."""
     whole = execution(LARGE, LARGE)
-    response, beats = asyncio.run(beats_during(rendering.large_answer(whole)))
+    response, beats = asyncio.run(beats_during(responses.large_answer(whole)))
     assert response.body == json_bytes(as_data(whole))
     # Written on the loop, there would be none but the last.
     assert beats > 5
@@ -78,7 +78,7 @@ def test_others_are_served_while_a_large_line_is_written() -> None:
             yield ResultEvent(result=Result(parts={"application/json": part}), at_seconds=0.0)
 
     async def lines() -> list[Any]:
-        return [line async for line in rendering._event_lines(events())]
+        return [line async for line in responses._event_lines(events())]
 
     (small, large, last), beats = asyncio.run(beats_during(lines()))
     assert (small["result"]["json"], last["result"]["json"]) == (1, 2)

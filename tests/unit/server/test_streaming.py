@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.drain import Drain
-from fumehood.server.streaming import NDJSON, stream_response
+from fumehood.server.responses import NDJSON, stream_response
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

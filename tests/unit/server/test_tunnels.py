@@ -15,7 +15,7 @@ from fumehood.client.connection import HttpConnection, ServerAddress
 from fumehood.errors import HostUnavailableError, SandboxClosedError
 from fumehood.port.backend import ByteStream
 from fumehood.server.connections import bounded_http
-from fumehood.server.serving import _config
+from fumehood.server.http_server import _config
 from fumehood.server.settings import ServerSettings
 
 Behaviour = Callable[[ServerConnection], Awaitable[None]]

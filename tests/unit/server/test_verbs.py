@@ -14,8 +14,7 @@ from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
-from fumehood.server.tenancy import Owners, TenantBackend, _forwarding
-from fumehood.server.verbs import WORK_OF, Work, verbs_of_port
+from fumehood.server.tenancy import WORK_OF, Owners, TenantBackend, Work, _forwarding, verbs_of_port
 from fumehood.values.judging import JudgeRequest
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.stateless import StatelessRequest

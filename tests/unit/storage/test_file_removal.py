@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from fumehood.errors import StorageError
-from fumehood.server.housekeeping import remove_expired_files
+from fumehood.server.retention import remove_expired_files
 from fumehood.storage.blobs import Blobs, open_blobs
 from fumehood.storage.files import StoredFile, StoredFiles, discard_file, new_file_id
 

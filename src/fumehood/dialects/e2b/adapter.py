@@ -13,8 +13,8 @@ from fumehood.dialects.e2b.control import Control
 from fumehood.dialects.e2b.envd import Envd, SignedFiles
 from fumehood.dialects.e2b.interpreter import Interpreter
 from fumehood.dialects.e2b.traffic import Ports, SignedRoute, TrafficRoute
-from fumehood.server.secret import derive, server_secret
 from fumehood.server.services import Services
+from fumehood.server.state_files import derive, server_secret
 
 
 def routes(services: Services) -> list[BaseRoute]:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from fumehood.dialects.e2b.bodies import Inbox
 from fumehood.errors import FumehoodError
 from fumehood.log import events
-from fumehood.server.incoming import IngressRefusalError
+from fumehood.server.body_limits import IngressRefusalError
 from fumehood.server.problems import headers_of, request_id_of, status_of
 
 NOT_FOUND = "The sandbox was not found"

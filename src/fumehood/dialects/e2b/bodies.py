@@ -21,7 +21,7 @@ from starlette.types import Message, Receive
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
-from fumehood.server.incoming import IngressRefusalError
+from fumehood.server.body_limits import IngressRefusalError
 from fumehood.values.bounded_json import check_values
 
 _CAPITAL = re.compile(r"[A-Z]")

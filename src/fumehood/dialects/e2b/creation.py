@@ -25,7 +25,7 @@ from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
 from fumehood.server.allowance import most_network
-from fumehood.server.port_dialects import PortRules
+from fumehood.server.ports.rules import PortRules
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.idempotency import (
     Begun,

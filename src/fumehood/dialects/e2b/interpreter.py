@@ -22,8 +22,7 @@ from fumehood.dialects.e2b.results import KEEPALIVE_LINE, event_lines
 from fumehood.dialects.e2b.streams import StreamAnswer, begun, with_beats
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.server.rendering import rendered
-from fumehood.server.streaming import unless_gone
+from fumehood.server.responses import rendered, unless_gone
 from fumehood.values.events import Event
 from fumehood.values.requests import (
     ContextCall,

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError
 from fumehood.server.connections import break_off
-from fumehood.server.streaming import send_unless_gone
+from fumehood.server.responses import send_unless_gone
 
 _T = TypeVar("_T")
 

@@ -33,10 +33,10 @@ from fumehood.dialects.e2b.interpreter import Interpreter
 from fumehood.dialects.e2b.sandboxes import port_rules
 from fumehood.errors import FumehoodError, PortClosedError, UnauthenticatedError
 from fumehood.port.backend import Backend
-from fumehood.server.port_access import MAX_PORT, address_of_host
-from fumehood.server.port_dialects import PortRules
-from fumehood.server.port_headers import PortTarget
-from fumehood.server.port_proxy import proxy_http, proxy_websocket
+from fumehood.server.ports.access import MAX_PORT, address_of_host
+from fumehood.server.ports.headers import PortTarget
+from fumehood.server.ports.proxy import proxy_http, proxy_websocket
+from fumehood.server.ports.rules import PortRules
 
 _REMEMBERED = 10_000
 

@@ -26,8 +26,8 @@ from fumehood.server.authenticator import Authenticator
 from fumehood.server.json_bodies import DialectBody, read_body
 from fumehood.server.principal import Principal
 from fumehood.server.problems import headers_of, status_of
+from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
-from fumehood.server.streaming import unless_gone
 
 _WAYS = (
     "give the address as http://fumehood:TOKEN@HOST:PORT/run_code or http://HOST:PORT/run_code?token=TOKEN, "

@@ -17,8 +17,8 @@ from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Workbench, limits_within
+from fumehood.server.responses import MAX_WAITING_BYTES
 from fumehood.server.services import Services
-from fumehood.server.streaming import MAX_WAITING_BYTES
 from fumehood.values.execution import Execution
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.results import Result

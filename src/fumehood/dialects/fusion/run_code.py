@@ -15,9 +15,19 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.dialects.fusion.bodies import RunCodeCall, memory_bytes
 from fumehood.errors import CommandStartError
-from fumehood.server.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.server.principal import Principal
-from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
+from fumehood.server.programs import (
+    LANGUAGES,
+    PROGRAMS_SCRIPT,
+    TOOL_ENVS,
+    Program,
+    ProgramRun,
+    SourceLanguage,
+    Workbench,
+    languages_of,
+    limits_within,
+    workbench,
+)
 from fumehood.server.services import Services
 
 _NAMES: Mapping[str, str] = {

@@ -15,8 +15,8 @@ from fumehood.dialects.librechat.exec_code import run_exec
 from fumehood.dialects.librechat.file_routes import FileRoutes
 from fumehood.dialects.librechat.tool_runs import ToolRuns
 from fumehood.server.json_bodies import read_body
+from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
-from fumehood.server.streaming import unless_gone
 
 # The hosted service has its version in its address; users write ours either way.
 _PREFIXES = ("/librechat", "/librechat/v1")

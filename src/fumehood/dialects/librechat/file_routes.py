@@ -18,8 +18,8 @@ from fumehood.dialects.librechat.answers import NotThereError, answering, caller
 from fumehood.dialects.librechat.bodies import MAX_FILES, is_safe_name
 from fumehood.dialects.librechat.stored_files import NewFile, Shelf, described, etag_of, new_session_id
 from fumehood.errors import FumehoodError
+from fumehood.server.downloads import attachment
 from fumehood.server.json_bodies import refused
-from fumehood.server.ranges import attachment
 from fumehood.server.services import Services
 from fumehood.server.uploads import FormPart, parts_of
 from fumehood.storage.files import StoredFile

@@ -33,8 +33,8 @@ from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import read_object
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Workbench, limits_within, open_workbench, pieces_of_bytes
+from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
-from fumehood.server.streaming import unless_gone
 from fumehood.values.bounded_json import check_values
 from fumehood.values.requests import ProcessEvent, ProcessOutput, ProcessSpec, SendStdin
 

@@ -28,8 +28,8 @@ from fumehood.dialects.openai.bodies import (
 )
 from fumehood.errors import PathNotFoundError
 from fumehood.port.backend import Backend
+from fumehood.server.downloads import attachment
 from fumehood.server.json_bodies import read_body, refused
-from fumehood.server.ranges import attachment
 from fumehood.server.services import Services
 from fumehood.server.uploads import parts_of
 from fumehood.values.requests import ListFiles, ReadFile, RemoveFile, StatFile

@@ -28,8 +28,8 @@ from fumehood.server.json_bodies import (
 from fumehood.server.principal import Principal
 from fumehood.server.problems import headers_of, status_of
 from fumehood.server.programs import Program, limits_within, workbench
+from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
-from fumehood.server.streaming import unless_gone
 from fumehood.values.limits import Limits
 
 _MAX_FILES = 1000

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend
 from fumehood.server.openapi import stream_of
+from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
-from fumehood.server.schemas.audit import AuditAnswer
-from fumehood.server.streaming import Line, stream_response
+from fumehood.server.schemas.sandboxes import AuditAnswer
 from fumehood.values.audit import AuditLog
 from fumehood.values.plain_data import as_data
 

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from fumehood.server.auth import CallersBackend
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
-from fumehood.server.schemas.checkpoints import CheckpointAnswer, CheckpointList, NewCheckpoint
 from fumehood.server.schemas.problem import problems
+from fumehood.server.schemas.sandboxes import CheckpointAnswer, CheckpointList, NewCheckpoint
 from fumehood.values.requests import DropCheckpoint, ListCheckpoints, RollBack
 
 router = guarded_router("checkpoints", "/v1/sandboxes/{sandbox_id}/checkpoints")

@@ -16,11 +16,11 @@ from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend
 from fumehood.server.openapi import stream_of
+from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
 from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewCommand, NewSignal, TerminalSize
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import Line, stream_response
 from fumehood.server.uploads import pieces_of
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (

@@ -17,16 +17,23 @@ from starlette.responses import JSONResponse, Response
 from fumehood.errors import FileError, PathIsDirectoryError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend, principal_of
-from fumehood.server.downloads import Download
+from fumehood.server.downloads import (
+    Download,
+    Span,
+    attachment,
+    etag_of,
+    is_known,
+    last_modified,
+    wanted_span,
+)
 from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
-from fumehood.server.ranges import Span, attachment, etag_of, is_known, last_modified, wanted_span
 from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery
 from fumehood.server.routes.guarded import SignableRoute, guarded_router
 from fumehood.server.routes.sandboxes import SandboxId, answer, items
 from fumehood.server.schemas.files import FileAnswer, FileList
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
-from fumehood.server.signing import Grant, principal_behind
+from fumehood.server.signed_urls import Grant, principal_behind
 from fumehood.server.uploads import files_of, metadata_of, pieces_of
 from fumehood.values.requests import ReadFile, StatFile
 from fumehood.values.sandbox import FileInfo

@@ -11,17 +11,18 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend
-from fumehood.server.rendering import off_loop_answer
+from fumehood.server.responses import off_loop_answer
 from fumehood.server.routes.executions import EXECUTION_STREAM, events_or_execution
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
-from fumehood.server.schemas.contexts import (
+from fumehood.server.schemas.executions import (
     CompletenessAnswer,
     CompletenessQuestion,
     CompletionAnswer,
     CompletionQuestion,
     ContextAnswer,
     ContextList,
+    ExecutionAnswer,
     InspectionAnswer,
     InspectionQuestion,
     Interrupted,
@@ -29,7 +30,6 @@ from fumehood.server.schemas.contexts import (
     NewContext,
     RecordAnswer,
 )
-from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.problem import problems
 from fumehood.values.requests import ListContexts, RemoveContext, RestartContext
 

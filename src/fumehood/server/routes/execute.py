@@ -20,20 +20,21 @@ from fumehood.port.backend import Backend
 from fumehood.server.auth import ExecuteCaller, ServicesOf
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data, request_id_of
-from fumehood.server.rendering import large_answer, line_of
-from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
-from fumehood.server.schemas.problem import problems
-from fumehood.server.services import AppServices
-from fumehood.server.streaming import (
+from fumehood.server.responses import (
     MAX_WAITING_BYTES,
     NDJSON,
     Line,
     event_data,
     is_stream_wanted,
+    large_answer,
+    line_of,
     stream_response,
     unless_gone,
 )
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
+from fumehood.server.schemas.problem import problems
+from fumehood.server.services import AppServices
 from fumehood.values.events import Event
 from fumehood.values.plain_data import as_data
 from fumehood.values.stateless import StatelessReply

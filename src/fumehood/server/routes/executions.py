@@ -16,7 +16,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
-from fumehood.server.rendering import large_answer, stream_events
+from fumehood.server.responses import GONE, is_stream_wanted, large_answer, stream_events, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
 from fumehood.server.schemas.executions import (
@@ -27,7 +27,6 @@ from fumehood.server.schemas.executions import (
     NewToolAnswer,
 )
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import GONE, is_stream_wanted, unless_gone
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
 from fumehood.values.requests import CommitAnswer, InputAnswer, ToolAnswer

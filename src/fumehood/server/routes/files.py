@@ -16,9 +16,10 @@ from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
 from fumehood.server.openapi import stream_of
+from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
-from fumehood.server.schemas.fields import GuestPath
+from fumehood.server.schemas.base import GuestPath
 from fumehood.server.schemas.files import (
     FileAnswer,
     FileList,
@@ -29,8 +30,7 @@ from fumehood.server.schemas.files import (
     SigningRequest,
 )
 from fumehood.server.schemas.problem import problems
-from fumehood.server.signing import Grant, signing_secret
-from fumehood.server.streaming import Line, stream_response
+from fumehood.server.signed_urls import Grant, signing_secret
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile, WatchFiles
 from fumehood.values.sandbox import FileChange

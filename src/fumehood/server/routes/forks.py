@@ -10,12 +10,11 @@ from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
+from fumehood.server.responses import GONE, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
-from fumehood.server.schemas.forks import Adoption, ForkedAnswer, NewForks
 from fumehood.server.schemas.problem import problems
-from fumehood.server.schemas.sandboxes import SandboxAnswer
-from fumehood.server.streaming import GONE, unless_gone
+from fumehood.server.schemas.sandboxes import Adoption, ForkedAnswer, NewForks, SandboxAnswer
 
 router = guarded_router("forks", "/v1/sandboxes/{sandbox_id}")
 

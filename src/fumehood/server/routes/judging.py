@@ -9,11 +9,11 @@ from fastapi import Request
 from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend
+from fumehood.server.responses import GONE, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, items
-from fumehood.server.schemas.checkpoints import CaseRunList, NewJudgement
 from fumehood.server.schemas.problem import problems
-from fumehood.server.streaming import GONE, unless_gone
+from fumehood.server.schemas.sandboxes import CaseRunList, NewJudgement
 
 router = guarded_router("judging", "/v1/sandboxes/{sandbox_id}/judge")
 

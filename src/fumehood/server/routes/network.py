@@ -10,9 +10,8 @@ from starlette.responses import Response
 from fumehood.server.auth import CallersBackend
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
-from fumehood.server.schemas.network import EgressLog, NewNetwork
 from fumehood.server.schemas.problem import problems
-from fumehood.server.schemas.sandboxes import SandboxAnswer
+from fumehood.server.schemas.sandboxes import EgressLog, NewNetwork, SandboxAnswer
 
 router = guarded_router("network", "/v1/sandboxes/{sandbox_id}/network")
 

@@ -23,8 +23,8 @@ from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
-from fumehood.server.incoming import admit_caller
-from fumehood.server.port_access import (
+from fumehood.server.body_limits import admit_caller
+from fumehood.server.ports.access import (
     MAX_PORT,
     SandboxPort,
     address_of_host,
@@ -32,9 +32,9 @@ from fumehood.server.port_access import (
     read_signed_part,
     signed_part,
 )
-from fumehood.server.port_dialects import PortRules
-from fumehood.server.port_headers import PortTarget
-from fumehood.server.port_proxy import proxy_http, proxy_websocket
+from fumehood.server.ports.headers import PortTarget
+from fumehood.server.ports.proxy import proxy_http, proxy_websocket
+from fumehood.server.ports.rules import PortRules
 from fumehood.server.problems import (
     MEDIA_TYPE,
     answer_error,
@@ -45,9 +45,9 @@ from fumehood.server.problems import (
 )
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
-from fumehood.server.schemas.ports import PortAnswer, SignPort
+from fumehood.server.schemas.sandboxes import PortAnswer, SignPort
 from fumehood.server.services import AppServices, services_of
-from fumehood.server.signing import principal_behind, signing_secret
+from fumehood.server.signed_urls import principal_behind, signing_secret
 from fumehood.values.sandbox import PortAddress
 
 router = guarded_router("ports", "/v1/sandboxes/{sandbox_id}/ports")

@@ -22,9 +22,9 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import principal_of, token_of
 from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
+from fumehood.server.responses import json_bytes
 from fumehood.server.schemas.commands import TerminalSize
 from fumehood.server.services import services_of
-from fumehood.server.streaming import json_bytes
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     ProcessEvent,

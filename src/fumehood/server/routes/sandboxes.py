@@ -17,6 +17,7 @@ from starlette.responses import Response
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
+from fumehood.server.responses import GONE, json_bytes, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.sandboxes import (
@@ -27,7 +28,6 @@ from fumehood.server.schemas.sandboxes import (
     SandboxAnswer,
     SandboxPage,
 )
-from fumehood.server.streaming import GONE, json_bytes, unless_gone
 from fumehood.values.plain_data import as_data
 from fumehood.values.sandbox import SandboxInfo
 

@@ -21,11 +21,11 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend
 from fumehood.server.downloads import Download
+from fumehood.server.responses import GONE, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.problem import problems
-from fumehood.server.schemas.saved import LoadedAnswer, LoadOptions
-from fumehood.server.streaming import GONE, unless_gone
+from fumehood.server.schemas.sandboxes import LoadedAnswer, LoadOptions
 from fumehood.server.uploads import FormPart, parts_of
 from fumehood.values.requests import LoadRequest
 

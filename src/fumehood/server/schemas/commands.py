@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from fumehood.server.schemas.describe import Base64, model_of
+from fumehood.server.schemas.base import Base64, Body, Envs, GuestPath, Seconds, Text, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
-from fumehood.server.schemas.fields import Body, Envs, GuestPath, Seconds, Text
 from fumehood.values.requests import ProcessExited, ProcessSpec
 from fumehood.values.sandbox import ProcessInfo, PtySize
 

@@ -12,11 +12,9 @@ from pydantic import Field, model_validator
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.base import Body, Code, Envs, ExecutionSeconds, GuestPath, Name, model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
-from fumehood.server.schemas.fields import Body, Code, Envs, ExecutionSeconds, GuestPath, Name
-from fumehood.server.schemas.network import NetworkField, network_of
-from fumehood.server.schemas.sandboxes import NewLimits
+from fumehood.server.schemas.sandboxes import NetworkField, NewLimits, network_of
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.sandbox import IsolationLevel, Language
 from fumehood.values.stateless import StatelessReply, StatelessRequest

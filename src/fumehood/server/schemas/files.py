@@ -10,9 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.base import Body, GuestPath, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
-from fumehood.server.schemas.fields import Body, GuestPath
 from fumehood.values.sandbox import FileChange, FileInfo
 
 _WEEK_SECONDS = 7 * 86_400

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from fumehood.server.schemas.fields import Body
+from fumehood.server.schemas.base import Body
 from fumehood.storage.keys import KeyRecord, NewKey
 from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsagePeriod

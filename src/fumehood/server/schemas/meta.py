@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from fumehood.server.schemas.describe import model_of
+from fumehood.server.schemas.base import model_of
 from fumehood.values.sandbox import Capacity
 
 CapacityAnswer = model_of(Capacity)

@@ -1,22 +1,144 @@
-"""Models of the routes of sandboxes.
+"""Models of the routes of sandboxes, and of their network, audit record, forks, checkpoints, ports and saved states.
 
-They bound and describe; a body becomes a request of the port.
+They bound and describe; a body becomes a request of the port, and `fumehood.values` checks the rules themselves.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from fumehood.bounds import BOUNDS
-from fumehood.server.schemas.audit import NewSecurity
-from fumehood.server.schemas.describe import described_fields, model_of, request_of, with_flags_of
-from fumehood.server.schemas.fields import Body, Envs, Labels, Name, Seconds
-from fumehood.server.schemas.network import NetworkField, network_of
+from fumehood.bounds import BOUNDS, TIB
+from fumehood.server.schemas.base import (
+    Body,
+    Code,
+    Envs,
+    ExecutionSeconds,
+    Labels,
+    Name,
+    Seconds,
+    described_fields,
+    model_of,
+    request_of,
+    with_flags_of,
+)
+from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
+from fumehood.values.audit import AuditEntry, AuditLog
+from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.limits import Limits
-from fumehood.values.requests import SandboxSpec
-from fumehood.values.sandbox import IsolationLevel, Metrics, SandboxInfo, SandboxState, TimeoutAction
+from fumehood.values.network import EgressRecord, Network, read_network
+from fumehood.values.requests import (
+    MAX_FORKS,
+    Forked,
+    ForkRequest,
+    Loaded,
+    LoadRequest,
+    SandboxSpec,
+    TakeCheckpoint,
+)
+from fumehood.values.sandbox import (
+    CheckpointInfo,
+    IsolationLevel,
+    Metrics,
+    PortAddress,
+    SandboxInfo,
+    SandboxState,
+    TimeoutAction,
+)
+from fumehood.values.security import (
+    SecurityAction,
+    SecurityEvent,
+    SecurityKind,
+    SecurityRule,
+    SecuritySettings,
+)
+
+_NETWORK_WORDS = described_fields(Network)
+_MAX_RULES = 1000
+
+RuleText = Annotated[str, Field(min_length=1, max_length=300)]
+HostName = Annotated[str, Field(min_length=1, max_length=300)]
+HeaderText = Annotated[str, Field(max_length=8192)]
+
+RecordAnswer = model_of(EgressRecord)
+
+
+class NewNetwork(Body):
+    """What a sandbox may reach; without any rule, nothing."""
+
+    allow: list[RuleText] = Field(
+        default_factory=list, max_length=_MAX_RULES, description=_NETWORK_WORDS["allow"]
+    )
+    deny: list[RuleText] = Field(
+        default_factory=list, max_length=_MAX_RULES, description=_NETWORK_WORDS["deny"]
+    )
+    internet: bool = Field(False, description=_NETWORK_WORDS["internet"])
+    presets: list[Literal["pip"]] = Field(
+        default_factory=list, max_length=1, description=_NETWORK_WORDS["presets"]
+    )
+    hosts: dict[HostName, RuleText] = Field(
+        default_factory=dict, max_length=_MAX_RULES, description=_NETWORK_WORDS["hosts"]
+    )
+    secrets: dict[HostName, dict[HostName, HeaderText]] = Field(
+        default_factory=dict, max_length=_MAX_RULES, description=_NETWORK_WORDS["secrets"], repr=False
+    )
+    max_bytes: int = Field(Network().max_bytes, ge=1, le=1024 * TIB, description=_NETWORK_WORDS["max_bytes"])
+
+    def network(self) -> Network:
+        """Returns it as the port knows it."""
+        return Network(**self.model_dump())
+
+
+NetworkField = (
+    NewNetwork | Literal["none", "pip", "internet"] | Annotated[list[RuleText], Field(max_length=_MAX_RULES)]
+)
+
+
+class EgressLog(BaseModel):
+    """The connections that a sandbox made and tried to make, the oldest first."""
+
+    items: list[RecordAnswer]  # type: ignore[valid-type]
+
+
+def network_of(given: NetworkField) -> Network:
+    """Returns the network that a body asks for."""
+    if isinstance(given, NewNetwork):
+        return given.network()
+
+    return read_network(given)
+
+
+_EntryAnswer = model_of(AuditEntry, other={"fields": dict[str, Any]})
+AuditAnswer = model_of(AuditLog, other={"entries": list[_EntryAnswer]})  # type: ignore[valid-type]
+SECURITY_LINES: tuple[type[BaseModel], ...] = (
+    model_of(SecurityEvent, kind="security_event"),
+    ProblemLine,
+    KeepaliveLine,
+)
+_RULE = described_fields(SecurityRule)
+_SETTINGS = described_fields(SecuritySettings)
+
+
+class NewSecurityRule(Body):
+    """The reaction to a number of security events."""
+
+    kind: SecurityKind = Field(description=_RULE["kind"])
+    action: SecurityAction = Field(description=_RULE["action"])
+    count: int = Field(1, ge=1, le=1_000_000, description=_RULE["count"])
+
+
+class NewSecurity(Body):
+    """How a sandbox is watched."""
+
+    rules: list[NewSecurityRule] = Field(default_factory=list, max_length=64, description=_SETTINGS["rules"])
+    telemetry: bool = Field(default=False, description=_SETTINGS["telemetry"])
+
+    def settings(self) -> SecuritySettings:
+        """Returns it as the port knows it."""
+        rules = [SecurityRule(kind=rule.kind, action=rule.action, count=rule.count) for rule in self.rules]
+        return SecuritySettings(rules=rules, telemetry=self.telemetry)
+
 
 _WORDS = described_fields(Limits)
 _DEFAULTS = Limits()
@@ -113,3 +235,121 @@ class Changed(BaseModel):
     """Whether a request changed anything."""
 
     changed: bool = Field(description="False when it was so already.")
+
+
+ForkedAnswer = model_of(Forked)
+
+
+class NewForks(Body):
+    """What to fork, and how many forks."""
+
+    count: int = Field(1, ge=1, le=MAX_FORKS, description="How many; all of them are made, or none.")
+    checkpoint_id: Name | None = Field(
+        None, description="From which checkpoint, by its id or its name; null: from now on."
+    )
+    reseed: bool = Field(True, description="Let randomness diverge: each fork draws numbers of its own.")
+    timeout_seconds: Seconds | Literal["inherit"] | None = Field(
+        "inherit",
+        description="The time of each, within the server's longest; null: the server's default; `inherit`: as much "
+        "as the parent was given, counted from the fork.",
+    )
+    metadata: Labels | None = Field(None, description="Labels of each; null: those of the parent.")
+
+    def request(self) -> ForkRequest:
+        """Returns the request of the port."""
+        return ForkRequest(
+            count=self.count,
+            checkpoint_id=self.checkpoint_id,
+            reseed=self.reseed,
+            timeout_seconds=self.timeout_seconds,
+            metadata=self.metadata,
+        )
+
+
+class Adoption(Body):
+    """The fork that replaces its parent."""
+
+    child_id: Name = Field(description="A fork of this sandbox.")
+
+
+CheckpointAnswer = model_of(CheckpointInfo)
+CaseRunAnswer = model_of(CaseRun)
+
+
+class NewCheckpoint(Body):
+    """What is to be kept."""
+
+    context_id: Name | None = Field(None, description="The context; null: the default one.")
+    name: Name | None = Field(None, description="A name of yours, by which it can be gone back to as well.")
+    strict: bool = Field(False, description="Refuse when something could not be kept, in place of naming it.")
+
+    def call(self) -> TakeCheckpoint:
+        """Returns the request of the port."""
+        return TakeCheckpoint(context_id=self.context_id, name=self.name, strict=self.strict)
+
+
+class CheckpointList(BaseModel):
+    """The checkpoints of a sandbox, the oldest first."""
+
+    items: list[CheckpointAnswer]  # type: ignore[valid-type]
+
+
+class NewJudgement(Body):
+    """A program, and the input of each run of it."""
+
+    code: Code = Field(description="The program, in Python; it runs as `__main__`.")
+    stdins: list[Annotated[str, Field(max_length=4 << 20)]] = Field(
+        max_length=200, description="The standard input of each run; ask again for more."
+    )
+    timeout_seconds: ExecutionSeconds = Field(DEFAULT_CASE_SECONDS, description="Time of each run.")
+    memory_bytes: int | None = Field(
+        None,
+        ge=1 << 20,
+        le=1 << 50,
+        description="What each run may take beyond the interpreter and the imports.",
+    )
+    concurrency: int | None = Field(
+        None, ge=1, le=64, description="How many run at once; null: as many as processors."
+    )
+
+    def request(self) -> JudgeRequest:
+        """Returns the request of the port."""
+        return JudgeRequest(
+            code=self.code,
+            stdins=tuple(self.stdins),
+            wall_seconds=self.timeout_seconds,
+            memory_bytes=self.memory_bytes,
+            concurrency=self.concurrency,
+        )
+
+
+class CaseRunList(BaseModel):
+    """The result of each run, in the order of the inputs."""
+
+    items: list[CaseRunAnswer]  # type: ignore[valid-type]
+
+
+class SignPort(Body):
+    """How long an address opens a port."""
+
+    expires_in_seconds: float = Field(default=3600, gt=0, le=86_400 * 30)
+
+
+PortAnswer = model_of(PortAddress)
+
+
+LoadedAnswer = model_of(Loaded)
+
+
+class LoadOptions(NewSandbox):
+    """The options of a sandbox that is made from a saved state."""
+
+    keep_template: bool = Field(
+        True, description="Start from the template that it was saved with; false: from `template`."
+    )
+
+    files_only: bool = Field(False, description="Begin with the files alone, without variables.")
+
+    def request(self) -> LoadRequest:
+        """Returns the request of the port."""
+        return LoadRequest(spec=self.spec(), keep_template=self.keep_template, files_only=self.files_only)

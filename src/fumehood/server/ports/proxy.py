@@ -2,7 +2,7 @@
 
 Runs in the server process, over a byte stream of the port. The responses of the guest are hostile: they are parsed by
 h11 and websockets with bounds, their hop-by-hop headers end here, and the token of the caller is never passed in.
-`port_access.py` decides before whether the caller is allowed.
+`access.py` decides before whether the caller is allowed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import BadGatewayError, SandboxError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.server.connections import break_off
-from fumehood.server.port_headers import Header, PortTarget, inner_headers, outer_headers
-from fumehood.server.port_websocket import carry_websocket
-from fumehood.server.streaming import GONE, send_bytes
+from fumehood.server.ports.headers import Header, PortTarget, inner_headers, outer_headers
+from fumehood.server.ports.websocket import carry_websocket
+from fumehood.server.responses import GONE, send_bytes
 
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_INTERIM = 32

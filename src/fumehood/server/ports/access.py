@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fumehood.errors import ForbiddenError, InvalidArgumentError
 from fumehood.log import events
-from fumehood.server.signing import Grant
+from fumehood.server.signed_urls import Grant
 
 _SIGNED = re.compile(r"(\d{1,12})-([a-z0-9]{1,64})-([0-9a-f]{64})")
 _LABEL = re.compile(r"(\d{1,5})-([a-z0-9]{1,63})")

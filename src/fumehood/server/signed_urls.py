@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 
 from fumehood.errors import ForbiddenError
 from fumehood.server.principal import Principal
-from fumehood.server.secret import derive, server_secret
 from fumehood.server.services import AppServices
+from fumehood.server.state_files import derive, server_secret
 
 _MAX_EXPIRES = 253_402_300_799
 

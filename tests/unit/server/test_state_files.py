@@ -11,7 +11,7 @@ import pytest
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.authenticator import owner_token
-from fumehood.server.secret import server_secret
+from fumehood.server.state_files import server_secret
 
 Make = Callable[[Path], object]
 KILLED = 77

@@ -8,8 +8,8 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Scope
 
-from fumehood.server import incoming
-from fumehood.server.incoming import (
+from fumehood.server import body_limits
+from fumehood.server.body_limits import (
     BodyTooLargeError,
     Incoming,
     IngressRefusalError,
@@ -55,7 +55,7 @@ def test_an_address_has_few_at_once() -> None:
     """One address cannot take the places of another, and gives its own back."""
     bodies = UnknownBodies()
 
-    for _ in range(incoming.MAX_UNKNOWN_BODIES_OF_ADDRESS):
+    for _ in range(body_limits.MAX_UNKNOWN_BODIES_OF_ADDRESS):
         bodies.begin("192.0.2.1")
 
     with pytest.raises(IngressRefusalError) as refused:
@@ -75,7 +75,7 @@ def test_an_address_begins_few_in_a_second() -> None:
     bodies = UnknownBodies()
     refused = 0
 
-    for _ in range(10 * incoming.UNKNOWN_BODIES_BURST):
+    for _ in range(10 * body_limits.UNKNOWN_BODIES_BURST):
         try:
             bodies.begin("192.0.2.1")
         except IngressRefusalError:
@@ -83,12 +83,12 @@ def test_an_address_begins_few_in_a_second() -> None:
         else:
             bodies.end("192.0.2.1")
 
-    assert refused > 8 * incoming.UNKNOWN_BODIES_BURST
+    assert refused > 8 * body_limits.UNKNOWN_BODIES_BURST
 
 
 def test_a_body_of_a_stranger_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused when it does not come, and its place is free again."""
-    monkeypatch.setattr(incoming, "UNKNOWN_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(body_limits, "UNKNOWN_BODY_SECONDS", 0.05)
     bodies = UnknownBodies()
 
     async def never() -> Message:

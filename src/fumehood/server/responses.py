@@ -1,8 +1,9 @@
-"""Responses sent line by line: NDJSON or server-sent events, from an iterator of the port to a client's socket.
+"""Responses of any length: sent line by line as NDJSON or server-sent events, or serialised off the loop.
 
-Runs in the server process, for native routes and dialects alike. Lines are sent at once, a client that disconnects ends
-its iterator, and a client that reads too slowly never makes the server hold more than a bound: the iterator is not
-advanced while lines wait, except for executions, which hold a place until they end.
+Native routes and dialects alike use them. Lines are sent at once, a client that disconnects ends its iterator, and a
+client that reads too slowly never makes the server hold more than a bound: the iterator is not advanced while lines
+wait, except for executions, which hold a place until they end. The JSON of a large value is written in the thread for
+answers, where it takes turns with the loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, when_done
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
+from fumehood.off_loop import json_in_pieces, off_loop
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.problems import problem_data, request_id_of
 from fumehood.values.events import (
@@ -35,8 +37,12 @@ from fumehood.values.events import (
     StderrEvent,
     StdoutEvent,
     ToolCallEvent,
+    event_bytes,
 )
+from fumehood.values.execution import Execution
 from fumehood.values.plain_data import as_data
+from fumehood.values.results import held_bytes
+from fumehood.values.stateless import StatelessReply
 
 Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]
@@ -379,3 +385,95 @@ def _quality(parameters: str) -> float:
                 return 0.0
 
     return 1.0
+
+
+# A smaller value is written in about a millisecond.
+_SMALL_BYTES = 128 * 1024
+_LOG_ENTRY_BYTES = 200
+_Rendered = TypeVar("_Rendered")
+
+
+class WrittenLine(dict[str, Any]):
+    """A line of a stream that is JSON already.
+
+    Attributes:
+        json: The JSON of it.
+    """
+
+    def __init__(self, kind: str, json: bytes) -> None:
+        super().__init__(type=kind)
+        self.json = json
+
+
+async def rendered(value: object, render: Callable[[Any], _Rendered]) -> _Rendered:
+    """Returns `render(value)`; runs it in the thread for answers if that takes long."""
+    if _cost_bytes(value) <= _SMALL_BYTES:
+        return render(value)
+
+    return await off_loop("answers", render, value)
+
+
+async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
+    """Returns a value as a line of a stream.
+
+    Args:
+        value: An event, or another value that a line holds.
+        data: Makes plain data of it.
+    """
+    if _cost_bytes(value) <= _SMALL_BYTES:
+        return data(value)
+
+    return await off_loop("answers", _written_line, value, data)
+
+
+async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
+    """Returns a response that streams the events of an execution, which cannot be paused, as lines."""
+    return await stream_response(request, _event_lines(events), MAX_WAITING_BYTES)
+
+
+async def _event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
+    async with aclosing(events):
+        async for event in events:
+            yield await line_of(event, event_data)
+
+
+async def large_answer(value: object) -> Response:
+    """Returns a value of the port as an answer, whatever its size."""
+    if _cost_bytes(value) <= _SMALL_BYTES:
+        body = json_bytes(as_data(value))
+    else:
+        body = await off_loop("answers", _written, value)
+
+    return Response(body, media_type="application/json")
+
+
+async def off_loop_answer(value: object) -> Response:
+    """Returns a value of the port as a response, written in the thread for answers: it is usually large."""
+    return Response(await off_loop("answers", _written, value), media_type="application/json")
+
+
+def _written(value: object) -> bytes:
+    return readable_json(json_in_pieces(as_data(value)))
+
+
+def _written_line(value: object, data: Callable[[Any], Line]) -> WrittenLine:
+    line = data(value)
+    return WrittenLine(line.get("type", ""), readable_json(json_in_pieces(line)))
+
+
+def _cost_bytes(value: object) -> int:
+    """Estimates the cost of writing a value, in bytes of memory that this takes meanwhile."""
+    match value:
+        case Execution():
+            texts = sum(_LOG_ENTRY_BYTES + 2 * len(entry.text) for entry in value.logs.entries)
+            return texts + sum(map(held_bytes, value.results))
+        case ExecutionFinished():
+            return _cost_bytes(value.execution)
+        case StatelessReply():
+            return _cost_bytes(value.execution) + sum(map(len, value.files.values()))
+        case ResultEvent() | CommEvent():
+            return event_bytes(value)
+        case Mapping():
+            return sum(map(_cost_bytes, value.values()))
+        case _:
+            return 0
