@@ -16,9 +16,8 @@ import pytest
 
 from fumehood import Execution, ExecutionError, LogEntry, Logs, Record, RecordedCell, Result, Sandbox, Usage
 from fumehood.notebook.ipynb import notebook_of, notebook_text
-from fumehood.notebook.record_file import write_whole
+from fumehood.notebook.record_file import script_of, write_whole
 from fumehood.notebook.report import report_of
-from fumehood.notebook.script import script_of
 
 EVIL = "</pre></script><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m\u202e\x00 & \"'"
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20

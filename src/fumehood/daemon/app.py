@@ -1,29 +1,131 @@
 """The app of the daemon: the server's routes over the engine of this process, on the daemon's socket.
 
-Runs in the host daemon; `fumehood.server.http_server` says how it ends. All its sandboxes end with it.
+There is no database, no key and no tenant guard: sandboxes are made, and listed, for an owner in the request, and
+lifetimes are those of the request; the server in front checks all of them. `fumehood.server.http_server` says how the
+daemon ends; all its sandboxes end with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
-from fumehood.daemon import routes
-from fumehood.daemon.peers import PeerProtocol
-from fumehood.daemon.services import open_host_services
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from fumehood.assemble import backend_on_loop
+from fumehood.cancellation import stop
+from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.settings import HostSettings
+from fumehood.engine.identity import kept_host_id
 from fumehood.log import events
 from fumehood.log.setup import configure
+from fumehood.port.backend import Backend
 from fumehood.server.app import assemble_app
+from fumehood.server.auth import CallersBackend
 from fumehood.server.http_server import serve_app
+from fumehood.server.metrics import ServerMetrics
+from fumehood.server.principal import Principal
+from fumehood.server.queue import FairQueue
+from fumehood.server.responses import GONE, unless_gone
 from fumehood.server.routes import ROUTERS, keys
+from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
+from fumehood.server.routes.sandboxes import answer
+from fumehood.server.routes.saved import load_for
+from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer, SandboxPage
+from fumehood.server.services import AppServices
+from fumehood.server.settings import ServerSettings
 from fumehood.setting_fields import shown_settings
 
-_ROUTERS = [routes.router, *(router for router in ROUTERS if router is not keys.router)]
+# The server in front has bounded the request; only base64 makes a body larger than that.
+_MAX_BYTES = 1 << 40
+_HOST_NAME = "host"
+
+
+@dataclass(kw_only=True)
+class HostServices(AppServices):
+    """The services of the daemon's routes."""
+
+    def backend_for(self, principal: Principal) -> Backend:
+        """Returns the engine itself: each request names the owner."""
+        return self.backend
+
+
+@asynccontextmanager
+async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenerator[HostServices, None]:
+    """Starts the engine, and ends it with all its sandboxes at the end of the block."""
+    engine = replace(settings, host_id=settings.host_id or kept_host_id(state))
+    metrics = ServerMetrics()
+    backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
+
+    warming = asyncio.create_task(backend.warm())
+
+    try:
+        yield HostServices(
+            settings=_app_settings(settings),
+            state=state,
+            backend=backend,
+            authenticator=PeerAuthenticator(),
+            # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
+            queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
+            metrics=metrics,
+        )
+    finally:
+        await stop(warming)
+        await backend.aclose()
+
+
+def _app_settings(settings: HostSettings) -> ServerSettings:
+    return ServerSettings(
+        allowed_hosts=(_HOST_NAME,),
+        dialects=(),
+        sandbox_seconds=0,
+        max_sandbox_seconds=0,
+        max_body_bytes=_MAX_BYTES,
+        max_upload_bytes=_MAX_BYTES,
+        drain_seconds=settings.drain_seconds,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        slow_request_seconds=settings.slow_request_seconds,
+    )
+
+
+_own_router = guarded_router("sandboxes", "/v1/sandboxes")
+_Owner = Annotated[str | None, Query(max_length=255, description="Whose.")]
+
+
+@_own_router.post("", status_code=201, response_model=SandboxAnswer)
+async def create_for(
+    body: NewSandbox, backend: CallersBackend, request: Request, owner: _Owner = None
+) -> Response:
+    """Makes a sandbox that belongs to `owner`."""
+    spec = replace(body.spec(), owner=owner or "")
+    info = await unless_gone(request, backend.create(spec))
+    return Response(status_code=GONE) if info is None else answer(info, 201)
+
+
+@_own_router.post("/load", status_code=201, response_model=LoadedAnswer)
+async def load_as(backend: CallersBackend, request: Request, owner: _Owner = None) -> Response:
+    """Makes a sandbox from a saved state; it belongs to `owner`."""
+    return await load_for(backend, request, owner or "")
+
+
+@_own_router.get("", response_model=SandboxPage)
+async def list_of(backend: CallersBackend, owner: _Owner = None) -> Response:
+    """Lists all sandboxes, or those of `owner`, on one page."""
+    return answer({"items": await backend.list(owner), "next_cursor": None})
+
+
+_ROUTERS = [_own_router, *(router for router in ROUTERS if router is not keys.router)]
 
 
 async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:

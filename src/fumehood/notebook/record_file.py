@@ -1,19 +1,70 @@
-"""A record in the form of a path's suffix, and its file.
+"""A record in the form of a path's suffix, and its file; a Python file is its cells with `# %%` between them.
 
-A file appears completely or not at all.
+A file appears completely or not at all. Code that is no Python, such as magics, bash and cells that could not be
+parsed, is kept as comments, so that the file can be run; nothing of it is run or parsed here.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.ipynb import notebook_of, notebook_text
 from fumehood.notebook.report import report_of
-from fumehood.notebook.script import script_of
-from fumehood.values.execution import Record
+from fumehood.values.execution import Record, RecordedCell
+
+# Lines that IPython understands and Python does not.
+_MAGIC = re.compile(r"\s*(?:%|!|\?|[\w.]+\s*=\s*[%!]|[\w.]+\?{1,2}\s*$)")
+_NO_PYTHON = frozenset({"SyntaxError", "IndentationError", "TabError"})
+
+
+def script_of(record: Record) -> str:
+    """Return the Python file of a record."""
+    cells = [_cell(cell, record.language) for cell in record.cells]
+    missing = (
+        f"# {record.dropped_cells} older cells are no longer in the record.\n\n"
+        if record.dropped_cells
+        else ""
+    )
+    return (
+        f"# What ran in the context {record.context_id} of the sandbox {record.sandbox_id}.\n\n{missing}"
+        + "\n".join(cells)
+    )
+
+
+def _cell(cell: RecordedCell, language: str) -> str:
+    count = cell.execution.execution_count
+    head = "# %%" if count is None else f"# %% [{count}]"
+    error = cell.execution.error
+    failed = "" if error is None else f"\n# It ended with {_one_line(error.name)}: {_one_line(error.value)}"
+    # Other characters end a line for some parsers, and would end the comment that they stand in. None of Python's files
+    # may hold a NUL.
+    code = cell.code.replace("\0", r"\x00")
+    lines = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", code)
+    is_foreign = (
+        cell.is_undone or language != "python" or code.lstrip().startswith("%%") or _has_not_begun(cell)
+    )
+
+    if language != "python":
+        lines = [f"%%{language}", *lines]
+
+    body = "\n".join(f"# {line}".rstrip() if is_foreign or _MAGIC.match(line) else line for line in lines)
+    undone = "\n# What it did was undone." if cell.is_undone else ""
+    return f"{head}{failed}{undone}\n{body.rstrip()}\n"
+
+
+def _has_not_begun(cell: RecordedCell) -> bool:
+    execution = cell.execution
+    is_refused = execution.error is not None and execution.error.name in _NO_PYTHON
+    return is_refused and not execution.results and not execution.logs.entries
+
+
+def _one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text[:200])
+
 
 _FORMS: Mapping[str, Callable[[Record], str]] = {
     ".ipynb": lambda record: notebook_text(notebook_of(record)),

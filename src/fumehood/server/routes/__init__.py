@@ -1,4 +1,4 @@
-"""The routes of the native API, one file for each resource.
+"""The routes of the native API, one file for each kind of resource.
 
 Runs in the server process. A route translates HTTP to verbs of the port, and must not use the engine.
 """
@@ -9,7 +9,6 @@ from fastapi import APIRouter
 
 from fumehood.server.routes import (
     audit,
-    checkpoints,
     commands,
     content,
     contexts,
@@ -17,8 +16,6 @@ from fumehood.server.routes import (
     execute,
     executions,
     files,
-    forks,
-    judging,
     keys,
     meta,
     network,
@@ -27,6 +24,7 @@ from fumehood.server.routes import (
     pty,
     sandboxes,
     saved,
+    time_travel,
 )
 
 # In the order in which the description lists them.
@@ -35,10 +33,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     sandboxes.router,
     executions.router,
     contexts.router,
-    checkpoints.router,
-    forks.router,
+    time_travel.checkpoints_router,
+    time_travel.forks_router,
     saved.router,
-    judging.router,
+    time_travel.judging_router,
     files.router,
     content.upload_router,
     content.router,
