@@ -94,6 +94,7 @@ def test_the_environment_is_read_in_one_place(modules):
     assert users <= {
         "fumehood.assemble",
         "fumehood.cli.attacks",
+        "fumehood.cli.backup",
         "fumehood.cli.chat",
         # NO_COLOR and TERM: what a terminal shows is no setting of ours.
         "fumehood.cli.colours",

@@ -52,6 +52,8 @@ COMMANDS = {
         "serve": "sandboxes for others, over HTTP",
         "host": "keep sandboxes in a process of their own, for `fumehood serve --host-socket`",
         "mcp": "sandboxes as tools of a host that speaks MCP",
+        "backup": "write all that a server keeps to a file, while it runs",
+        "restore": "restore a server from such a file, into an empty folder",
     },
     "commands about this machine": {
         "doctor": "what this machine allows",
@@ -68,6 +70,7 @@ _MODULES = {
     "load": "saved",
     **dict.fromkeys(("ps", "logs", "exec", "kill", "cp"), "remote"),
     "usage": "keys",
+    "restore": "backup",
 }
 
 
