@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,29 @@ def test_f04_links_are_not_followed_out_for_reading(attacked, treasure, canary):
 
 
 def test_f04_init_has_no_descriptor_worth_a_link(attacked):
-    """Init reads for the host, so a link to its descriptors is a way to whatever it has open: no file of anybody's."""
+    """Init reads for the host, so a link to its descriptors is a way to whatever it has open.
+
+    Of files that is what every process in the sandbox may read: its own limits. None can be written.
+    """
     plant(attacked, **{f"fd{number}": f"/proc/self/fd/{number}" for number in range(64)})
+    files = attacked.sandbox.files
+    limits = (
+        "/proc/meminfo",
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    )
+    show = "import os; os.path.exists({0!r}) and print(open({0!r}).read(), end='')"
+    open_to_all = {attacked.run(show.format(path)) for path in limits}
+    found = set()
 
     for number in range(64):
         with pytest.raises(FileError):
-            attacked.sandbox.files.read(f"links/fd{number}")
+            files.write(f"links/fd{number}", "1")
+
+        with suppress(FileError):
+            found.add(files.read(f"links/fd{number}"))
+
+    assert found <= open_to_all
 
 
 def test_f04_init_reads_its_own_memory_for_nobody(attacked):

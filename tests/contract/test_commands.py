@@ -393,3 +393,14 @@ def test_a_terminal_of_no_size_is_refused(sandbox, size):
     """Sizes are checked before anything starts."""
     with pytest.raises(InvalidArgumentError):
         sandbox.pty.create(**size)
+
+
+def test_output_that_is_no_text_keeps_its_head_and_its_end(face):
+    """Bytes that only continue characters are no character to be dropped whole: both ends stay, whatever they hold."""
+    sandbox = face.open(limits=Limits(stdout_bytes=1000))
+    done = sandbox.commands.run(r"echo begun; head -c 4000000 /dev/zero | tr '\0' '\200'; echo the end")
+    assert done.stdout.startswith("begun\n")
+    assert done.stdout.endswith("the end\n")
+    head, notice, tail = done.stdout.split("\n", 1)[1].split("\n", 2)
+    assert notice.endswith("of standard output left out here ...]"), notice
+    assert set(head) == set(tail.removesuffix("the end\n")) == {"\N{REPLACEMENT CHARACTER}"}

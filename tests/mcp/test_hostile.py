@@ -199,6 +199,12 @@ def test_standard_output_is_the_protocol_alone(raw: RawServer) -> None:
 def test_a_model_that_forgets_its_sandboxes_is_told_to_end_some(raw: RawServer, server: Any) -> None:
     """One host keeps a bounded number; what has ended makes room, whoever ended it."""
     headers = {"Authorization": f"Bearer {server.token}"}
+
+    def living() -> set[str]:
+        items = httpx2.get(f"{server.url}/v1/sandboxes", headers=headers, timeout=60).json()["items"]
+        return {item["id"] for item in items}
+
+    of_other_tests = living()
     raw.begin()
     made = [raw.call("create_sandbox")["structuredContent"]["sandbox_id"] for _ in range(32)]
     assert made == [f"s{number}" for number in range(1, 33)]
@@ -206,8 +212,8 @@ def test_a_model_that_forgets_its_sandboxes_is_told_to_end_some(raw: RawServer, 
     assert refused["isError"]
     assert "32 of 32 sandboxes are in use" in refused["content"][0]["text"]
     assert "kill_sandbox" in refused["content"][0]["text"]
-    living = httpx2.get(f"{server.url}/v1/sandboxes", headers=headers, timeout=60).json()["items"]
-    httpx2.delete(f"{server.url}/v1/sandboxes/{living[0]['id']}", headers=headers, timeout=60)
+    ended = min(living() - of_other_tests)
+    httpx2.delete(f"{server.url}/v1/sandboxes/{ended}", headers=headers, timeout=60)
     assert not raw.call("create_sandbox")["isError"]
     left = next(name for name in made if not raw.call("run_code", code="1", sandbox_id=name)["isError"])
     assert raw.call("kill_sandbox", sandbox_id=left)["structuredContent"]["was_alive"]

@@ -39,7 +39,7 @@ from fumehood.values.requests import (
     SignalProcess,
 )
 from fumehood.values.sandbox import NOTHING_CUT, ProcessInfo, Truncation
-from fumehood.values.transcript import head_bytes
+from fumehood.values.transcript import head_bytes, rest_of_character
 from fumehood_wire.messages import MAX_ARGUMENTS_BYTES
 
 _READ_BYTES = 1 << 16
@@ -564,9 +564,8 @@ class CommandOutput:
         self._has_ended = True
 
         for stream, tail in self._tails.items():
-            # The rest of a character whose beginning was dropped.
-            while len(tail) < self._dropped[stream] and tail and tail[0] & 0xC0 == 0x80:
-                del tail[0]
+            if len(tail) < self._dropped[stream]:
+                del tail[: rest_of_character(tail)]
 
     def pieces(self) -> Iterator[ProcessOutput | None]:
         """Yields all output from the beginning, and None whenever there is no more yet."""
@@ -575,7 +574,7 @@ class CommandOutput:
         for stream, tail in self._tails.items():
             skipped_bytes = self._dropped[stream] - len(tail)
 
-            for begin in range(0, len(tail), _PIECE_BYTES):
+            for begin in range(0, max(len(tail), min(skipped_bytes, 1)), _PIECE_BYTES):
                 data = bytes(tail[begin : begin + _PIECE_BYTES])
                 yield ProcessOutput(stream=stream, data=data, skipped_bytes=0 if begin else skipped_bytes)
 

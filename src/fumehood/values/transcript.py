@@ -254,6 +254,8 @@ MAX_LOG_ENTRIES = 20_000
 _MAX_HEAD_PIECES = MAX_LOG_ENTRIES // 2
 _MAX_TAIL_PIECES = MAX_LOG_ENTRIES // 4 - 1
 _HEAD_SHARE = 4
+# A character of UTF-8 has four bytes at most.
+_MAX_CONTINUATION_BYTES = 3
 _NAMES: dict[StreamName, str] = {"stdout": "standard output", "stderr": "standard error"}
 
 
@@ -496,15 +498,23 @@ class _CommandStream:
 
         total = len(self._data) + self._skipped_bytes
         limit = max(0, total - truncated_bytes)
-        head = cut_text(bytes(self._data[: limit + 4]), head_bytes(limit))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        head = decoder.decode(self._data[: head_bytes(limit)])
+        # A character that does not fit whole is left out.
+        head_size = min(head_bytes(limit), len(self._data)) - len(decoder.getstate()[0])
         begin = max(self._gap, len(self._data) - limit + head_bytes(limit))
+        tail = self._data[begin + rest_of_character(self._data[begin : begin + 4]) :]
+        missing = notice(self._name, total - head_size - len(tail))
+        return head + missing + tail.decode("utf-8", "replace")
 
-        while begin < len(self._data) and self._data[begin] & 0xC0 == 0x80:
-            begin += 1
 
-        tail = self._data[begin:]
-        missing = notice(self._name, total - len(head) - len(tail))
-        return head.decode("utf-8", "replace") + missing + tail.decode("utf-8", "replace")
+def rest_of_character(data: bytes | bytearray) -> int:
+    """Returns how many bytes at the beginning continue a character of UTF-8.
+
+    At most three do: bytes that are no UTF-8 could go on for megabytes, and each is looked at.
+    """
+    beginning = data[:_MAX_CONTINUATION_BYTES]
+    return next((place for place, byte in enumerate(beginning) if byte & 0xC0 != 0x80), len(beginning))
 
 
 def notice(stream: StreamName, size_bytes: int, lines: int | None = None) -> str:
@@ -528,5 +538,6 @@ def _drop(one: _Stream, size_bytes: int) -> None:
 
 def _begin_with_character(one: _Stream) -> None:
     """Drops the rest of a character whose beginning was dropped."""
-    while one.dropped_bytes and one.tail and one.tail[0].data[0] & 0xC0 == 0x80:
-        _drop(one, 1)
+    for _ in range(_MAX_CONTINUATION_BYTES):
+        if one.dropped_bytes and one.tail and rest_of_character(one.tail[0].data[:1]):
+            _drop(one, 1)

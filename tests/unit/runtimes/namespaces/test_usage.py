@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 from fumehood.runtimes.namespaces import usage as linux_uncharged
@@ -62,9 +63,10 @@ class Guest:
 
 def test_whoever_has_too_much_is_ended_and_nobody_else(tmp_path: Path, monkeypatch):
     """Guests are looked at once the machine's count has risen."""
-    figures = iter([1000])
+    # It rises with each look: an engine in the same process looks at it too.
+    figures = itertools.count(1000, 1000)
     monkeypatch.setattr(linux_uncharged, "_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(linux_uncharged, "machine_sockets", lambda: next(figures, 2000))
+    monkeypatch.setattr(linux_uncharged, "machine_sockets", lambda: next(figures))
 
     async def look() -> None:
         modest = Guest(tmp_path / "modest", MOST_WAITING_CONNECTIONS)
