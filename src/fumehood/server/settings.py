@@ -179,12 +179,13 @@ class ServerSettings(EngineSettings):
 
 def _check_proxy(text: str) -> None:
     try:
-        ipaddress.ip_network(text, strict=False)
+        # Strictly, as the server compares it: `10.1.2.3/8` would be taken and would match no proxy.
+        ipaddress.ip_network(text)
     except ValueError:
         raise InvalidArgumentError(
             field="trusted_proxies",
             value=text,
-            allowed="an address or a network, such as 127.0.0.1 or 10.0.0.0/8",
+            allowed="an address, or a network without bits of a host, such as 127.0.0.1 or 10.0.0.0/8",
         ) from None
 
 

@@ -208,27 +208,46 @@ def _copy_database(database: Path, target: Path) -> str:
 
 def _files_of(folder: Path, database: Path) -> Iterator[Path]:
     """Yields the regular files of a folder, without the database, locks and sockets."""
-    for root, _, names in os.walk(folder):
+    for root, _, names in os.walk(folder, onerror=_refuse):
         for name in sorted(names):
             path = Path(root) / name
-            is_of_database = path.name.startswith(database.name) and path.parent == database.parent
+            is_of_server = path.parent == database.parent
+            is_passing = name == "lock" or name.endswith(_NOT_COPIED) or name.startswith(database.name)
 
-            if name == "lock" or name.endswith(_NOT_COPIED) or is_of_database:
+            if is_of_server and is_passing:
                 continue
 
             if path.is_file() and not path.is_symlink():
                 yield path
 
 
+def _refuse(error: OSError) -> None:
+    raise StorageStartError(location=str(error.filename), reason=error.strerror or str(error)) from error
+
+
 def _add(archive: tarfile.TarFile, name: str, path: Path, files: dict[str, dict[str, Any]]) -> None:
     with path.open("rb") as source:
         info = tarfile.TarInfo(name)
         info.size, info.mode = os.fstat(source.fileno()).st_size, 0o600
-        digest = hashlib.file_digest(source, "sha256").hexdigest()
-        source.seek(0)
-        archive.addfile(info, source)
+        # A file that grows meanwhile, such as an audit record, is read once: what is written is what is counted.
+        copied = _Digested(source)
+        archive.addfile(info, copied)
 
-    files[name] = {"bytes": info.size, "sha256": digest}
+    files[name] = {"bytes": info.size, "sha256": copied.digest.hexdigest()}
+
+
+class _Digested:
+    """A file whose digest is that of the bytes that were read from it."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads as a file does."""
+        data = self._source.read(size)
+        self.digest.update(data)
+        return data
 
 
 def _new_file(path: Path) -> IO[bytes]:
