@@ -9,8 +9,8 @@ import asyncio
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +24,7 @@ from fumehood.engine.settings import AUTOMATIC_RESERVE, EngineSettings
 from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.portal import Portal, call, shared_portal
+from fumehood.portal import Portal, Turn, call, shared_portal
 from fumehood.refusals import naming_arguments
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
@@ -210,6 +210,27 @@ def ask_server(url: str | None, api_key: str | None, method: str, path: str, **o
             await connection.aclose()
 
     return call(asked)
+
+
+def server_lines(
+    url: str | None, api_key: str | None, method: str, path: str, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Asks a server for what is no matter of sandboxes, and yields the lines of its answer; see `ask_server`."""
+    with _named_server(url, api_key) as key:
+        address = _address(*key)
+
+    from fumehood.client.connection import HttpConnection
+
+    async def lines() -> AsyncGenerator[dict[str, Any], None]:
+        connection = HttpConnection(address)
+        try:
+            async with aclosing(connection.lines(method, path, **options)) as received:
+                async for line in received:
+                    yield line
+        finally:
+            await connection.aclose()
+
+    return Turn().iterate(lines())
 
 
 @contextmanager

@@ -10,18 +10,22 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from fumehood.api.sandbox import Sandbox
-from fumehood.assemble import make_backend, template_store
+from fumehood.assemble import ask_server, make_backend, server_lines, template_store
 from fumehood.engine.settings import EngineSettings
-from fumehood.errors import InvalidArgumentError, TemplateError, TemplateStoreError
+from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
 from fumehood.templates.preloads import LeftOut
 from fumehood.templates.recipe import Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, hint_of_names
+from fumehood.values.codec import read_value
 from fumehood.values.template import Template
+
+_PATH = "/v1/templates"
 
 
 def build_template(
@@ -35,6 +39,8 @@ def build_template(
     own_interpreter: bool = False,
     force: bool = False,
     on_progress: Say | None = None,
+    url: str | None = None,
+    api_key: str | None = None,
 ) -> TemplateInfo:
     """Build a named template, from which `Sandbox(name)` starts in every process of this user.
 
@@ -53,6 +59,10 @@ def build_template(
         own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
+        url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
+            whatever FUMEHOOD_URL says. A server takes the lines of a requirements file, no `files`, and as `python` a
+            version, or a path of its own.
+        api_key: The token of that server's owner; None: FUMEHOOD_API_KEY.
 
     Raises:
         InvalidArgumentError: An argument cannot work; nothing was done.
@@ -66,6 +76,24 @@ def build_template(
     say = on_progress or _say_nothing
     # A string is a path to `RequirementsSource`; here it would be a list of letters.
     modules = (preload,) if isinstance(preload, str) else tuple(preload)
+
+    if url is not None:
+        if files is not None:
+            raise InvalidArgumentError(
+                field="files", value=files, allowed="None at a server: write the files into its sandboxes"
+            )
+
+        asked = {
+            "name": name,
+            "requirements": _requirement_lines(requirements),
+            "python": python,
+            "preload": list(modules),
+            "envs": dict(envs or {}),
+            "own_interpreter": own_interpreter,
+            "force": force,
+        }
+        return _build_at_server(url, api_key, asked, say)
+
     recipe = Recipe(
         name=name,
         source=RequirementsSource(requirements, python, say),
@@ -77,16 +105,71 @@ def build_template(
     return build(recipe, template_store(), _try_out, force=force, say=say)
 
 
-def list_templates() -> tuple[TemplateInfo, ...]:
-    """Describe the named templates of this user, sorted by name."""
+def _requirement_lines(requirements: str | Sequence[str]) -> list[str]:
+    """Returns requirements one by one; raises InvalidArgumentError for a file that includes others."""
+    if not isinstance(requirements, (str, os.PathLike)):
+        return list(requirements)
+
+    try:
+        with open(requirements, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise InvalidArgumentError(
+            field="requirements",
+            value=str(requirements),
+            allowed=f"a file that can be read: {error.strerror}",
+        ) from None
+
+    wanted = [line for line in lines if line and not line.startswith("#")]
+
+    if local := [
+        line for line in wanted if line.startswith(("-r", "-c", "-e", "--requirement", "--constraint"))
+    ]:
+        raise InvalidArgumentError(
+            field="requirements",
+            value=local[0],
+            allowed="packages alone at a server, which has no files of this machine",
+        )
+
+    return wanted
+
+
+def _build_at_server(url: str, api_key: str | None, asked: Mapping[str, object], say: Say) -> TemplateInfo:
+    for line in server_lines(url, api_key, "POST", _PATH, json=dict(asked)):
+        if line.get("type") == "step":
+            say(str(line.get("text", "")))
+        elif line.get("type") == "finished":
+            return read_value(TemplateInfo, line.get("template"))
+
+    raise HostUnavailableError(
+        host=url, reason="it broke off before the template was built", outcome_unknown=True
+    )
+
+
+def list_templates(*, url: str | None = None, api_key: str | None = None) -> tuple[TemplateInfo, ...]:
+    """Describe the named templates of this user, sorted by name.
+
+    Args:
+        url: The address of a server, to describe those that it has; None is this machine.
+        api_key: What opens it; None: FUMEHOOD_API_KEY.
+    """
+    if url is not None:
+        found = ask_server(url, api_key, "GET", _PATH)
+        return tuple(read_value(TemplateInfo, item) for item in found["items"])
+
     store = template_store()
     store.sweep()
     records = (store.record(name) for name in store.names())
     return tuple(record.info for record in records if record is not None)
 
 
-def remove_template(name: str) -> bool:
+def remove_template(name: str, *, url: str | None = None, api_key: str | None = None) -> bool:
     """Remove a named template. Sandboxes that live from it are not disturbed.
+
+    Args:
+        name: Its name.
+        url: The address of a server, to remove it there; None is this machine.
+        api_key: The token of that server's owner; None: FUMEHOOD_API_KEY.
 
     Returns:
         Whether its files are gone; false while processes use it: they are deleted when a later verb on templates
@@ -95,6 +178,10 @@ def remove_template(name: str) -> bool:
     Raises:
         TemplateStoreError: There is none of this name, or it is being built.
     """
+    if url is not None:
+        answer = ask_server(url, api_key, "DELETE", f"{_PATH}/{quote(str(name), safe='')}")
+        return bool(answer["is_deleted"])
+
     store = template_store()
 
     if name not in store.names():

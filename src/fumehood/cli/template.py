@@ -26,6 +26,8 @@ _OPTIONS = {
     "preload": "--preload",
     "files": "--files",
     "envs": "--env",
+    "url": "--url",
+    "api_key": "--api-key",
 }
 _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
@@ -49,6 +51,8 @@ def run_build(options: Options) -> int:
             envs=read_envs(options.env),
             own_interpreter=options.own_interpreter,
             force=options.force,
+            url=options.url,
+            api_key=options.api_key,
             on_progress=lambda step: note(f"{time.monotonic() - started:5.1f} s  {step}"),
         )
 
@@ -59,7 +63,8 @@ def run_list(options: Options) -> int:
     """Print what is there and return the exit code."""
     from fumehood.api.templates import list_templates
 
-    found = list_templates()
+    with naming_arguments(_OPTIONS):
+        found = list_templates(url=options.url, api_key=options.api_key)
 
     if options.json:
         print(json.dumps(as_data(found), indent=2))
@@ -88,7 +93,10 @@ def run_remove(options: Options) -> int:
     """Remove one and return the exit code."""
     from fumehood.api.templates import remove_template
 
-    if not remove_template(options.name):
+    with naming_arguments(_OPTIONS):
+        is_deleted = remove_template(options.name, url=options.url, api_key=options.api_key)
+
+    if not is_deleted:
         note(
             f"{options.name} is removed; it is still in use, and its files are deleted once nobody uses them"
         )
@@ -96,6 +104,10 @@ def run_remove(options: Options) -> int:
     return 0
 
 
+_AT_SERVER = (
+    Option(["--url"], metavar="URL", help="a server that has it (default: this machine)"),
+    Option(["--api-key"], metavar="TOKEN", help="what opens the server (default: FUMEHOOD_API_KEY)"),
+)
 _NAME = Argument("name", metavar="NAME", about="its name")
 
 TEMPLATE = Verbs(
@@ -145,6 +157,7 @@ TEMPLATE = Verbs(
                     "longer",
                 ),
                 Option(["--force"], is_flag=True, help="build it even if nothing has changed"),
+                *_AT_SERVER,
             ],
         ),
         Command(
@@ -152,14 +165,14 @@ TEMPLATE = Verbs(
             run_list,
             brief="those that are there",
             about="List the named templates.",
-            params=[Option(["--json"], is_flag=True, help="print a list of objects")],
+            params=[Option(["--json"], is_flag=True, help="print a list of objects"), *_AT_SERVER],
         ),
         Command(
             "remove",
             run_remove,
             brief="remove one",
             about="Remove a template. Sandboxes that live from it go on.",
-            params=[_NAME],
+            params=[_NAME, *_AT_SERVER],
         ),
     ],
     brief="what sandboxes start from",

@@ -101,6 +101,9 @@ class Provisioner:
         self._on_end = on_end
         self._templates: dict[str, Template] = {"default": Template()}
         self._starting: dict[str, asyncio.Task[_Started]] = {}
+        # The publication of each template that was found in the store, and those whose name has another one since.
+        self._publications: dict[str, object] = {}
+        self._replaced: list[asyncio.Task[_Started]] = []
         # Those of the pools, and those that are being made.
         self._unclaimed: set[LiveSandbox] = set()
         self._closed = False
@@ -117,6 +120,7 @@ class Provisioner:
             )
 
         self._templates[template.name] = template
+        self._publications.pop(template.name, None)
 
     async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
         """Hands out a sandbox."""
@@ -150,7 +154,7 @@ class Provisioner:
         """Stops making sandboxes, and ends those of the pools."""
         self._closed = True
 
-        for task in self._starting.values():
+        for task in (*self._starting.values(), *self._replaced):
             if not task.done():
                 task.cancel()
 
@@ -169,7 +173,8 @@ class Provisioner:
         self._config.store.close()
 
     async def _all_started(self) -> list[_Started]:
-        results = await asyncio.gather(*self._starting.values(), return_exceptions=True)
+        tasks = (*self._starting.values(), *self._replaced)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         return [result for result in results if isinstance(result, _Started)]
 
     async def _obtain(self, spec: SandboxSpec) -> LiveSandbox:
@@ -216,12 +221,22 @@ class Provisioner:
         return sandbox.alive
 
     async def _started(self, name: str) -> _Started:
+        publication = None
+
+        if name not in self._templates or name in self._publications:
+            publication = self._config.store.publication(name)
+
+            if self._publications.get(name, publication) != publication:
+                self._forget(name)
+
         template = self._templates.get(name)
 
         if template is None:
-            # Looked up once: what this process uses stays the same.
             found = await asyncio.to_thread(_find, self._config.store, name, list(self._templates))
             template = self._templates.setdefault(name, found)
+
+            if template is found:
+                self._publications[name] = publication
 
         if self._closed:
             # It may have been closed during the lookup; then the store must be closed here.
@@ -235,6 +250,18 @@ class Provisioner:
             self._starting[name] = task
 
         return await wait_shared(task)
+
+    def _forget(self, name: str) -> None:
+        """Forgets a template that was built anew or removed: its sandboxes live on, and no more are made from it.
+
+        Its processes, of which its sandboxes are children, end with the engine.
+        """
+        del self._templates[name]
+        del self._publications[name]
+
+        if (task := self._starting.pop(name, None)) is not None:
+            self._replaced.append(task)
+            task.add_done_callback(_close_pool)
 
     async def _start(self, template: Template) -> _Started:
         await failpoints.reach("template.start")
@@ -341,6 +368,11 @@ def _find(store: TemplateStore, name: str, known: list[str]) -> Template:
         raise TemplateError(template=name, reason="no template has this name", hint=hint)
 
     return template
+
+
+def _close_pool(task: asyncio.Task[_Started]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().pool.close()
 
 
 def _is_over(task: asyncio.Task[_Started]) -> bool:

@@ -264,6 +264,22 @@ KEY_REVOKED = LogEvent(
     ("key_id", "by", "sandboxes_ended"),
     "`sandboxes_ended` is 0 too where they were to be kept.",
 )
+TEMPLATE_BUILT = LogEvent(
+    "template.built",
+    INFO,
+    "server",
+    "a template was built over HTTP",
+    ("template", "size_bytes", "duration_seconds"),
+    "Also when nothing had changed and nothing was done.",
+)
+TEMPLATE_REMOVED = LogEvent(
+    "template.removed",
+    INFO,
+    "server",
+    "a template was removed over HTTP",
+    ("template", "is_deleted"),
+    "`is_deleted` is false while a process uses it: its files are deleted later.",
+)
 QUOTA_REFUSED = LogEvent(
     "quota.refused",
     WARNING,

@@ -18,6 +18,7 @@ from fumehood.server.schemas.executions import EXECUTION_LINES
 from fumehood.server.schemas.files import WATCH_LINES
 from fumehood.server.schemas.problem import Problem
 from fumehood.server.schemas.sandboxes import SECURITY_LINES
+from fumehood.server.schemas.templates import BUILD_LINES
 
 _REF = "#/components/schemas/{model}"
 _STREAMS = {
@@ -25,6 +26,7 @@ _STREAMS = {
     "CommandLine": COMMAND_LINES,
     "SecurityLine": SECURITY_LINES,
     "WatchLine": WATCH_LINES,
+    "BuildLine": BUILD_LINES,
 }
 
 

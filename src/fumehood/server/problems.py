@@ -47,6 +47,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "sandbox_start": 503,
     "isolation_unavailable": 503,
     "template": 422,
+    "template_store": 422,
     "sandbox_not_found": 404,
     "sandbox_closed": 410,
     "sandbox_paused": 409,

@@ -59,6 +59,7 @@ class ServerSettings(EngineSettings):
             "own_interpreters",
             "max_network",
             "private_networks",
+            "template_builds",
         ),
         "load": (
             "requests_per_minute",
@@ -121,6 +122,10 @@ class ServerSettings(EngineSettings):
     )
     private_networks: tuple[str, ...] = setting(
         "addresses that are not public and may be listed all the same", ()
+    )
+    template_builds: bool = setting(
+        "whether the owner may build templates over HTTP, which runs code of packages as this server's user",
+        False,
     )
     max_body_bytes: int = setting("largest request body but for uploads of files", 64 * MIB, 1024, 1 << 40)
     max_upload_bytes: int = setting("largest file that may be uploaded", 1 << 30, 1024, 1 << 50)

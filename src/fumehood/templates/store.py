@@ -148,6 +148,18 @@ class TemplateStore:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, f"{type(error).__name__}: {error}") from None
 
+    def publication(self, name: str) -> object:
+        """Returns a value that differs once a template is built anew; None if there is none; one system call."""
+        if not is_store_name(name):
+            return None
+
+        try:
+            info = os.stat(self._path(name + _SUFFIX))
+        except OSError:
+            return None
+
+        return (info.st_ino, info.st_mtime_ns)
+
     def is_whole(self, record: Record) -> bool:
         """Tells whether the build of a record is still there."""
         return os.path.exists(self._path(_BUILDS, record.build, record.interpreter))

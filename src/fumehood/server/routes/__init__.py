@@ -24,6 +24,7 @@ from fumehood.server.routes import (
     pty,
     sandboxes,
     saved,
+    templates,
     time_travel,
 )
 
@@ -42,6 +43,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     content.router,
     commands.router,
     pty.router,
+    templates.router,
     keys.router,
     ports.router,
     network.router,

@@ -1,0 +1,65 @@
+"""Models of the routes of named templates.
+
+They describe what `build_template` takes and what the store knows; the builder checks names and versions again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from fumehood.server.schemas.base import Body, Envs, Name, Text, model_of
+from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
+from fumehood.templates.store import TemplateInfo
+
+TemplateAnswer = model_of(TemplateInfo)
+
+
+class TemplateList(BaseModel):
+    """The named templates."""
+
+    items: list[TemplateAnswer]  # type: ignore[valid-type]
+
+
+class BuildTemplate(Body):
+    """A template to be built."""
+
+    name: Name = Field(description="Letters, digits, '.', '_' and '-', at most 64.")
+    requirements: list[Text] = Field(
+        default_factory=list, max_length=1000, description="What to install, each as pip takes it."
+    )
+    python: Name | None = Field(
+        default=None, description="A version such as 3.12; null: the Python of the server."
+    )
+    preload: list[Name] = Field(
+        default_factory=list, max_length=1000, description="Modules that are imported once for all sandboxes."
+    )
+    envs: Envs = Field(default_factory=dict, description="Environment variables of its sandboxes.")
+    own_interpreter: bool = Field(False, description="Start an interpreter for each of its sandboxes.")
+    force: bool = Field(False, description="Build it even if nothing has changed.")
+
+
+class RemovedTemplate(BaseModel):
+    """A template that was removed."""
+
+    is_deleted: bool = Field(
+        description="Whether its files are gone; false while sandboxes are made from it or live from it."
+    )
+
+
+class _Step(BaseModel):
+    """A step of the build has begun."""
+
+    type: Literal["step"]
+    text: str = Field(description="Which, for a person to read.")
+
+
+class _Finished(BaseModel):
+    """The template is there: built now, or up to date."""
+
+    type: Literal["finished"]
+    template: TemplateAnswer  # type: ignore[valid-type]
+
+
+BUILD_LINES: tuple[type[BaseModel], ...] = (_Step, _Finished, ProblemLine, KeepaliveLine)
