@@ -168,7 +168,7 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
-# what checks unit files and containers' privileges. Installed where apt-get may be used; elsewhere the tests that need a
+# what checks unit files and containers' privileges, nginx and Caddy. Installed where apt-get may be used; elsewhere the tests that need a
 # missing one say so.
 programs:
 	@missing=""; \
@@ -179,6 +179,8 @@ programs:
 	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
 	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
 	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
+	command -v nginx >/dev/null || missing="$$missing nginx-light"; \
+	command -v caddy >/dev/null || missing="$$missing caddy"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing:$$missing"; \

@@ -82,6 +82,7 @@ _NAVIGATION = {
     "A server": {
         "A server for my team": "docs/guides/running-a-server",
         "The HTTP API": "docs/guides/http-api",
+        "Behind nginx or Caddy": "docs/guides/behind-a-proxy",
         "Storage": "docs/guides/storage",
         "Logging": "docs/guides/logging",
     },
