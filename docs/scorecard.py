@@ -223,7 +223,7 @@ def _work(card: dict[str, Any]) -> Iterator[str]:
 
 
 def _weights() -> Iterator[str]:
-    yield "Passed weight by applicable weight; N/A counts for neither. A failure of a class caps the grade."
+    yield "Passed weight by applicable weight; N/A counts for neither. A failure of a class caps the grade, and R01 untried at B."
     yield ""
     yield "| class | means | weight | a failure caps at |"
     yield "|---|---|---|---|"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ def read_facts(proc: str = "/proc") -> Facts:
     for kind, path in (("docker", "/.dockerenv"), ("podman", "/run/.containerenv")):
         if os.path.exists(path):
             facts["container"] = kind
+
+    # As sd_booted(3) does.
+    if os.path.isdir("/run/systemd/system"):
+        facts["systemd"] = "1"
 
     return facts
 
@@ -187,20 +192,36 @@ def explain_mount(number: int, what: str, facts: Facts) -> tuple[str, str]:
 
 def explain_no_cgroup(reasons: list[str], facts: Facts) -> tuple[str, str]:
     """Explains why sandboxes get no cgroup of their own."""
-    if "container" in facts:
+    stand_in = "until then rlimits and a watcher stand in."
+    if "systemd" in facts and facts["uid"] != "0":
+        way_out = (
+            "Start your program by 'systemd-run --user --scope -p Delegate=yes', which puts it below a place that is "
+            f"yours; {stand_in}"
+        )
+    elif "container" in facts:
         way_out = (
             "Start the container with writable cgroups: docker run --security-opt writable-cgroups=true "
-            "(Docker 28) or --privileged; until then rlimits and a watcher stand in."
+            f"(Docker 28) or --privileged; {stand_in}"
         )
     elif facts["uid"] == "0":
-        way_out = "Mount the memory and pids controllers writable; until then rlimits and a watcher stand in."
+        way_out = f"Mount the memory and pids controllers writable; {stand_in}"
     else:
-        way_out = (
-            "Start your program by 'systemd-run --user --scope', which puts it below a place that is yours; "
-            "until then rlimits and a watcher stand in."
-        )
+        way_out = f"Let root make a cgroup and give it to your user, with memory and pids; {stand_in}"
 
-    return "; ".join(reasons), way_out
+    return "; ".join(_joined(reasons)), way_out
+
+
+_UNWRITABLE = re.compile(r"cgroup v1: '(.*)' is not writable")
+
+
+def _joined(reasons: list[str]) -> list[str]:
+    """Joins the folders of version 1 that cannot be written, one for each controller, into one reason."""
+    folders = [found[1] for found in map(_UNWRITABLE.fullmatch, reasons) if found]
+    others = [reason for reason in reasons if not _UNWRITABLE.fullmatch(reason)]
+    if len(folders) < 2:
+        return reasons
+
+    return [*others, f"cgroup v1: {len(folders)} folders are not writable, such as {folders[0]!r}"]
 
 
 def hardening(facts: Facts) -> list[tuple[str, bool, str, str]]:

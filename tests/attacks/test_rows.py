@@ -74,6 +74,7 @@ def test_a_failure_caps_the_grade():
     assert grade({**passing, "F03": "FAIL"}).letter == grade({**passing, "T01": "FAIL"}).letter == "D"
     assert grade({**passing, "N01": "FAIL"}).letter == "C"
     assert grade({**passing, "R01": "FAIL"}).letter == "B"
+    assert grade({**passing, "R01": "N/A"}).letter == "B"
     assert grade({**passing, "P03": "FAIL"}).letter == "A"
     assert grade({**passing, "T04": "FAIL", "K01": "N/A"}).failed == {"S": ("T04",)}
     assert grade({row.id: "N/A" for row in ROWS}).letter == "-"

@@ -24,6 +24,8 @@ Outcome = Literal["PASS", "FAIL", "N/A"]
 WEIGHTS: dict[Severity, int] = {"E": 10, "L": 8, "X": 8, "A": 8, "H": 6, "P": 4, "S": 2}
 # The best grade that a failure of this severity leaves.
 CAPS: dict[Severity, str] = {"E": "D", "L": "D", "A": "D", "X": "C", "H": "B"}
+# Rows whose bound a server lives by, and the best grade when one could not be tried.
+_UNTRIED_CAPS = {"R01": "B"}
 # The lowest share of the weight for a grade.
 _SHARES = (("A", 0.95), ("B", 0.85), ("C", 0.7), ("D", 0.5))
 _WORST = "E"
@@ -56,6 +58,7 @@ def grade(outcomes: Mapping[str, Outcome]) -> Grade:
     lost = sum(WEIGHTS[row.severity] for row in failed)
     score = 1 - lost / applicable if applicable else 0.0
     letters = [_letter(score), *(CAPS[row.severity] for row in failed if row.severity in CAPS)]
+    letters += [cap for row, cap in _UNTRIED_CAPS.items() if outcomes.get(row) == "N/A"]
     return Grade(
         letter=max(letters) if applicable else "-",
         score=score,

@@ -242,7 +242,12 @@ def test_why_maps_cannot_be_written():
 
 @pytest.mark.parametrize(
     ("facts", "way_out"),
-    [(CONTAINER, "writable-cgroups"), (USER, "systemd-run --user --scope"), ({"uid": "0"}, "writable")],
+    [
+        (CONTAINER, "docker run --security-opt writable-cgroups"),
+        ({**USER, "systemd": "1"}, "systemd-run --user --scope -p Delegate=yes"),
+        (USER, "Let root make a cgroup"),
+        ({"uid": "0"}, "writable"),
+    ],
 )
 def test_why_there_is_no_cgroup(facts, way_out):
     """Container, user and root are each told what helps them."""
@@ -250,6 +255,11 @@ def test_why_there_is_no_cgroup(facts, way_out):
 
     assert why == "one; two"
     assert way_out in found
+    folders = [f"cgroup v1: '/cg/{name}' is not writable" for name in ("memory", "pids")]
+    assert (
+        advice.explain_no_cgroup(["one", *folders], facts)[0]
+        == "one; cgroup v1: 2 folders are not writable, such as '/cg/memory'"
+    )
 
 
 def test_hardening_compares_with_good_values():
