@@ -134,10 +134,16 @@ def test_the_end_of_a_script_is_no_error(interpreter: CodeInterpreter, end: str)
 
 
 def test_beside_a_picture_no_object_of_it_is_named(interpreter: CodeInterpreter) -> None:
-    """Neither lines nor axes."""
+    """Neither lines nor axes, nor what a histogram, a pie or a box plot returns; values of another kind stay."""
     result = interpreter.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])")
     assert len(result.images) == 1
     assert result.text.startswith("[image 1: image/png, ")
+    for call in ("hist([1, 2, 2])", "hist([[1, 2], [2, 3]])", "pie([1, 2])", "boxplot([1, 2, 3])"):
+        assert interpreter.run(f"plt.{call}").text.startswith("[image 1: image/png, "), call
+
+    assert (
+        "array([1, 2])" in interpreter.run("import numpy\nplt.plot([1])\n(numpy.array([1, 2]), 'mean')").text
+    )
     assert interpreter.run("'<Axes: >'\n").text == "'<Axes: >'"
 
 

@@ -41,6 +41,10 @@ _EXITED = "[exit() ended this call; variables stay]"
 # Objects of matplotlib by their repr: beside the picture of them it says nothing.
 _ARTIST = re.compile(
     r"\[?<(?:matplotlib\.[\w.]+|\w*Axes\w*|Figure|BarContainer|ErrorbarContainer)\b[^>]{0,200}>.{0,2000}"
+    # The counts, the edges and the bars of plt.hist; the wedges of plt.pie, the parts of plt.boxplot.
+    r"|\(\[?array\(.{0,20000}<(?:BarContainer|a list of)\b[^>]{0,200}>\)"
+    r"|(?:\(|\{'whiskers': )\[<matplotlib\..{0,20000}[)}]",
+    re.DOTALL,
 )
 # The file that IPython names in warnings.
 _NAME_OF_CELL = re.compile(r"<ipython-input-(\d{1,9})-[0-9a-f]{12}>")
