@@ -73,6 +73,7 @@ _NAVIGATION = {
     },
     "For models": {
         "A tool for my model": "docs/guides/llm",
+        "Ten transcripts": "docs/transcripts",
         "Agents": "docs/guides/agents",
         "Functions of yours": "docs/guides/host-tools",
         "MCP": "docs/guides/mcp",
