@@ -168,8 +168,8 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
-# what checks unit files and containers' privileges, nginx and Caddy. Installed where apt-get may be used; elsewhere the tests that need a
-# missing one say so.
+# what checks unit files and containers' privileges, nginx and Caddy. Installed where apt-get may
+# be used; elsewhere the tests that need a missing one say so.
 programs:
 	@missing=""; \
 	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
