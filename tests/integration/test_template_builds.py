@@ -252,7 +252,7 @@ def test_what_has_not_changed_is_not_built_again(data: Bench) -> None:
 def test_sandboxes_live_on_while_their_template_is_built_anew_and_removed(
     bench: Bench, engine: Engine
 ) -> None:
-    """They keep the version that they started from; a later process gets the new one; nothing stays in the end."""
+    """They keep the version that they started from; later ones get the new one; nothing stays in the end."""
     assert bench.build("moving", "--requirements", "greeter.txt", "--files", "given").returncode == 0
     old = engine.open("moving")
 
@@ -260,13 +260,18 @@ def test_sandboxes_live_on_while_their_template_is_built_anew_and_removed(
     done = bench.build("moving", "--requirements", "greeter.txt", "--files", "given")
     assert "'moving' is built" in done.stderr
     assert bench.cell("moving", "print(open('notes.txt').read())") == "given later\n"
+    assert engine.open("moving").files.read("notes.txt") == "given later"
 
     removed = bench.run("template", "remove", "moving")
     assert removed.returncode == 0
     assert "moving" not in bench.listed()
     # What has not been imported before is read from the version that was replaced.
     assert old.run_code("import greeter, antigravity, wave; greeter.greet('old')").text == "'hello old'"
-    assert engine.open("moving").files.read("notes.txt") == "as given"
+
+    with pytest.raises(TemplateError, match="no template has this name"):
+        engine.open("moving")
+
+    assert old.files.read("notes.txt") == "as given"
     assert [name for name in bench.builds() if name.startswith("moving.")]
 
     engine.close()
