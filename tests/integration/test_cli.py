@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pty
@@ -34,6 +35,9 @@ ANYWHERE = (
     "test_the_prompt_saves_and_names_figures",
     "test_the_prompt_goes_back_and_forks",
 )
+
+
+COMMAND = (sys.executable, "-m", "fumehood")
 
 
 @pytest.fixture(autouse=True)
@@ -318,6 +322,50 @@ def test_environment_and_input(tmp_path):
     (tmp_path / "a.py").write_text("import os\nprint(os.environ['A'], input('name? '))")
     done = fumehood("run", "a.py", "--env", "A=1", cwd=tmp_path, stdin="Ada\n")
     assert done.stdout == "name? 1 Ada\n"
+
+
+def test_standard_input_of_a_program_is_that_of_the_command(tmp_path):
+    """Of any bytes, and more than is sent at once; of a program that does not read it nothing is taken."""
+    content = os.urandom(300_000)
+    (tmp_path / "data").write_bytes(content)
+    (tmp_path / "a.py").write_text(
+        "import hashlib, sys\nprint(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
+    )
+
+    with open(tmp_path / "data", "rb") as data:
+        done = subprocess.run(
+            [*COMMAND, "run", "a.py"], cwd=tmp_path, stdin=data, capture_output=True, timeout=90
+        )
+
+    assert done.stdout.decode() == f"{hashlib.sha256(content).hexdigest()}\n"
+
+    with open(tmp_path / "data", "rb") as data:
+        subprocess.run([*COMMAND, "run", "-c", "1"], stdin=data, capture_output=True, timeout=90, check=True)
+        assert os.lseek(data.fileno(), 0, os.SEEK_CUR) == 0
+
+
+def test_standard_input_comes_while_the_program_runs(tmp_path):
+    """Each line is there when it was written, as in a pipe between two programs."""
+    code = "import sys\nfor line in sys.stdin:\n    print(line.strip() * 2, flush=True)"
+    run = subprocess.Popen(
+        [*COMMAND, "run", "-c", code], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert run.stdin is not None
+    assert run.stdout is not None
+
+    for word in ("a", "bc"):
+        run.stdin.write(f"{word}\n")
+        run.stdin.flush()
+        assert run.stdout.readline() == f"{word * 2}\n"
+
+    assert run.communicate(timeout=30) == ("", None)
+    assert run.returncode == 0
+
+
+def test_standard_input_reaches_a_run_with_json(tmp_path):
+    """What it prints besides goes on to be one object."""
+    done = fumehood("run", "--json", "-c", "print(input())", cwd=tmp_path, stdin="Ada\n")
+    assert json.loads(done.stdout)["execution"]["logs"]["entries"][0]["text"] == "Ada\n"
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,21 @@ Runs in the user's terminal. It reads the program and says how it is begun insid
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fumehood.bounds import MIB
+from fumehood.bounds import KIB, MIB
 from fumehood.errors import InvalidArgumentError
 
 # What the library takes. More is not read: there are files without an end.
 _MAX_CODE_BYTES = 8 * MIB
 # More is seldom a program, and takes as long to look through as the imports do.
 _MAX_LOOKED_CHARS = MIB
+_PIECE_BYTES = 64 * KIB
 _STDIN = "-"
 _BASH = (".sh", ".bash")
 # Called in the sandbox, without leaving a name behind.
@@ -38,6 +40,8 @@ class Program:
         stem: What the files of its figures are called.
         has_stdin: Whether standard input is left for `input()`.
         module: The name of the module that is run; empty: it is code.
+        is_fed: Whether questions ask for the next piece of standard input, as `next_piece` returns it, and not for a
+            line of a terminal.
     """
 
     cells: tuple[str, ...]
@@ -48,6 +52,7 @@ class Program:
     stem: str = "figure"
     has_stdin: bool = True
     module: str = ""
+    is_fed: bool = False
 
     def preload(self, known: Sequence[str]) -> tuple[str, ...]:
         """Return the modules that are worth importing before it runs: those that it names.
@@ -95,7 +100,12 @@ def _imported(cells: Sequence[str]) -> set[str] | None:
 
 
 def read_program(
-    words: Sequence[str], code: str | None, module: str | None, read: Callable[[str], bytes] | None = None
+    words: Sequence[str],
+    code: str | None,
+    module: str | None,
+    read: Callable[[str], bytes] | None = None,
+    *,
+    is_fed: bool = False,
 ) -> Program:
     """Read the program that a command line names.
 
@@ -104,13 +114,18 @@ def read_program(
         code: A piece of code, instead of a file.
         module: The name of a module, instead of a file.
         read: Returns the content of a file, or of standard input for `-`; None: it is read here.
+        is_fed: Whether it gets standard input in pieces; a program that comes from there gets none, and bash none yet.
 
     Raises:
         InvalidArgumentError: It is no text, too large, no notebook, or no name of a module.
         OSError: A file cannot be read.
     """
     if code is not None:
-        return Program(cells=(_checked("-c", code),), opening=_opening("<string>", ["-c", *words]))
+        return Program(
+            cells=(_checked("-c", code),),
+            opening=_opening("<string>", ["-c", *words], is_fed=is_fed),
+            is_fed=is_fed,
+        )
 
     if module is not None:
         if not all(part.isidentifier() for part in module.split(".")):
@@ -119,7 +134,10 @@ def read_program(
             )
 
         return Program(
-            cells=(_RUN_MODULE.format(module),), opening=_opening("<string>", ["-m", *words]), module=module
+            cells=(_RUN_MODULE.format(module),),
+            opening=_opening("<string>", ["-m", *words], is_fed=is_fed),
+            module=module,
+            is_fed=is_fed,
         )
 
     path, *arguments = words
@@ -128,7 +146,7 @@ def read_program(
         raise InvalidArgumentError(field="FILE", value=path, allowed="the name of a file, or - for stdin")
 
     if path.endswith(".ipynb"):
-        return _notebook(path, arguments)
+        return _notebook(path, arguments, is_fed=is_fed)
 
     text = _text(path, (read or _read)(path))
 
@@ -143,10 +161,18 @@ def read_program(
         given = f"set -- {shlex.join(arguments)}; " if arguments else ""
         return Program(cells=(given + text,), is_bash=True, file=file, stem=stem)
 
-    return Program(cells=(text,), opening=_opening(path, words, file), file=file, stem=stem)
+    opening = _opening(path, words, file, is_fed=is_fed)
+    return Program(cells=(text,), opening=opening, file=file, stem=stem, is_fed=is_fed)
 
 
-def _notebook(path: str, arguments: Sequence[str]) -> Program:
+def next_piece() -> str | None:
+    """Return the next piece of standard input as base64, waiting for it; None at the end."""
+    # Not by way of a buffer: a piece is to be passed on when it comes.
+    piece = os.read(sys.stdin.fileno(), _PIECE_BYTES)
+    return base64.b64encode(piece).decode() if piece else None
+
+
+def _notebook(path: str, arguments: Sequence[str], *, is_fed: bool) -> Program:
     # Late: nothing else needs it.
     from fumehood.notebook.cell_runs import RAISES_TAG, is_run
     from fumehood.notebook.source import read_notebook, source_of, tags_of
@@ -158,13 +184,15 @@ def _notebook(path: str, arguments: Sequence[str]) -> Program:
     return Program(
         cells=tuple(map(source_of, cells)),
         may_raise=frozenset(at for at, cell in enumerate(cells) if RAISES_TAG in tags_of(cell)),
-        opening=_opening("", [path, *arguments]),
+        opening=_opening("", [path, *arguments], is_fed=is_fed),
+        is_fed=is_fed,
         stem=os.path.splitext(os.path.basename(path))[0],
     )
 
 
-def _opening(name: str, argv: Sequence[str], file: str = "") -> str:
-    return _BEGIN.format((name, list(argv), file))
+def _opening(name: str, argv: Sequence[str], file: str = "", *, is_fed: bool = False) -> str:
+    # Older servers know three arguments.
+    return _BEGIN.format((name, list(argv), file, True) if is_fed else (name, list(argv), file))
 
 
 def _checked(option: str, text: str) -> str:

@@ -17,7 +17,7 @@ import click
 from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
 from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, WrongWordError
-from fumehood.cli.program import Program, read_program
+from fumehood.cli.program import Program, next_piece, read_program
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, line_of_path, note, patience
 from fumehood.cli.warm import is_wanted, start_daemon
@@ -57,7 +57,7 @@ def run(options: Options) -> int:
     if options.stop_daemon:
         return _stop_daemon()
 
-    program = read_program(options.words, options.code, options.module)
+    program = read_program(options.words, options.code, options.module, is_fed=not sys.stdin.isatty())
 
     # An empty name is none: the variable that should have held one may have been misspelled.
     if options.output is not None:
@@ -115,13 +115,17 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
         # Of code that itself came from standard input nothing is left there to answer with.
         "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
     }
+    # With JSON nothing else is printed, and so nothing asked.
+    callbacks = {} if options.json else callbacks
     executions: list[Execution] = []
 
     if program.opening and (failure := sandbox.run_code(program.opening).error) is not None:
         note(f"the program has no arguments and no name, as its server is older: {failure.name}")
+    elif program.is_fed:
+        callbacks["on_input"] = lambda _: next_piece()
 
     for at, code in enumerate(program.cells):
-        execution = sandbox.run_code(code, language=language, **({} if options.json else callbacks))
+        execution = sandbox.run_code(code, language=language, **callbacks)
         executions.append(execution)
 
         if execution.error is not None and at not in program.may_raise:

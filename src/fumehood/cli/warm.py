@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # What is sent first in each connection; another version of either end is not asked.
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_LINE_BYTES = 1 << 26
 IDLE_SECONDS = 300.0
 _VARIABLE = "FUMEHOOD_DAEMON"
@@ -27,6 +27,7 @@ _VARIABLE = "FUMEHOOD_DAEMON"
 _PLACES = ("HOME", "XDG_CONFIG_DIRS", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _CREDENTIALS = 12
 _MAX_CODE_BYTES = 8 << 20
+_PIECE_BYTES = 64 << 10
 _EXIT_LOST = 70
 _EXIT_INTERRUPTED = 130
 _OFF = "--no-daemon"
@@ -183,7 +184,8 @@ class _Run:
     def follow(self, words: Sequence[str]) -> int | None:
         """Ask, and do what the answers say; None: the other end does not take this."""
         try:
-            _send(self._connection, {"identity": identity(), "words": list(words)})
+            asked = {"identity": identity(), "words": list(words), "is_fed": _is_fed()}
+            _send(self._connection, asked)
 
             with self._connection.makefile("rb") as lines:
                 for line in lines:
@@ -212,6 +214,8 @@ class _Run:
                 _write_traceback(text)
             case {"ask": prompt, "password": is_password}:
                 _send(self._connection, {"answer": _asked(prompt, is_password=is_password)})
+            case {"piece": _}:
+                _send(self._connection, {"answer": _next_piece()})
             case {"read": path}:
                 return self._read(path)
             case {"begun": _}:
@@ -287,6 +291,16 @@ def _content(path: str) -> bytes | None:
             return file.read(_MAX_CODE_BYTES + 1)
     except OSError:
         return None
+
+
+def _is_fed() -> bool:
+    """Tells whether a program reads standard input in pieces, and not lines of a terminal."""
+    return sys.stdin is None or not sys.stdin.isatty()
+
+
+def _next_piece() -> str | None:
+    piece = b"" if sys.stdin is None else os.read(sys.stdin.fileno(), _PIECE_BYTES)
+    return base64.b64encode(piece).decode() if piece else None
 
 
 def _asked(prompt: str, *, is_password: bool) -> str | None:

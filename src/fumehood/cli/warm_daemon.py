@@ -159,7 +159,7 @@ class _Run:
             await self._writer.drain()
             return
 
-        running = asyncio.create_task(self._run(options))
+        running = asyncio.create_task(self._run(options, is_fed=bool(asked.get("is_fed"))))
         try:
             if options.code is None and options.module is None:
                 self._send({"read": options.words[0]})
@@ -195,7 +195,7 @@ class _Run:
     def _send(self, message: Mapping[str, object]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
-    async def _run(self, options: Options) -> None:
+    async def _run(self, options: Options, *, is_fed: bool) -> None:
         screen = _RemoteScreen(self._send, raw=options.raw)
 
         try:
@@ -204,7 +204,9 @@ class _Run:
             if options.code is None and options.module is None:
                 content = base64.b64decode(await self._answers.get() or "")
 
-            program = read_program(options.words, options.code, options.module, lambda _: content)
+            program = read_program(
+                options.words, options.code, options.module, lambda _: content, is_fed=is_fed
+            )
             sandbox = AsyncSandbox(**sandbox_arguments(options))
             self._send({"begun": True})
 
@@ -231,7 +233,11 @@ class _Run:
             await self._writer.drain()
 
         async def ask(question: Question) -> str | None:
-            self._send({"ask": screen.shown(question), "password": question.is_password})
+            if program.is_fed:
+                self._send({"piece": True})
+            else:
+                self._send({"ask": screen.shown(question), "password": question.is_password})
+
             return await self._answers.get()
 
         if program.file:

@@ -11,15 +11,17 @@ import sys
 from typing import Sequence
 
 from fumehood_guest.context.shell import PythonShell
+from fumehood_guest.context.standard_input import ask_for_input
 
 
-def begin(name: str, argv: Sequence[str], path: str = "") -> None:
+def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = False) -> None:
     """Sets the arguments of the next cell, and what it is called.
 
     Args:
         name: What tracebacks call it; empty: the number of the cell.
         argv: `sys.argv`.
         path: Its file, for `__file__`; empty: it has none.
+        has_input: Whether the caller sends its standard input when it is read; otherwise `input()` asks for lines.
     """
     shell = PythonShell.instance()
     sys.argv = list(argv)
@@ -29,3 +31,6 @@ def begin(name: str, argv: Sequence[str], path: str = "") -> None:
 
     if path:
         shell.user_ns["__file__"] = os.path.abspath(path)
+
+    if has_input:
+        ask_for_input()

@@ -2,13 +2,21 @@
 
 Runs in a context. The content is in a memory file, so that Python, C code and child processes read it, each from where
 the last one stopped, up to its end. After the execution descriptor 0 is empty again.
+
+A program of `fumehood run` reads the standard input of the command instead: `sys.stdin` asks for it piece by piece, so
+that it may be of any length and may come while the program runs. Descriptor 0 stays empty, for child processes.
 """
 
 from __future__ import annotations
 
+import base64
+import builtins
+import getpass
+import io
 import os
 import sys
-from typing import Optional
+import threading
+from typing import Any, Callable, Optional
 
 
 class BorrowedInput:
@@ -41,6 +49,63 @@ class BorrowedInput:
         if self._is_taken:
             _put(os.open(os.devnull, os.O_RDWR))
             self._is_taken = False
+
+
+class AskedInput(io.RawIOBase):
+    """A stream whose content the host sends in pieces, each when the last one has been read.
+
+    Args:
+        ask: Returns the next piece as base64; raises EOFError at the end.
+    """
+
+    def __init__(self, ask: Callable[[], str]) -> None:
+        super().__init__()
+        self._ask = ask
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Returns True: it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Copies the next bytes into the buffer and returns how many these are; 0 at the end."""
+        if not self._rest:
+            if threading.current_thread() is not threading.main_thread():
+                raise OSError("standard input can be read in the main thread only")
+
+            try:
+                self._rest = base64.b64decode(self._ask())
+            except EOFError:
+                return 0
+
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+def ask_for_input() -> None:
+    """Makes `sys.stdin`, `input()` and `getpass.getpass()` read the standard input of the command, piece by piece."""
+    stream = io.BufferedReader(AskedInput(builtins.input))
+    sys.stdin = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
+    builtins.input = _read_line
+    getpass.getpass = _read_password
+
+
+def _read_line(prompt: object = "", /) -> str:
+    """Reads a line of standard input. The trailing newline is stripped."""
+    sys.stdout.write(str(prompt))
+    sys.stdout.flush()
+    line: str = sys.stdin.readline()
+
+    if not line:
+        raise EOFError("EOF when reading a line")
+
+    return line[:-1] if line.endswith("\n") else line
+
+
+def _read_password(prompt: str = "Password: ", stream: Any = None, **_options: Any) -> str:
+    """Reads a line of standard input, which is no terminal and echoes nothing."""
+    return _read_line(prompt)
 
 
 def _put(fd: int) -> None:
