@@ -536,8 +536,7 @@ STRICT = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
 
 
 def test_what_is_no_text_is_refused_without_a_traceback(tmp_path):
-    """As a file, through a pipe, and as an answer to the code's question."""
-    (tmp_path / "ask.py").write_text("input()")
+    """As a file, and through a pipe."""
     (tmp_path / "large.py").write_bytes(b"#" * (8 << 20) + b"\n")
     (tmp_path / "latin.py").write_bytes(b"print('\xe9')")
 
@@ -546,7 +545,6 @@ def test_what_is_no_text_is_refused_without_a_traceback(tmp_path):
         (["latin.py"], "FILE takes text in UTF-8 of at most 8,388,608 bytes"),
         (["large.py"], "FILE='large.py' is refused"),
         (["/dev/zero"], "FILE='/dev/zero' is refused"),
-        (["ask.py"], "input='\\udce9' is refused"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "fumehood", "run", *words],
@@ -558,6 +556,22 @@ def test_what_is_no_text_is_refused_without_a_traceback(tmp_path):
         )
         assert (done.returncode, said in done.stderr.decode()) == (64, True), done.stderr
         assert b"Traceback" not in done.stderr
+
+
+def test_input_that_is_no_text_is_an_error_of_the_program(tmp_path):
+    """As in plain Python: of input(), and not of reading the bytes."""
+    (tmp_path / "ask.py").write_text("import sys\nprint(sys.stdin.buffer.readline())\ninput()")
+    done = subprocess.run(
+        [sys.executable, "-m", "fumehood", "run", "ask.py"],
+        cwd=tmp_path,
+        env=STRICT,
+        input=b"\xe9\n\xe9\n",
+        capture_output=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout) == (1, b"b'\\xe9\\n'\n"), done.stderr
+    assert b"UnicodeDecodeError" in done.stderr
 
 
 def test_what_is_no_text_does_not_end_the_prompt(tmp_path):

@@ -86,7 +86,7 @@ class AskedInput(io.RawIOBase):
 def ask_for_input() -> None:
     """Makes `sys.stdin`, `input()` and `getpass.getpass()` read the standard input of the command, piece by piece."""
     stream = io.BufferedReader(AskedInput(builtins.input))
-    sys.stdin = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
+    sys.stdin = io.TextIOWrapper(stream, encoding="utf-8")
     builtins.input = _read_line
     getpass.getpass = _read_password
 
