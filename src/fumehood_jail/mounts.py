@@ -30,6 +30,8 @@ MASKED_PROC_FILES = (
     "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
     "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline", "buddyinfo", "cgroups",
     "diskstats", "partitions", "schedstat", "softirqs", "swaps", "sys/kernel/random/boot_id",
+    "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state",
+    "sys/kernel/pty/nr",
 )  # fmt: skip
 # The fields that programs read of /proc/vmstat (psutil reads the swapping), with the values of an idle machine.
 _QUIET_VMSTAT = "/opt/fumehood/vmstat"

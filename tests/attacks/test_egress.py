@@ -96,8 +96,11 @@ TALK = """
 import socket
 def talk(data, wait=5):
     with socket.create_connection(('127.0.0.1', 3128), timeout=wait) as s:
-        s.sendall(data)
         said = b''
+        try:
+            s.sendall(data)  # the proxy may answer and close before it has all
+        except OSError:
+            pass
         try:
             while piece := s.recv(65536):
                 said += piece
