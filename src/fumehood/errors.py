@@ -165,6 +165,25 @@ class SandboxStartError(SandboxError, RuntimeError):
         )
 
 
+class LanguageUnavailableError(SandboxError, LookupError):
+    """The template of the sandbox lacks what a language needs; nothing was run.
+
+    Attributes:
+        language: The language.
+        reason: What is missing.
+    """
+
+    code = "language_unavailable"
+
+    def __init__(self, *, language: str, reason: str, how_to_get_it: str = "") -> None:
+        self.language = language
+        self.reason = reason
+        super().__init__(
+            f"the template of this sandbox has no {visible_line(language)}: {visible_line(reason)}",
+            hint=how_to_get_it or "make the sandbox from a template with this language",
+        )
+
+
 class IsolationUnavailableError(SandboxStartError):
     """A layer of isolation is missing on this machine, and the sandbox may not start without it."""
 

@@ -29,6 +29,13 @@ _AT_ONCE = 200
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
 
+def route_envs(route: Route) -> dict[str, str]:
+    """Returns the environment variables of a sandbox with this route."""
+    # Without it Node ignores the proxy; with it each start of Node takes 60 ms more.
+    node = {} if route.network.level == "none" else {"NODE_USE_ENV_PROXY": "1"}
+    return {**node, **route.envs}
+
+
 def _most_of_all() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
 

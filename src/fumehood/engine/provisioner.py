@@ -22,6 +22,7 @@ from fumehood.cancellation import wait_shared, when_done
 from fumehood.egress.gateway import Route
 from fumehood.egress.route import prepare_route
 from fumehood.engine.admission import Admission
+from fumehood.engine.egress import route_envs
 from fumehood.engine.pool import Pool
 from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
 from fumehood.errors import (
@@ -400,7 +401,7 @@ async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
 def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
     # Without a network pip cannot succeed later than at once.
     pip = {"PIP_RETRIES": "0"} if spec.network.level == "none" else {}
-    return {**started.spawner.guest_envs, **pip, **route.envs, **spec.envs}
+    return {**started.spawner.guest_envs, **pip, **route_envs(route), **spec.envs}
 
 
 def _exhausted(error: OSError) -> SandboxStartError:

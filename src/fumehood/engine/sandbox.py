@@ -23,7 +23,7 @@ from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT, LiveContexts
 from fumehood.engine.contexts.process import ContextStartError, new_link
-from fumehood.engine.egress import LiveEgress
+from fumehood.engine.egress import LiveEgress, route_envs
 from fumehood.engine.files import LiveFiles, one_piece
 from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
@@ -243,8 +243,9 @@ class LiveSandbox:
         route = await prepare_route(network, self.egress.route)
         await self.use_route(route)
         # Commands started from now on see it; running ones keep their environment.
-        self.envs = {**self.envs, **route.envs}
-        self.processes.add_envs(route.envs)
+        envs = route_envs(route)
+        self.envs = {**self.envs, **envs}
+        self.processes.add_envs(envs)
 
     def end(self, reason: EndReason) -> None:
         """Begins its end; `guest.ended` is done when no process is left."""

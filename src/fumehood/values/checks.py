@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.languages import canonical_name
 from fumehood.values.sandbox import Language, PtySize
 
 # PATH_MAX of Linux, limits.h.
@@ -78,10 +79,16 @@ def check_envs(value: object) -> None:
                 raise InvalidArgumentError(field="envs name", value=name, allowed="a name without '='")
 
 
-def check_language(value: object) -> None:
-    """Raise InvalidArgumentError unless `value` is a language that runs here."""
+def check_language(value: object) -> str:
+    """Return the name of a language that contexts speak, which may be given by an alias.
+
+    Raises:
+        InvalidArgumentError: There is no such language.
+    """
     if value not in _LANGUAGES:
         raise InvalidArgumentError(field="language", value=value, allowed=" or ".join(map(repr, _LANGUAGES)))
+
+    return canonical_name(str(value))
 
 
 def check_integer(field: str, value: object, *, low: int, high: int) -> None:

@@ -170,7 +170,7 @@ class ExecuteRequest:
 
     def __post_init__(self) -> None:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
-        check_language(self.language)
+        object.__setattr__(self, "language", check_language(self.language))
         check_envs(self.envs)
         check_seconds("timeout", self.wall_seconds, high=86_400)
         check_flags(self, tell_changes="changes")
@@ -230,7 +230,7 @@ class CreateContext:
     cwd: str | None = None
 
     def __post_init__(self) -> None:
-        check_language(self.language)
+        object.__setattr__(self, "language", check_language(self.language))
 
         if self.cwd is not None:
             check_path("cwd", self.cwd)

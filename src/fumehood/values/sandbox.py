@@ -22,7 +22,7 @@ LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
 TimeoutAction = Literal["kill", "pause"]
 # The languages of contexts.
-Language = Literal["python", "bash"]
+Language = Literal["python", "bash", "javascript", "js", "typescript", "ts"]
 FileType = Literal["file", "dir", "symlink", "other"]
 FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
 

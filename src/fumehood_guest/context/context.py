@@ -17,6 +17,7 @@ from fumehood_guest.context.changes import Survey
 from fumehood_guest.context.channel import Channel
 from fumehood_guest.context.checkpoint import Checkpoints
 from fumehood_guest.context.comms import KINDS as COMM_KINDS
+from fumehood_guest.context.driven import DrivenShell
 from fumehood_guest.context.event_loop import BackgroundLoop
 from fumehood_guest.context.inputs import Inputs
 from fumehood_guest.context.introspection import Answerer, answer, empty_answer
@@ -105,7 +106,7 @@ class Context:
         self._flush_c_stdio = flush_c_stdio
         self._language: Language = shell
         self._repairs = shell.repairs
-        self._speaks_bash = language == "bash"
+        self._spoken = language
 
     def serve(self) -> NoReturn:
         """Reports that it is ready, then runs the host's requests."""
@@ -116,10 +117,10 @@ class Context:
         self._background.install()
         os.register_at_fork(before=self._streams.settle, after_in_child=self._become_fork)
 
-        if self._speaks_bash:
-            # A child inherits the mask: bash must not be started with signals blocked.
+        if self._spoken != "python":
+            # A child inherits the mask: it must not be started with signals blocked.
             with self._gate.opened():
-                self._language = BashShell(self._outlet, self._gate)
+                self._language = self._other_language()
 
         self._outlet.ready()
 
@@ -131,6 +132,12 @@ class Context:
 
             if self._faults > _MAX_FAULTS:
                 self._exit(_DAMAGED)
+
+    def _other_language(self) -> Language:
+        if self._spoken == "bash":
+            return BashShell(self._outlet, self._gate)
+
+        return DrivenShell(self._spoken, self._outlet, self._gate)
 
     def _serve_one(self) -> None:
         self._gate.close()
@@ -211,8 +218,8 @@ class Context:
             self._insist(self._gate.forget_interrupt)
 
         borrowed = BorrowedEnvironment(execution.envs)
-        # Bash has its own.
-        standard_input = BorrowedInput(None if self._speaks_bash else execution.stdin)
+        # Other languages have their own.
+        standard_input = BorrowedInput(execution.stdin if self._spoken == "python" else None)
 
         if execution.hears_replies:
             self._insist(self._replies.begin)

@@ -24,6 +24,7 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.responses import rendered, unless_gone
 from fumehood.values.events import Event
+from fumehood.values.languages import canonical_name
 from fumehood.values.requests import (
     ContextCall,
     CreateContext,
@@ -36,7 +37,13 @@ from fumehood.values.sandbox import ContextInfo
 
 _KEEPALIVE_SECONDS = 5.0
 # Languages of E2B by each of their names; other languages do not run here.
-_LANGUAGES = {"": "python", "python": "python", "python3": "python", "bash": "bash", "sh": "bash"}
+_LANGUAGES = {
+    "": "python",
+    **{
+        name: canonical_name(name)
+        for name in ("python", "python3", "bash", "sh", "javascript", "js", "typescript", "ts")
+    },
+}
 
 
 class Interpreter:
@@ -146,7 +153,11 @@ def _language(name: str) -> str:
     language = _LANGUAGES.get(name.strip().lower())
 
     if language is None:
-        raise InvalidArgumentError(field="language", value=name, allowed="'python' or 'bash' on this server")
+        raise InvalidArgumentError(
+            field="language",
+            value=name,
+            allowed="'python', 'bash', 'javascript' or 'typescript' on this server",
+        )
 
     return language
 

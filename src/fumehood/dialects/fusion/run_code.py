@@ -16,19 +16,9 @@ from fumehood.bounds import MIB
 from fumehood.dialects.fusion.bodies import RunCodeCall, memory_bytes
 from fumehood.errors import CommandStartError
 from fumehood.server.principal import Principal
-from fumehood.server.programs import (
-    LANGUAGES,
-    PROGRAMS_SCRIPT,
-    TOOL_ENVS,
-    Program,
-    ProgramRun,
-    SourceLanguage,
-    Workbench,
-    languages_of,
-    limits_within,
-    workbench,
-)
+from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
 from fumehood.server.services import Services
+from fumehood.values.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 
 _NAMES: Mapping[str, str] = {
     "python": "python",

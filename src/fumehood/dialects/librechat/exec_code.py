@@ -13,19 +13,9 @@ from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
 from fumehood.errors import CommandStartError
 from fumehood.server.json_bodies import refused
 from fumehood.server.principal import Principal
-from fumehood.server.programs import (
-    LANGUAGES,
-    PROGRAMS_SCRIPT,
-    TOOL_ENVS,
-    Program,
-    ProgramRun,
-    SourceLanguage,
-    Workbench,
-    languages_of,
-    limits_within,
-    workbench,
-)
+from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
 from fumehood.server.services import Services
+from fumehood.values.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.values.limits import Limits
 
 _FOLDER = "/tmp/code"  # noqa: S108 - inside a sandbox of its own

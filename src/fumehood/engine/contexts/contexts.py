@@ -12,7 +12,6 @@ from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError
 from fumehood.values.requests import (
-    BASH_CONTEXT_ID,
     DEFAULT_CONTEXT_ID,
     ContextCall,
     CreateContext,
@@ -52,13 +51,13 @@ class LiveContexts:
         return any(context.busy for context in self)
 
     def named(self, context_id: str | None, language: str = "python") -> LiveContext:
-        """Returns the context of a call: without a name the default one, or for bash the one for bash.
+        """Returns the context of a call: without a name the default one, or the one of the language.
 
         Raises:
             ContextNotFoundError: It does not exist.
         """
         if context_id is None and language != "python":
-            return self._made(BASH_CONTEXT_ID, language)
+            return self._made(language, language)
 
         if context_id is None or context_id == DEFAULT_CONTEXT_ID:
             return self._made(DEFAULT_CONTEXT_ID, "python")

@@ -23,13 +23,15 @@ from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Recorder
 from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.usage import Meter
-from fumehood.errors import FumehoodError
+from fumehood.errors import FumehoodError, LanguageUnavailableError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
+from fumehood.values.languages import WAYS_OUT
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
+from fumehood_guest.context.driven import UNAVAILABLE
 from fumehood_wire.frames import ProtocolError
 
 _READY_SECONDS = 20.0
@@ -181,12 +183,21 @@ class ContextProcess:
         """Returns when it has reported that it is ready.
 
         Raises:
+            LanguageUnavailableError: The template lacks its language.
             ContextStartError: It ended before, or took too long; it is gone.
         """
         await self._host.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
 
         if not self.link.is_ready:
             self.forget()
+
+            if self.exit.status == UNAVAILABLE:
+                raise LanguageUnavailableError(
+                    language=self._info.language,
+                    reason=self.link.early_output(),
+                    how_to_get_it=WAYS_OUT.get(self._info.language, ""),
+                )
+
             raise ContextStartError(self._info, self.link.early_output())
 
     async def send_signal(self, number: int) -> None:

@@ -132,8 +132,6 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         envs[name] = envs[name.upper()] = _PROXY
 
     envs["no_proxy"] = envs["NO_PROXY"] = _NOT_BY_PROXY
-    # Without it Node ignores all of them.
-    envs["NODE_USE_ENV_PROXY"] = "1"
 
     if environment.shared_library and not environment.base_prefix.startswith("/usr"):
         envs["LD_LIBRARY_PATH"] = f"{_INTERPRETER_ROOT}/lib"
@@ -239,7 +237,7 @@ def guest_code() -> Iterator[tuple[str, Path]]:
     for package in (fumehood_guest, fumehood_jail, fumehood_wire):
         top = Path(package.__file__ or "").resolve().parent
 
-        for path in sorted(top.rglob("*.py")):
+        for path in sorted((*top.rglob("*.py"), *top.rglob("*.cjs"))):
             yield f"{top.name}/{path.relative_to(top).as_posix()}", path
 
 

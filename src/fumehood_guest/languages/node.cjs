@@ -1,0 +1,454 @@
+'use strict';
+// Runs cells of JavaScript and TypeScript in one Node, whose variables persist from cell to cell.
+//
+// A child of a context. It reads requests from one pipe and writes replies to another: each a length of four bytes, then
+// JSON. What cells print goes to fds 1 and 2. It shares its process with the code of its user, so that its replies are
+// checked like everything else of a guest, and it must never keep anything that the user may not have.
+//
+// A cell is a script that SIGINT breaks off, together with the continuations that follow at once; one with top-level
+// await becomes an async function. A cell that waits for timers or input is ended by a SIGINT handler; if it computes
+// after such a wait, a second thread, started when a cell begins to wait, breaks it off.
+const fs = require('node:fs');
+const modules = require('node:module');
+const net = require('node:net');
+const path = require('node:path');
+const util = require('node:util');
+const vm = require('node:vm');
+const acorn = require('internal/deps/acorn/acorn/dist/acorn');
+const SyncWriteStream = require('internal/fs/sync_write_stream');
+const { processTopLevelAwait } = require('internal/repl/await');
+const { internalBinding } = require('internal/test/binding');
+const { runMicrotasks } = internalBinding('task_queue');
+
+const REQUESTS = Number(process.env.FUMEHOOD_REQUESTS);
+const REPLIES = Number(process.env.FUMEHOOD_REPLIES);
+const BREAKS = Number(process.env.FUMEHOOD_BREAKS);
+for (const name of ['FUMEHOOD_REQUESTS', 'FUMEHOOD_REPLIES', 'FUMEHOOD_BREAKS']) delete process.env[name];
+
+const MAX_COMPLETIONS = 500;
+const DISPLAY = Symbol.for('Jupyter.display');
+const AWAITING = '(async () => { '.length;
+// Frames of this program and of what calls it.
+const OWN_FRAME = /^\s+at .*(languages\/node\.cjs|node:vm:\d|fumehood:1:1|processImmediate \(node:internal)/;
+
+let current = null; // the request whose cell runs
+let count = 0;
+let userDirectory = null;
+let breaker = null;
+
+class ExitCode extends Error {
+  constructor(code) {
+    super(String(code));
+    this.name = 'ExitCode';
+    this.code = code;
+  }
+}
+
+// -- replies
+
+function send(reply) {
+  const body = Buffer.from(JSON.stringify(reply));
+  const frame = Buffer.alloc(4 + body.length);
+  frame.writeUInt32BE(body.length);
+  body.copy(frame, 4);
+  let sent = 0;
+
+  while (sent < frame.length) sent += fs.writeSync(REPLIES, frame, sent);
+}
+
+// Lines of fd 1 and 2 are written at once: nothing waits when a cell ends, and the descriptors stay blocking.
+for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
+  const stream = new SyncWriteStream(fd, { autoClose: false });
+  stream.destroy = stream.destroySoon = stream._destroy = () => stream;
+  stream.fd = fd;
+  stream._type = 'pipe';
+  Object.defineProperty(process, name, { configurable: true, enumerable: true, get: () => stream });
+}
+
+// -- values
+
+function bundleOf(value) {
+  if (value !== null && (typeof value === 'object' || typeof value === 'function')) {
+    if (typeof value[DISPLAY] === 'function') {
+      const bundle = value[DISPLAY]();
+      if (bundle !== null && typeof bundle === 'object' && typeof bundle.then !== 'function') return clean(bundle, value);
+    }
+
+    if (typeof value.outerHTML === 'string') return { 'text/plain': inspect(value), 'text/html': value.outerHTML };
+  }
+
+  return { 'text/plain': inspect(value) };
+}
+
+function inspect(value) {
+  try {
+    return withoutOwnFrames(util.inspect(value));
+  } catch (error) {
+    return `[${error}]`;
+  }
+}
+
+function withoutOwnFrames(text) {
+  return text.split('\n').filter((line) => !OWN_FRAME.test(line)).join('\n');
+}
+
+function clean(bundle, value) {
+  const formats = {};
+
+  for (const [mime, content] of Object.entries(bundle)) {
+    if (content instanceof Uint8Array) formats[mime] = Buffer.from(content).toString('base64');
+    else if (content !== undefined && content !== null) formats[mime] = content;
+  }
+
+  if (!('text/plain' in formats)) formats['text/plain'] = value === undefined ? `[${Object.keys(formats).join(', ')}]` : inspect(value);
+
+  return formats;
+}
+
+function escape(text) {
+  return String(text).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
+}
+
+function tableOf(rows) {
+  const list = Array.from(rows);
+  const names = [...new Set(list.flatMap((row) => (row !== null && typeof row === 'object' ? Object.keys(row) : [])))];
+  const cell = (value) => escape(typeof value === 'string' ? value : value === undefined ? '' : util.inspect(value));
+  const head = names.map((name) => `<th>${escape(name)}</th>`).join('');
+  const body = list.map((row) => `<tr>${names.map((name) => `<td>${cell(row?.[name])}</td>`).join('')}</tr>`).join('');
+  return { 'text/html': `<table><thead><tr>${head}</tr></thead><tbody>${body}</tbody></table>`, 'text/plain': util.inspect(list) };
+}
+
+function display(value, options) {
+  send({ type: 'display', data: options?.raw ? clean(value) : bundleOf(value) });
+}
+
+display.raw = (bundle) => display(bundle, { raw: true });
+display.html = (text) => display.raw({ 'text/html': String(text) });
+display.markdown = (text) => display.raw({ 'text/markdown': String(text) });
+display.svg = (text) => display.raw({ 'image/svg+xml': String(text) });
+display.json = (value) => display.raw({ 'application/json': JSON.parse(JSON.stringify(value)), 'text/plain': inspect(value) });
+display.image = (bytes, mime = 'image/png') => display.raw({ [mime]: bytes });
+display.table = (rows) => display.raw(tableOf(rows));
+
+function hidden(name, value) {
+  Object.defineProperty(globalThis, name, { value, configurable: true, writable: true, enumerable: false });
+}
+
+// -- what a cell finds
+
+hidden('display', display);
+hidden('__fumehood_microtasks', runMicrotasks);
+hidden('module', { exports: {}, id: '.', filename: '', loaded: true, children: [], paths: [] });
+hidden('exports', globalThis.module.exports);
+
+function followDirectory() {
+  const directory = process.cwd();
+
+  if (directory === userDirectory) return;
+
+  userDirectory = directory;
+  const require = modules.createRequire(path.join(directory, 'cell.js'));
+  require.main = globalThis.module;
+  hidden('require', require);
+  hidden('__dirname', directory);
+  hidden('__filename', path.join(directory, 'cell.js'));
+}
+
+process.exit = (code) => { throw new ExitCode(Number(code ?? process.exitCode ?? 0)); };
+
+// -- what cells may say that a script may not
+
+function parse(code) {
+  return acorn.parse(code, { ecmaVersion: 'latest', sourceType: 'module', allowAwaitOutsideFunction: true, allowHashBang: true });
+}
+
+function imported(code, node) {
+  const source = JSON.stringify(node.source.value);
+  const lines = '\n'.repeat(code.slice(node.start, node.end).split('\n').length - 1);
+  const attributes = (node.attributes ?? []).map((item) => `${code.slice(item.key.start, item.key.end)}: ${item.value.raw}`);
+  const load = `await import(${source}${attributes.length ? `, { with: { ${attributes.join(', ')} } }` : ''})`;
+  const names = [];
+
+  for (const item of node.specifiers) {
+    if (item.type === 'ImportDefaultSpecifier') names.push(`default: ${item.local.name}`);
+    else if (item.type === 'ImportSpecifier') names.push(`${item.imported.name ?? item.imported.raw}: ${item.local.name}`);
+  }
+
+  const all = node.specifiers.find((item) => item.type === 'ImportNamespaceSpecifier');
+
+  if (all) return `var ${all.local.name} = ${load}${names.length ? `, { ${names.join(', ')} } = ${all.local.name}` : ''};${lines}`;
+
+  return names.length ? `var { ${names.join(', ')} } = ${load};${lines}` : `void (${load});${lines}`;
+}
+
+// A name may be declared again with another keyword, and modules may be imported; lines stay where they were.
+function prepared(code) {
+  if (!/\b(import|export|const|let|class)\b/.test(code)) return code;
+
+  let tree;
+  try {
+    tree = parse(code);
+  } catch {
+    return code; // V8 says what is wrong
+  }
+
+  const edits = [];
+
+  for (const node of tree.body) {
+    const declared = node.type.startsWith('Export') && node.declaration ? node.declaration : node;
+
+    if (node.type === 'ImportDeclaration') edits.push([node.start, node.end, imported(code, node)]);
+    else if (node.type === 'ExportNamedDeclaration' && !node.declaration || node.type === 'ExportAllDeclaration') {
+      edits.push([node.start, node.end, '\n'.repeat(code.slice(node.start, node.end).split('\n').length - 1)]);
+    } else if (declared !== node) edits.push([node.start, declared.start, '']);
+
+    if (declared.type === 'VariableDeclaration' && (declared.kind === 'let' || declared.kind === 'const')) {
+      edits.push([declared.start, declared.start + declared.kind.length, 'var']);
+
+      for (const item of declared.declarations) if (item.init === null) edits.push([item.end, item.end, ' = undefined']);
+    } else if (declared.type === 'ClassDeclaration' && declared.id) {
+      edits.push([declared.start, declared.start, `var ${declared.id.name} = `], [declared.end, declared.end, ';']);
+    }
+  }
+
+  edits.sort((a, b) => b[0] - a[0] || b[1] - a[1]);
+
+  for (const [start, end, text] of edits) code = code.slice(0, start) + text + code.slice(end);
+
+  return code;
+}
+
+// Types are blanked out where they stand; enums and namespaces need code of their own, whose lines a map translates.
+function withoutTypes(code, name) {
+  try {
+    return { code: modules.stripTypeScriptTypes(code), map: null };
+  } catch (error) {
+    if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw error;
+  }
+
+  const out = modules.stripTypeScriptTypes(code, { mode: 'transform', sourceMap: true, sourceUrl: name });
+  const at = out.lastIndexOf('//# sourceMappingURL=');
+  const encoded = out.slice(out.indexOf(',', at) + 1).trim();
+  const map = new modules.SourceMap(JSON.parse(Buffer.from(encoded, 'base64').toString()));
+  return { code: out.slice(0, at), map };
+}
+
+// -- errors
+
+function described(error, cell) {
+  if (!util.types.isNativeError(error) && !(error instanceof Error)) {
+    const shown = inspect(error);
+    return { ename: 'Uncaught', evalue: shown, traceback: [`Uncaught ${shown}`] };
+  }
+
+  const lines = inspect(error).split('\n').map((line) => (cell?.map ? inSource(line, cell) : line));
+  return { ename: String(error.name), evalue: String(error.message), traceback: lines };
+}
+
+function inSource(line, cell) {
+  const place = line.indexOf(`${cell.name}:`);
+
+  if (place < 0) return line;
+
+  const start = place + cell.name.length + 1;
+  return line.slice(0, start) + line.slice(start).replace(/^(\d+):(\d+)/, (_all, row, column) => original(cell.map, row, column));
+}
+
+function original(map, row, column) {
+  const entry = map.findEntry(Number(row) - 1, Number(column) - 1);
+  return entry.originalLine === undefined ? `${row}:${column}` : `${entry.originalLine + 1}:${entry.originalColumn + 1}`;
+}
+
+// -- cells
+
+function finish(cell, reply) {
+  if (current !== cell) return;
+
+  current = null;
+
+  for (const [name, value] of cell.envs) {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  }
+
+  send({ type: 'reply', id: cell.id, ...reply });
+}
+
+function ended(cell, value) {
+  if (value instanceof ExitCode) return finish(cell, value.code === 0 ? {} : { error: { ename: 'ExitCode', evalue: value.message, traceback: [`ExitCode: process.exit(${value.message})`] } });
+
+  return finish(cell, { error: described(value, cell) });
+}
+
+function shown(cell, value) {
+  let data;
+  try {
+    data = value === undefined || cell.silent ? undefined : bundleOf(value);
+  } catch (error) {
+    data = { 'text/plain': `[${error}]` };
+  }
+
+  finish(cell, { data });
+}
+
+const microtasks = new vm.Script('__fumehood_microtasks()', { filename: 'fumehood' });
+
+function run(request) {
+  const cell = { id: request.id, silent: request.silent, code: request.code, map: null, envs: [], name: '' };
+  current = cell;
+  count += 1;
+  cell.name = `cell_${count}.${request.typescript ? 'ts' : 'js'}`;
+  followDirectory();
+
+  for (const [name, value] of Object.entries(request.envs)) {
+    cell.envs.push([name, process.env[name]]);
+    process.env[name] = value;
+  }
+
+  try {
+    if (request.typescript) Object.assign(cell, withoutTypes(cell.code, cell.name));
+  } catch (error) {
+    const message = String(error.message);
+    finish(cell, { error: { ename: error.name, evalue: message, traceback: [`${error.name}: ${message}`] } });
+    return;
+  }
+
+  try {
+    const code = prepared(cell.code);
+    const awaiting = code.includes('await') ? processTopLevelAwait(code) : null;
+    const script = new vm.Script(awaiting ?? code, {
+      filename: cell.name,
+      columnOffset: awaiting === null ? 0 : -AWAITING,
+      importModuleDynamically: vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+    });
+    const value = script.runInThisContext({ breakOnSigint: true });
+
+    if (awaiting === null) {
+      microtasks.runInThisContext({ breakOnSigint: true });
+      shown(cell, value);
+      return;
+    }
+
+    // Kept: nothing else may hold the promise of a cell that waits.
+    cell.promise = value;
+    value.then((answer) => { if (current === cell) shown(cell, answer?.value); }, (error) => { if (current === cell) ended(cell, error); });
+    microtasks.runInThisContext({ breakOnSigint: true });
+  } catch (error) {
+    if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') finish(cell, { interrupted: true });
+    else ended(cell, error);
+  }
+
+  if (current === cell) watchWaiting();
+}
+
+// Waits in a thread of its own for a byte, and then breaks off what the main thread computes.
+const BREAKER = `
+  const fs = require('node:fs');
+  const session = new (require('node:inspector').Session)();
+  session.connectToMainThread();
+  const byte = Buffer.alloc(1);
+  const { parentPort, workerData } = require('node:worker_threads');
+  require('node:fs').read(workerData, byte, 0, 1, null, function next(error, size) {
+    if (error || !size) return;
+    session.post('Runtime.terminateExecution');
+    fs.read(workerData, byte, 0, 1, null, next);
+  });
+`;
+
+function watchWaiting() {
+  if (breaker !== null) return;
+
+  const { Worker } = require('node:worker_threads');
+  breaker = new Worker(BREAKER, { eval: true, workerData: BREAKS, env: {}, execArgv: [] });
+  breaker.on('error', () => { breaker = null; });
+  breaker.unref();
+}
+
+process.on('SIGINT', () => { if (current !== null) finish(current, { interrupted: true }); });
+process.on('uncaughtException', (error) => {
+  if (error instanceof ExitCode && current !== null) ended(current, error);
+  else if (!(error instanceof ExitCode)) process.stderr.write(`Uncaught ${described(error).traceback.join('\n')}\n`);
+});
+process.on('unhandledRejection', (reason) => {
+  if (reason instanceof ExitCode) {
+    if (current !== null) ended(current, reason);
+  } else process.stderr.write(`Uncaught (in promise) ${described(reason).traceback.join('\n')}\n`);
+});
+
+// -- questions
+
+function check(code, typescript) {
+  try {
+    parse(typescript ? withoutTypes(code, 'cell.ts').code : code);
+    return 'complete';
+  } catch (error) {
+    if (typescript && error.pos === undefined) return /Unexpected eof|Expected .*got '<eof>'|Unterminated/i.test(error.message) ? 'incomplete' : 'invalid';
+
+    return error.pos >= code.trimEnd().length || /^Unterminated (template|comment)/.test(error.message) ? 'incomplete' : 'invalid';
+  }
+}
+
+function complete(request) {
+  const before = request.code.slice(0, request.cursor);
+  const [, object, prefix] = /(?:([\w$][\w$.]*)\.)?([\w$]*)$/.exec(before);
+  const done = (names) => send({
+    type: 'answer', id: request.id, start: request.cursor - prefix.length,
+    matches: [...new Set(names)].filter((name) => typeof name === 'string' && name.startsWith(prefix) && /^[\w$]+$/.test(name) && !name.startsWith('__fumehood')).sort().slice(0, MAX_COMPLETIONS),
+  });
+  if (object === undefined) return done(namesOf(globalThis));
+
+  let value;
+  try {
+    // Only properties without getters are followed: nothing is run for this.
+    value = object.split('.').reduce((owner, name) => property(Object(owner), name), globalThis);
+  } catch {
+    return done([]);
+  }
+
+  return done(value === undefined || value === null ? [] : namesOf(Object(value)));
+}
+
+function property(owner, name) {
+  for (let next = owner; next && !util.types.isProxy(next); next = Object.getPrototypeOf(next)) {
+    const found = Object.getOwnPropertyDescriptor(next, name);
+
+    if (found) return found.value;
+  }
+
+  return undefined;
+}
+
+function namesOf(value) {
+  const names = [];
+
+  for (let next = value; next && !util.types.isProxy(next); next = Object.getPrototypeOf(next)) names.push(...Object.getOwnPropertyNames(next));
+
+  return names;
+}
+
+// -- requests
+
+function obey(request) {
+  if (request.type === 'run') setImmediate(run, request);
+  else if (request.type === 'sync') setImmediate(() => setImmediate(() => send({ type: 'answer', id: request.id })));
+  else if (request.type === 'check') send({ type: 'answer', id: request.id, status: check(request.code, request.typescript) });
+  else if (request.type === 'complete') complete(request);
+}
+
+let waiting = Buffer.alloc(0);
+const input = new net.Socket({ fd: REQUESTS, readable: true, writable: false });
+input.on('data', (bytes) => {
+  waiting = Buffer.concat([waiting, bytes]);
+
+  while (waiting.length >= 4) {
+    const length = waiting.readUInt32BE(0);
+
+    if (waiting.length < 4 + length) break;
+
+    const request = JSON.parse(waiting.subarray(4, 4 + length).toString());
+    waiting = waiting.subarray(4 + length);
+    obey(request);
+  }
+});
+input.on('end', () => process.reallyExit(0));
+send({ type: 'ready', version: process.versions.node, typescript: typeof modules.stripTypeScriptTypes === 'function' });
