@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         InvalidArgumentError,
         IsolationUnavailableError,
         KeyNotFoundError,
+        LanguageUnavailableError,
         LimitForbiddenError,
         LoadError,
         NetworkForbiddenError,
@@ -250,6 +251,7 @@ __all__ = [
     "Isolation",
     "IsolationUnavailableError",
     "KeyNotFoundError",
+    "LanguageUnavailableError",
     "Layer",
     "LeftOut",
     "LimitForbiddenError",
@@ -379,6 +381,7 @@ _HOMES = {
         TemplateStoreError WrongProcessError ForkDepthError ForkError ForkUnavailableError LoadError SaveError
         SavedStateDamagedError SavedStateVersionError BadGatewayError BlobNotFoundError ForbiddenError
         HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
+        LanguageUnavailableError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError
         ServerEndingError ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
         UnauthenticatedError

@@ -11,6 +11,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   │   ├── IsolationUnavailableError             a layer is missing: which, why, how to get it
     │   │   ├── TemplateError                         the template is unknown or broken
     │   │   └── CapacityError                         the machine, or the configured maximum, is full
+    │   ├── LanguageUnavailableError (LookupError)    the template lacks what a language needs
     │   ├── SandboxNotFoundError (LookupError)        never lived here
     │   ├── SandboxClosedError (RuntimeError)         lived here and ended: killed, expired, idle, died, lost
     │   ├── SandboxPausedError (RuntimeError)         is frozen; resume it first

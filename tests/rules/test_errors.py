@@ -12,6 +12,7 @@ from fumehood.errors import FumehoodError
 from fumehood.llm import model_errors
 
 VALUES = {
+    "language": "javascript",
     "key_id": "abc",
     "name": "files/ab/cd",
     "known": "0001",

@@ -474,7 +474,7 @@ class Sandbox(Uncopied):
 
         Args:
             code: What to run, as in a notebook's cell.
-            language: python or bash.
+            language: python, bash, javascript or typescript.
             context: Where its variables live; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.

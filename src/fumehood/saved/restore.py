@@ -31,9 +31,9 @@ from fumehood.saved.guest_answers import (
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved.records import MAX_RECORD_BYTES, as_ours, read_record
 from fumehood.values.execution import Record
+from fumehood.values.languages import CONTEXT_LANGUAGES
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
-    BASH_CONTEXT_ID,
     DEFAULT_CONTEXT_ID,
     CreateContext,
     Loaded,
@@ -167,9 +167,9 @@ class _Unpacking:
         if is_default:
             return DEFAULT_CONTEXT_ID
 
-        if (context.id, context.language) == (BASH_CONTEXT_ID, "bash"):
+        if context.id == context.language and context.language in CONTEXT_LANGUAGES:
             # Made when code runs in it, or when its record is restored.
-            return BASH_CONTEXT_ID
+            return context.id
 
         # A directory that is not among the files is one of the template's, which may be another one.
         is_there = any(file.path == context.cwd and file.type == "dir" for file in self._manifest.files)

@@ -47,7 +47,6 @@ from fumehood.values.template import MAX_TEMPLATE_NAME_BYTES, Template
 _MAX_CODE_BYTES = 8 * MIB
 _MAX_STDIN_BYTES = 4 * MIB
 DEFAULT_CONTEXT_ID = "default"
-BASH_CONTEXT_ID = "bash"
 
 
 def flag(description: str) -> Any:
@@ -136,7 +135,7 @@ class ExecuteRequest:
 
     Attributes:
         code: The code.
-        language: python or bash.
+        language: python, bash, javascript or typescript.
         context_id: Where; None means the default context.
         envs: Environment variables for this execution only.
         wall_seconds: Its time; None means `limits.wall_seconds`.

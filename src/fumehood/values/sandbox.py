@@ -196,7 +196,7 @@ class ContextInfo:
 
     Attributes:
         id: Its name in every call; the one that is always there is `default`.
-        language: python, or bash.
+        language: python, bash, javascript or typescript.
         cwd: The directory it started in.
     """
 

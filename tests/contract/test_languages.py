@@ -1,0 +1,164 @@
+"""JavaScript and TypeScript: a Node whose variables persist from cell to cell, like those of Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood import CheckpointError, InvalidArgumentError
+
+
+def _run(sandbox, code, language="javascript", **options):
+    return sandbox.run_code(code, language=language, **options)
+
+
+def _search(word: str) -> str:
+    return word
+
+
+def test_variables_persist_and_may_be_declared_anew(sandbox):
+    """With any keyword: models do that all the time."""
+    assert _run(sandbox, "const x = 41; class A { f() { return 1 } }\n(x + 1)").text == "42"
+    assert _run(sandbox, "let x = 7; class A { f() { return 2 } }; x + new A().f()", "js").text == "9"
+    assert _run(sandbox, "let x; String(x)").text == "'undefined'"
+
+
+def test_modules_are_imported_in_every_way(sandbox):
+    """Static and dynamic imports, `require`, and a module that lies beside."""
+    sandbox.files.write("/home/user/own.mjs", "export default 5; export const six = 6")
+    code = "import five, { six } from './own.mjs'\nimport * as os from 'node:os'\n[five, six, os.platform()].join()"
+
+    assert _run(sandbox, code).text == "'5,6,linux'"
+    assert _run(sandbox, "(await import('node:path')).sep + require('node:path').sep").text == "'//'"
+
+
+def test_top_level_await_gives_a_result(sandbox):
+    """The value of the last expression; streams are apart."""
+    execution = _run(
+        sandbox, "console.log('out'); console.error('err')\nawait new Promise(r => setTimeout(() => r(3), 5))"
+    )
+
+    assert (execution.text, execution.logs.stdout, execution.logs.stderr) == ("3", ["out\n"], ["err\n"])
+
+
+def test_an_error_names_its_line(sandbox):
+    """The frames of the driver are not shown."""
+    error = _run(sandbox, "function f() {\n  throw new TypeError('boom')\n}\nf()").error
+
+    assert (error.name, error.value) == ("TypeError", "boom")
+    assert "cell_1.js:2:9" in error.traceback
+    assert "node.cjs" not in error.traceback
+    assert _run(sandbox, "let a = ;").error.name == "SyntaxError"
+    assert _run(sandbox, "await Promise.reject(new RangeError('no'))").error.name == "RangeError"
+
+
+def test_a_rejected_promise_and_an_exit_keep_the_context(sandbox):
+    """`process.exit` ends the cell, and what nothing awaits is printed."""
+    assert _run(sandbox, "var kept = 1; Promise.reject(new RangeError('no')); undefined").error is None
+    error = _run(sandbox, "Promise.resolve().then(() => process.exit(3)); await new Promise(() => {})").error
+
+    assert (error.name, error.value) == ("ExitCode", "3")
+    assert _run(sandbox, "process.exit(0)").error is None
+    assert _run(sandbox, "kept").text == "1"
+
+
+def test_typescript_loses_its_types_and_keeps_its_lines(sandbox):
+    """Interfaces, generics, enums; lines behind an enum are mapped back."""
+    code = "interface P { a: number }\nfunction id<T>(v: T): T { return v }\nconst p: P = { a: 3 }\nid<number>(p.a)"
+    late = (
+        "enum F { A }\n\ninterface Q {\n  a: number\n}\n"
+        "function g(n: number): never {\n  throw new Error('ts')\n}\ng(1)"
+    )
+
+    assert _run(sandbox, code, "typescript").text == "3"
+    assert _run(sandbox, "enum E { A, B }; E.B", "ts").text == "1"
+    assert "cell_3.ts:7:9" in _run(sandbox, late, "ts").error.traceback
+
+
+def test_results_are_rich(sandbox):
+    """By `display`, and by the symbol that Deno and Jupyter kernels share."""
+    execution = _run(
+        sandbox,
+        "display.html('<b>x</b>'); display.table([{a: 1}]); display.image(Buffer.from('PNG'));\n"
+        "({ [Symbol.for('Jupyter.display')]() { return { 'application/json': { a: 1 } } } })",
+    )
+    html, table, image, last = execution.results
+
+    assert html.html == "<b>x</b>"
+    assert "<td>1</td>" in table.html
+    assert image.png == b"PNG"
+    assert last.json == {"a": 1}
+
+
+def test_variables_of_a_call_are_undone(sandbox):
+    """The working directory and standard input are those of the call too."""
+    sandbox.files.make_dir("/home/user/project")
+    context = sandbox.create_code_context(language="ts", cwd="/home/user/project")
+
+    assert context.language == "typescript"
+    assert sandbox.run_code("process.cwd()", context=context).text == "'/home/user/project'"
+    assert _run(sandbox, "process.env.FOO", envs={"FOO": "1"}).text == "'1'"
+    assert _run(sandbox, "String(process.env.FOO)").text == "'undefined'"
+    assert _run(sandbox, "require('fs').readFileSync(0, 'utf8')", stdin="abc").text == "'abc'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while (true) {}",
+        "await new Promise(() => {})",
+        "await 0; while (true) {}",
+        "await new Promise(r => setTimeout(r, 20)); while (true) {}",
+    ],
+)
+def test_a_time_out_keeps_the_variables(sandbox, code):
+    """Also where code computes after it has waited."""
+    _run(sandbox, "var x = 5")
+    execution = _run(sandbox, code, timeout=1)
+
+    assert execution.error.kind == "time_limit"
+    assert not execution.state_lost
+    assert _run(sandbox, "x").text == "5"
+
+
+def test_what_node_cannot_do_is_refused_before_it_begins(sandbox):
+    """Checkpoints, transactions and tools; the error names the language."""
+    _run(sandbox, "var x = 1")
+
+    with pytest.raises(CheckpointError, match="javascript"):
+        sandbox.checkpoint(context="javascript")
+
+    with pytest.raises(InvalidArgumentError, match="javascript"):
+        _run(sandbox, "x = 2", transactional=True)
+
+    with pytest.raises(InvalidArgumentError, match="javascript"):
+        _run(sandbox, "x = 2", tools={"search": _search})
+
+    assert _run(sandbox, "x").text == "1"
+
+
+def test_a_driver_that_sends_garbage_ends_its_context_alone(sandbox):
+    """Also one that is killed; the next cell has a fresh one."""
+    sandbox.run_code("y = 1")
+    garbage = (
+        "for (let fd = 3; fd < 40; fd++) { try { require('fs').writeSync(fd, 'x'.repeat(64)) } catch {} }\n"
+        "while (true) {}"
+    )
+
+    assert _run(sandbox, garbage, timeout=5).state_lost
+    assert _run(sandbox, "process.kill(process.pid, 'SIGKILL'); while (true) {}", timeout=5).state_lost
+    assert _run(sandbox, "1 + 1").text == "2"
+    assert sandbox.run_code("y").text == "1"
+
+
+def test_code_is_as_confined_as_that_of_python(sandbox):
+    """No file of the host, no network."""
+    code = (
+        "import net from 'node:net'\n"
+        "const shadow = require('fs').existsSync('/etc/shadow')\n"
+        "const socket = net.connect(53, '1.1.1.1')\n"
+        "const open = await new Promise(r => socket.on('connect', () => r(1)).on('error', () => r(0)))\n"
+        "let written = 1\ntry { require('fs').writeFileSync('/usr/x', '') } catch { written = 0 }\n"
+        "[shadow, open, written].join()"
+    )
+
+    assert _run(sandbox, code).text == "'false,0,0'"
