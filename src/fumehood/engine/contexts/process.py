@@ -189,6 +189,8 @@ class ContextProcess:
         await self._host.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
 
         if not self.link.is_ready:
+            # Its channel closes before its exit status is known.
+            await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
             self.forget()
 
             if self.exit.status == UNAVAILABLE:
