@@ -113,6 +113,15 @@ def shortened(text: str, max_characters: int) -> str:
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
+def head_and_tail(text: str, max_characters: int) -> str:
+    """Return `text`, or its two ends and how much is left out between them where it has more than `max_characters`."""
+    if len(text) <= max_characters:
+        return text
+
+    side = max_characters // 2
+    return f"{text[:side]}\n... {len(text) - 2 * side:,} characters left out ...\n{text[-side:]}"
+
+
 def errno_text(number: int) -> str:
     """Return our own words for an error number, which a guest may have made up."""
     if number == errno.EILSEQ:

@@ -139,7 +139,7 @@ def show_result(screen: Screen, result: Result) -> None:
     from fumehood.api.artifacts import picture_of
 
     if picture_of(result) is None:
-        screen.out(f"{result}\n")
+        screen.result(f"{result}\n")
 
 
 def show_error(screen: Screen, error: ExecutionError) -> None:

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from fumehood.cli.colours import write_traceback
-from fumehood.text import visible, visible_line
+from fumehood.text import head_and_tail, visible, visible_line
 
 # A shorter wait needs no message.
 _PATIENCE_SECONDS = 1.0
+# Of a result or a traceback at a terminal: more pages than this push everything else out of sight.
+MAX_SHOWN_CHARACTERS = 10_000
 # PATH_MAX of Linux, and what spelling out its bytes adds.
 _MAX_PATH_CHARACTERS = 16_384
 
@@ -40,12 +42,16 @@ class Screen:
         """Write to standard error."""
         self._write(sys.stderr, text)
 
+    def result(self, text: str) -> None:
+        """Write a result to standard output; at a terminal, of a very long one its two ends."""
+        self.out(text if self._raw else fit_for(sys.stdout, text))
+
     def traceback(self, text: str) -> None:
-        """Write a traceback to standard error, in colours where they are shown."""
+        """Write a traceback to standard error, in colours where they are shown; at a terminal as a result."""
         if self._raw:
             self.err(text)
         else:
-            write_traceback(self.shown(text), sys.stderr)
+            write_traceback(self.shown(fit_for(sys.stderr, text)), sys.stderr)
 
     def note(self, text: str) -> None:
         """Say something of ours about what the guest did."""
@@ -59,6 +65,11 @@ class Screen:
     def _write(self, stream: TextIO, text: str) -> None:
         stream.write(self.shown(text).encode("utf-8", "replace").decode())
         stream.flush()
+
+
+def fit_for(stream: TextIO, text: str) -> str:
+    """Return a text for a stream: at a terminal, of a very long one its two ends; otherwise all of it."""
+    return head_and_tail(text, MAX_SHOWN_CHARACTERS) if stream.isatty() else text
 
 
 def note(text: str) -> None:

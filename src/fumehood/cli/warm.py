@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # What is sent first in each connection; another version of either end is not asked.
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_LINE_BYTES = 1 << 26
 IDLE_SECONDS = 300.0
 _VARIABLE = "FUMEHOOD_DAEMON"
@@ -210,6 +210,8 @@ class _Run:
                 _write(sys.stdout, text)
             case {"err": text}:
                 _write(sys.stderr, text)
+            case {"result": text}:
+                _write(sys.stdout, _fit_for(sys.stdout, text))
             case {"traceback": text}:
                 _write_traceback(text)
             case {"ask": prompt, "password": is_password}:
@@ -276,9 +278,19 @@ def _write_traceback(text: str) -> None:
         # Late: colours are for terminals.
         from fumehood.cli.colours import write_traceback
 
-        write_traceback(text, sys.stderr)
+        write_traceback(_fit_for(sys.stderr, text), sys.stderr)
     else:
         _write(sys.stderr, text)
+
+
+def _fit_for(stream: Any, text: str) -> str:
+    if stream is None or not stream.isatty():
+        return text
+
+    # Late: most output is read by programs.
+    from fumehood.cli.terminal import fit_for
+
+    return fit_for(stream, text)
 
 
 def _content(path: str) -> bytes | None:

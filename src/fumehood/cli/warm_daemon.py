@@ -131,6 +131,9 @@ class _RemoteScreen(Screen):
     def err(self, text: str) -> None:
         self._send({"err": self.shown(text)})
 
+    def result(self, text: str) -> None:
+        self._send({"out" if self._raw else "result": self.shown(text)})
+
     def traceback(self, text: str) -> None:
         self._send({"traceback": self.shown(text)})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import types
 from contextlib import nullcontext
 from typing import Any, ContextManager, Coroutine, Dict, List, NoReturn, Optional, Tuple
@@ -149,6 +150,7 @@ class PythonShell(ConnectedShell):
         sys.stdout = streams.stdout
         sys.stderr = streams.stderr
         sys.modules["__main__"] = self.user_module
+        threading.excepthook = self._show_end_of_thread
 
     def _follow_home(self) -> None:
         """Renames the profile where the home is another than in the zygote."""
@@ -322,6 +324,21 @@ class PythonShell(ConnectedShell):
     def show_stray(self, error: BaseException) -> None:
         """Writes an error that belongs to no cell to stderr."""
         sys.stderr.write("\n".join(self._format(error)) + "\n")
+
+    def _show_end_of_thread(self, end: Any) -> None:
+        """Writes the error that has ended a thread to stderr, from the first line of the user's code on."""
+        if end.exc_type is SystemExit:
+            return
+
+        name = threading.get_ident() if end.thread is None else end.thread.name
+        tb = end.exc_traceback
+
+        while tb is not None and tb.tb_frame.f_code.co_filename == threading.__file__:
+            tb = tb.tb_next
+
+        error = end.exc_type() if end.exc_value is None else end.exc_value
+        lines = format_exception(error, tb, self.compile._filename_map.get)
+        sys.stderr.write("\n".join([f"Exception in thread {name}:", *lines]) + "\n")
 
     def _ends_cell(self, error: BaseException) -> bool:
         result = self.displayhook.exec_result

@@ -140,6 +140,24 @@ def test_pictures_are_not_printed(capsys):
     assert capsys.readouterr().out == "42\n"
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_very_long_result_is_shortened_at_a_terminal_alone(capsys, monkeypatch, is_terminal):
+    """Its two ends and what is missing; a program that reads it, or `--raw`, gets all."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    result = Result(parts={"text/plain": b"a" * 300_000 + b"z"})
+    run.show_result(Screen(), result)
+    shown = capsys.readouterr().out
+    run.show_result(Screen(raw=True), result)
+    assert capsys.readouterr().out == f"{'a' * 300_000}z\n"
+
+    if is_terminal:
+        assert len(shown) < 11_000
+        assert "\n... 290,002 characters left out ...\n" in shown
+        assert shown.endswith("az\n")
+    else:
+        assert shown == f"{'a' * 300_000}z\n"
+
+
 def test_questions_are_answered_from_standard_input(capsys, monkeypatch):
     """A line is the answer, the end of input is none."""
     import io

@@ -40,6 +40,31 @@ def test_execution_count_counts_what_is_stored(context):
     assert context.run("1/0").reply["execution_count"] == 4
 
 
+def test_the_error_of_a_thread_shows_the_users_frames_alone(context):
+    """Neither those that start a thread nor those of the guest, such as of `open` and `input`; `sys.exit()` is none."""
+    outcome = context.run(
+        """
+import sys, threading
+def missing():
+    open("/none")
+def ask():
+    input()
+for work in (missing, ask, sys.exit, lambda given: 1):
+    thread = threading.Thread(target=work, name=work.__name__)
+    thread.start()
+    thread.join()
+"""
+    )
+    text = outcome.stderr
+    assert "Exception in thread missing:\n" in text
+    assert "Cell In[1], line 3, in missing\n" in text
+    assert "FileNotFoundError: [Errno 2] No such file or directory: '/none'\n" in text
+    assert "Exception in thread ask:\n" in text
+    assert "EOFError: " in text
+    assert "Exception in thread <lambda>:\nTypeError: " in text
+    assert not any(one in text for one in ("threading.py", "fumehood_guest", "IPython", "SystemExit"))
+
+
 def test_history_variables(context):
     """`_`, `__`, `Out`, `In` and `_i` work as in IPython."""
     context.run("40")
