@@ -33,6 +33,7 @@ __all__ = [
     "CONTEXT_TO_HOST",
     "HOST_TO_CHECKPOINT",
     "HOST_TO_CONTEXT",
+    "LANGUAGE_UNAVAILABLE_STATUS",
     "MAX_ARGUMENTS_BYTES",
     "MAX_CHANGED_FILES",
     "MAX_CHUNK_BYTES",
@@ -108,6 +109,8 @@ MAX_TOOL_NAME_CHARS = 64
 MAX_TOOL_CALLS = 10_000
 MAX_TOOL_ARGUMENT_BYTES = 1 * _MIB
 MAX_TOOL_RESULT_BYTES = 4 * _MIB
+# The exit status (EX_UNAVAILABLE of sysexits.h) of a context whose language has no program in its template.
+LANGUAGE_UNAVAILABLE_STATUS = 69
 
 
 class Message(NamedTuple):

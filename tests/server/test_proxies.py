@@ -38,8 +38,9 @@ from e2b_code_interpreter import Sandbox
 
 with Sandbox.create(timeout=60) as sandbox:
     heard = []
-    text = sandbox.run_code("print('e2b'); 1 + 1", on_stdout=lambda message: heard.append(message.line)).text
-    print("".join(heard), text, sandbox.commands.run("echo there").stdout)
+    execution = sandbox.run_code("print('e2b'); 1 + 1", on_stdout=lambda message: heard.append(message.line))
+    assert execution.error is None, execution.error
+    print("".join(heard), execution.text, sandbox.commands.run("echo there").stdout)
     sandbox.files.write("/home/user/a.txt", "text")
     print(sandbox.files.read("/home/user/a.txt"))
 """

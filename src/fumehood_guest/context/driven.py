@@ -19,9 +19,8 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple
 from fumehood_guest.context.introspection import Answerer, Matches
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
+from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
-# EX_UNAVAILABLE of sysexits.h: the exit status of a context whose language has no program here.
-UNAVAILABLE = 69
 _DAMAGED = 70
 _SIGNAL_BASE = 128
 _OLDEST_NODE = 22
@@ -330,7 +329,7 @@ def _find_node() -> str:
         found = f"{path} is Node {version}, and {_OLDEST_NODE} is the oldest that will do"
 
     os.write(2, found.encode("utf-8", "replace"))
-    os._exit(UNAVAILABLE)
+    os._exit(LANGUAGE_UNAVAILABLE_STATUS)
 
 
 def _candidates() -> Iterator[str]:

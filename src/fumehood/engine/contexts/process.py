@@ -31,8 +31,8 @@ from fumehood.values.languages import WAYS_OUT
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
-from fumehood_guest.context.driven import UNAVAILABLE
 from fumehood_wire.frames import ProtocolError
+from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
 _READY_SECONDS = 20.0
 # The time-out of each way to end a process.
@@ -193,7 +193,7 @@ class ContextProcess:
             await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
             self.forget()
 
-            if self.exit.status == UNAVAILABLE:
+            if self.exit.status == LANGUAGE_UNAVAILABLE_STATUS:
                 raise LanguageUnavailableError(
                     language=self._info.language,
                     reason=self.link.early_output(),
