@@ -1,4 +1,4 @@
-"""A file of yours, read and summed up by code that nobody has read yet.
+"""A file of yours, read and summed up by code that no one has reviewed.
 
 Runs in your process; the file is copied to `/mnt/data` of a sandbox, where the code of `CODE` reads it. The model is
 scripted (scripted_model.py). The numbers are computed a second time here, by the standard library, to be compared.

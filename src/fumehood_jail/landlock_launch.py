@@ -82,7 +82,7 @@ def enter_sandbox(options: Dict[str, Any], cgroup_fds: List[int]) -> None:
     Before: the only thread; the folder of the sandbox exists. After: every process started from here can write in that
     folder alone, and all processes of the sandbox can be killed by one call that reaches no other process.
     """
-    _step("adopt whoever loses its parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    _step("adopt processes without a parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
     _step("enter the control groups", _enter_cgroups, cgroup_fds)
     _step(
         "enforce Landlock",
@@ -98,7 +98,7 @@ def enter_sandbox(options: Dict[str, Any], cgroup_fds: List[int]) -> None:
 def enter_init(options: Dict[str, Any]) -> None:
     """Makes a fork of the reaper the init of its sandbox: it may signal every process in it but the reaper."""
     _step("die with the reaper", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    _step("adopt whoever loses its parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    _step("adopt processes without a parent", syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 1)
     _step("spare the reaper", landlock_fence.fence_signals)
     open_files = options["rlimits"]["nofile"] + _OPEN_FILES_OF_INIT
     _step("set resource limits", rlimits.apply, {**options["rlimits"], "nofile": open_files})

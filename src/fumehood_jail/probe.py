@@ -42,7 +42,7 @@ _COMPLETE_KERNEL = (5, 13)
 _COMPLETE_LANDLOCK_ABI = 6
 _FORKS_HINT = (
     "The host must be let trace what it has started (ptrace: kernel.yama.ptrace_scope below 3, and a container's "
-    "profile that permits it, as Docker's own does), and be under no filter with a listener of somebody else's."
+    "profile that permits it, as Docker's own does), and be under no filter with a listener of another program."
 )
 _TRIAL_MEMORY_BYTES = 64 * 1024 * 1024
 

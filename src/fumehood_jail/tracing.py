@@ -194,7 +194,7 @@ class HeldProcess:
 
         if child is None:
             self.end()
-            raise ProcessLookupError(errno.ESRCH, f"process {self._pid} made nobody, and has ended")
+            raise ProcessLookupError(errno.ESRCH, f"process {self._pid} made no process, and has ended")
 
         return child
 

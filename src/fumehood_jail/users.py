@@ -328,7 +328,7 @@ def _make_private_folder(folder: str) -> None:
             "reserve-ids",
             errno.EPERM,
             f"{folder!r} is not a folder that only its owner may write",
-            "Remove it: somebody else has made it.",
+            "Remove it: another program has made it.",
         )
 
 

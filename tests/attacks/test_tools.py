@@ -171,7 +171,7 @@ def test_c01_a_forged_call_is_a_typed_error(breach, caller, host_memory):
 
 
 def test_c01_who_was_given_no_tool_calls_none(caller):
-    """Without tools there is nobody to ask."""
+    """Without tools there is no one to ask."""
     with pytest.raises(ProtocolViolationError, match=r"\(order\)"):
         attack(caller, "raw(call())", None)
 

@@ -408,6 +408,7 @@ def test_standard_input_reaches_a_run_with_json(tmp_path):
         (["audit", "export", "", "--url", "http://127.0.0.1:1"], 64, "SANDBOX='' is refused"),
         (["save", "ID", "ftp://x", "--url", "http://127.0.0.1:1"], 70, "http://127.0.0.1:1 does not answer"),
         (["load", "ftp://x", "--show"], 64, "PLACE='ftp://x' is refused"),
+        (["load", "x"], 64, "--url is missing"),
         (["load", "x", "--url", "x"], 64, "--url='x' is refused"),
         (["load", "x", "--url", "http://127.0.0.1:1", "--timeout", "-1"], 64, "--timeout=-1.0 is refused"),
         (["mcp", "--port", "80"], 64, "--port takes a value beside --http alone"),

@@ -120,3 +120,20 @@ def test_what_an_older_version_kept_is_opened(start_server: Start, tmp_path: Pat
         told = run(api, answer.json()["sandbox"]["id"], "x, open('/mnt/data/a.txt').read()")
         assert told["text"] == "([1, 2, 3], 'kept')"
         assert api.get("/v1/usage").json()
+
+
+def test_a_server_without_artifacts_is_backed_up(start_server: Start, tmp_path: Path) -> None:
+    """The folder of artifacts is made by the first one; until then there is none to copy."""
+    server = start_server(tmp_path / "old", pool_size=0)
+    home, file = tmp_path / "home", tmp_path / "server.backup"
+    done = command("backup", file, "--state-folder", server.state, home=home)
+    assert done.returncode == 0, done.stderr
+    done = command("restore", file, "--state-folder", tmp_path / "new", home=home)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "new" / "secret").is_file()
+
+
+def test_a_backup_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """As every other file that a command cannot read."""
+    done = command("restore", tmp_path / "none", "--state-folder", tmp_path / "state", home=tmp_path)
+    assert (done.returncode, "none': No such file or directory" in done.stderr) == (74, True), done.stderr

@@ -399,7 +399,7 @@ def test_x06_of_twenty_that_race_one_lives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda path: path.parent.chmod(0o755), "nobody else can enter"),
+        (lambda path: path.parent.chmod(0o755), "no other user can enter"),
         (lambda path: path.write_text("mine"), "nothing else is"),
         (lambda path: path.symlink_to("/dev/null"), "nothing else is"),
     ],

@@ -68,7 +68,7 @@ def _tell(name: str, found: Verification) -> None:
     if found.later is not None:
         note(f"{name}: it holds the known head, and {counted(found.later, 'later entry', 'later entries')}")
     else:
-        note(f"{name}: without --head nobody can tell whether all of it was rewritten")
+        note(f"{name}: without --head it cannot be seen whether all of it was rewritten")
 
 
 def _export(options: Options) -> int:

@@ -110,7 +110,7 @@ def root() -> LazyGroup:
         COMMANDS,
         _load,
         callback=_show_help,
-        help="Run code that nobody has read yet, in a live, isolated sandbox.",
+        help="Run code that no one has reviewed, in a live, isolated sandbox.",
         epilog="`fumehood COMMAND --help` lists the options of a command. To begin: `fumehood doctor`, then "
         "`fumehood repl`. Sandboxes live in the command's own process, or at the server that FUMEHOOD_URL names, with "
         "the token in FUMEHOOD_API_KEY.",

@@ -51,7 +51,7 @@ SCAN = Command(
     run,
     brief="look at code before it runs",
     about="Say what is dangerous, hidden or out of place in Python files, shell scripts and notebooks. "
-    "This is advice and no boundary: run what nobody has read in a sandbox all the same.",
+    "This is advice and no boundary: run unreviewed code in a sandbox all the same.",
     epilog="exit code: 0, or 1 when something was found that --block names, or could not be read; 64 for a wrong "
     "argument, 74 when a file could not be opened",
     params=[

@@ -98,7 +98,7 @@ def run_remove(options: Options) -> int:
 
     if not is_deleted:
         note(
-            f"{options.name} is removed; it is still in use, and its files are deleted once nobody uses them"
+            f"{options.name} is removed; it is still in use, and its files are deleted once no sandbox uses them"
         )
 
     return 0

@@ -57,7 +57,7 @@ class Resolver:
                 asked.add_done_callback(self._done)
                 found = await wait_shared(asked)
         except TimeoutError:
-            raise UnreachableError(f"nobody said in time where {name} is") from None
+            raise UnreachableError(f"no name server gave an address of {name} in time") from None
         except OSError:
             raise UnreachableError(f"{name} has no address") from None
 

@@ -99,7 +99,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
 
     if hello.server_name is None:
         if target.address is None:
-            raise RefusedError(f"in the tunnel to {target.authority} TLS names nobody (SNI)")
+            raise RefusedError(f"in the tunnel to {target.authority} TLS names no server (SNI)")
 
         return ()
 

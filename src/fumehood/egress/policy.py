@@ -90,7 +90,7 @@ class Policy:
             RefusedError: It must not be dialled.
         """
         if is_never_dialled(address):
-            raise RefusedError(f"{target.authority} leads to {address}, which is nobody's address")
+            raise RefusedError(f"{target.authority} leads to {address}, which is no address of a server")
 
         if any(rule.fits_address(address) and rule.denies_port(target.port) for rule in self._deny):
             raise RefusedError(f"{target.authority} leads to {address}, which is denied")

@@ -31,7 +31,7 @@ _WAYS_OUT = {
     "sandbox_not_found": "list_sandboxes shows the ids there are; run_code without sandbox_id makes a new sandbox",
     "sandbox_closed": _AGAIN,
     "protocol_violation": _AGAIN,
-    "sandbox_paused": "whoever paused it must resume it; meanwhile use another sandbox",
+    "sandbox_paused": "it runs again when the program that paused it resumes it; meanwhile use another sandbox",
     "capacity": _ROOM,
     "path_not_found": "list_files shows what is there; relative paths start at /home/user",
     "path_is_directory": "name a file in it; list_files shows them",

@@ -119,7 +119,7 @@ def _check(manifest: Manifest, names: frozenset[str]) -> None:
         _expect(part.name in names, "part that is missing", part.name)
 
     for name in names - used:
-        _expect(False, "part that nobody names", name)
+        _expect(False, "part without a mention", name)
 
 
 def _check_context(context: SavedContext) -> None:

@@ -147,7 +147,9 @@ def _read_token(path: Path) -> str:
 
     if mode & 0o077:
         raise InvalidArgumentError(
-            field="token file", value=f"{path} (mode {mode:o})", allowed="a file that nobody else can read"
+            field="token file",
+            value=f"{path} (mode {mode:o})",
+            allowed="a file that no other user can read: `chmod 600`",
         )
 
     token = path.read_text(encoding="utf-8", errors="replace").strip()

@@ -73,7 +73,7 @@ async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Re
         case OtherRequest():
             raise IdempotencyConflictError(key=key, reason="it was used for another request")
         case OutcomeUnknown():
-            error = IdempotencyConflictError(key=key, reason="nobody can say whether its request was done")
+            error = IdempotencyConflictError(key=key, reason="it is unknown whether its request was done")
             error.outcome_unknown = True
             raise error
 

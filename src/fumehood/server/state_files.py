@@ -78,7 +78,7 @@ def own_folder(field: str, path: Path) -> Path:
         raise InvalidArgumentError(
             field=field,
             value=str(path),
-            allowed="a folder of this user that nobody else can enter: one that is not there yet, or `chmod 700`",
+            allowed="a folder of this user that no other user can enter: one that is not there yet, or `chmod 700`",
         )
 
     return path
@@ -157,7 +157,7 @@ def _read(path: Path) -> bytes:
         raise InvalidArgumentError(
             field="secret file",
             value=str(path),
-            allowed=f"{_BYTES} bytes that nobody else can read; remove it for a new one",
+            allowed=f"{_BYTES} bytes that no other user can read; remove it for a new one",
         )
 
     return secret

@@ -128,6 +128,7 @@ def restore_backup(file: Path, places: Places) -> Backup:
     Raises:
         InvalidArgumentError: The file is no whole backup, or a folder is not empty.
         StorageVersionError: It was made by a newer version.
+        OSError: A file cannot be read or written.
     """
     artifacts = places.artifacts
     wanted = {_STATE: places.state} | ({} if artifacts is None else {_ARTIFACTS: artifacts})
@@ -139,6 +140,10 @@ def restore_backup(file: Path, places: Places) -> Backup:
             manifest, found = _unpack(file, drafts)
         except (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, InvalidArgumentError | StorageStartError):
+                raise
+
+            # Of the system: a file that is not there, a full disk.
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
 
             raise _no_backup(file, str(error) or type(error).__name__) from None
@@ -164,7 +169,12 @@ def restore_backup(file: Path, places: Places) -> Backup:
 def _write(places: Places, scratch: Path, draft: Path) -> Backup:
     snapshot = scratch / _DATABASE
     revision = _copy_database(places.database, snapshot)
-    folders = {_STATE: places.state} | ({} if places.artifacts is None else {_ARTIFACTS: places.artifacts})
+    folders = {_STATE: places.state}
+
+    # The first artifact makes the folder.
+    if places.artifacts is not None and places.artifacts.exists():
+        folders[_ARTIFACTS] = places.artifacts
+
     files: dict[str, dict[str, Any]] = {}
 
     with _new_file(draft) as target, tarfile.open(fileobj=target, mode="w:gz") as archive:

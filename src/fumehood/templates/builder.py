@@ -109,7 +109,7 @@ def _copy_files(name: str, folder: str, target: str) -> None:
             template=name,
             operation="build",
             reason=f"the files in {folder!r} were changed while they were copied",
-            hint="build it again when nobody writes there",
+            hint="build it again when no program writes there",
         )
 
 

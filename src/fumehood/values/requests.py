@@ -182,7 +182,7 @@ class ExecuteRequest:
 
         if self.stdin is not None and self.allow_input:
             raise InvalidArgumentError(
-                field="stdin", value=self.stdin, allowed="None where somebody answers `input()`"
+                field="stdin", value=self.stdin, allowed="None where `on_input` answers `input()`"
             )
 
         check_tools(self.tools)

@@ -43,19 +43,21 @@ class StatelessRequest:
 
         if self.code.allow_input:
             raise InvalidArgumentError(
-                field="allow_input", value=True, allowed="False here, where nobody can answer: give `stdin`"
+                field="allow_input",
+                value=True,
+                allowed="False here, where no caller can answer: give `stdin`",
             )
 
         if self.code.tools:
             raise InvalidArgumentError(
                 field="tools",
                 value=[tool.name for tool in self.code.tools],
-                allowed="() here, where nobody can answer a call",
+                allowed="() here, where no caller can answer a call",
             )
 
         if self.code.ask_commit:
             raise InvalidArgumentError(
-                field="ask_commit", value=True, allowed="False here, where nobody decides"
+                field="ask_commit", value=True, allowed="False here, where no caller can decide"
             )
 
         # The bounds of the input are those of the code's request.

@@ -16,7 +16,7 @@ from fumehood_guest.context.outlet import Outlet
 from fumehood_guest.context.replies import Replies
 from fumehood_guest.context.streams import Streams
 
-_NO_INPUT = "{name}() has nobody to ask. Pass stdin=... or on_input=... to run_code() to answer."
+_NO_INPUT = "{name}() has no one to ask. Pass stdin=... or on_input=... to run_code() to answer."
 
 
 class Inputs:
@@ -64,7 +64,7 @@ class Inputs:
         reply = self._replies.wait(waiter)
 
         if reply is None or reply[0].get("eof"):
-            raise EOFError(f"{name}() was asked for, and whoever answers had nothing to say")
+            raise EOFError(f"{name}() was asked for, and got no answer")
 
         return reply[1].decode("utf-8", "replace").rstrip("\n")
 

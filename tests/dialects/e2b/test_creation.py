@@ -85,7 +85,7 @@ async def _unknown(url: str) -> None:
         with pytest.raises(HostUnavailableError):
             await scene.create()
 
-        with pytest.raises(IdempotencyConflictError, match="nobody can say"):
+        with pytest.raises(IdempotencyConflictError, match="it is unknown whether"):
             await scene.create()
 
         assert len(backend.made) == 1

@@ -278,7 +278,7 @@ class Creation:
         if isinstance(answer, StoredReply) and answer.body:
             return await caller.backend.info(str(json.loads(answer.body)["sandboxID"]))
 
-        reason = "nobody can say whether its request was done"
+        reason = "it is unknown whether its request was done"
 
         if isinstance(answer, StillRunning):
             reason = "its request is still under way"

@@ -65,7 +65,7 @@ def read_new_size(request: Fields) -> PtySize:
     terminal = request.inner("pty")
 
     if terminal is None:
-        raise InvalidArgumentError(field="pty", value=None, allowed="a size: nothing else can be updated")
+        raise InvalidArgumentError(field="pty", value=..., allowed="a size: nothing else can be updated")
 
     return _size(terminal)
 

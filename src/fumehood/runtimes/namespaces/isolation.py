@@ -71,12 +71,12 @@ def _identity(ids: users.IdPlan) -> Layer:
 
 def _own_inodes(shared: str, *, has_devices: bool) -> Layer:
     if not shared and not has_devices:
-        why = "locks and watches on files of the system reach nobody else; those on devices do: to make nodes of their "
+        why = "locks and watches on files of the system stay inside; those on devices do not: to make nodes of their "
         return Layer(name="own inodes", state="on", why=f"{why}own takes root")
 
     if not shared:
         return Layer(
-            name="own inodes", state="on", why="locks and watches on files of the system reach nobody else"
+            name="own inodes", state="on", why="locks and watches on files of the system stay inside"
         )
 
     return Layer(
