@@ -422,14 +422,8 @@ def error_of(problem: Mapping[str, Any]) -> FumehoodError:
 
 @cache
 def _kinds() -> dict[str, type[FumehoodError]]:
-    return {kind.code: kind for kind in _tree()}
-
-
-def _tree() -> Iterator[type[FumehoodError]]:
-    for module in (errors, errors, errors, errors, errors):
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, FumehoodError):
-                yield value
+    kinds = [value for value in vars(errors).values() if isinstance(value, type)]
+    return {kind.code: kind for kind in kinds if issubclass(kind, FumehoodError)}
 
 
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
