@@ -300,7 +300,7 @@ class LinuxGuest(CountedGuest):
             raise ForkError(
                 step="move a process into the fork",
                 reason="the kernel gave no listener for the system call filter of the context",
-                hint="fumehood runs under the seccomp listener of another program, as in some containers: run it outside",
+                hint="fumehood runs under the seccomp listener of another program, as in a container: run it outside",
             )
 
         kill_held = self._spawner.ask_to_kill_held
