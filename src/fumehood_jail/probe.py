@@ -205,7 +205,7 @@ def _mounts(plan: users.IdPlan, facts: Facts, has_users: bool) -> list[Layer]:
                 Layer(what, "there", "required", f"{what} has worked for a child in namespaces of its own")
             )
 
-    return [*layers, _overlay(plan)]
+    return [*layers, _overlay(plan) if has_users else _follows("overlay", "wanted")]
 
 
 def _overlay(plan: users.IdPlan) -> Layer:

@@ -41,7 +41,8 @@ def run(options: Options) -> int:
         return int(bool(lacking))
 
     _print_table(layers)
-    print(f"\n{_verdict(layers, lacking)}")
+    again = " Run `fumehood doctor` again after each change." if lacking else ""
+    print(f"\n{_verdict(layers, lacking)}{again}")
     return int(bool(lacking))
 
 

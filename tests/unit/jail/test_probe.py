@@ -129,7 +129,11 @@ def test_without_user_namespaces_one_row_names_the_cause(in_namespaces):
 
     layers = {layer["name"]: layer for layer in in_namespaces(0, limit_and_probe)}
     assert layers["user namespace"]["cause"] == ""
-    following = REQUIRED - {"kernel", "user namespace", "no_new_privs", "seccomp"} | {"ids", "forks"}
+    following = REQUIRED - {"kernel", "user namespace", "no_new_privs", "seccomp"} | {
+        "ids",
+        "forks",
+        "overlay",
+    }
     assert {name for name, layer in layers.items() if layer["cause"] == "user namespace"} == following
 
     for name in following:
