@@ -21,12 +21,13 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.portal import call
 from fumehood.text import visible
 from fumehood.values.execution import Execution
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.network import read_network
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.results import read_json
 
 # In the sandbox, for the moment between the writing and the reading.
-_VARIABLES_PATH = "/home/user/.fumehood-variables"
+_VARIABLES_PATH = f"{HOME_PATH}/.fumehood-variables"
 # Reads what was written for it, in the context of the cells.
 _TAKE_IN = f"globals().update(__import__('pickle').load(open({_VARIABLES_PATH!r}, 'rb')))"
 # Writes a variable as JSON, and leaves none behind.

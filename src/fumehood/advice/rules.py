@@ -11,7 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-_WORKSPACE = ("/home/user", "/mnt/data", "/tmp")  # noqa: S108
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
+
+_WORKSPACE = (HOME_PATH, DATA_PATH, "/tmp")  # noqa: S108
 _HARMLESS = frozenset({"/dev/null", "/dev/zero", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/urandom"})
 _MAX_PATH_CHARACTERS = 4096
 
@@ -44,7 +46,7 @@ def outside_workspace(path: str) -> str:
         user, _, rest = path[1:].partition("/")
         path = f"/home/{user or 'user'}/{rest}" if user != "root" else f"/root/{rest}"
 
-    whole = posixpath.normpath(posixpath.join("/home/user", path))
+    whole = posixpath.normpath(posixpath.join(HOME_PATH, path))
     # Two slashes at the front are kept by POSIX and mean nothing here.
     whole = f"/{whole.lstrip('/')}"
     is_inside = any(whole == root or whole.startswith(f"{root}/") for root in _WORKSPACE)
@@ -281,6 +283,4 @@ SHELL_CALLS = frozenset(
     )
 )
 # Deleting one of these takes everything.
-EVERYTHING = frozenset(
-    {"/", "/*", "/home", "/home/user", "/mnt", "/mnt/data", "~", "~/", "/usr", "/etc", "/var"}
-)
+EVERYTHING = frozenset({"/", "/*", "/home", HOME_PATH, "/mnt", DATA_PATH, "~", "~/", "/usr", "/etc", "/var"})

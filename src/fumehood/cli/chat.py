@@ -16,6 +16,7 @@ from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import patience
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
+from fumehood.values.guest_paths import DATA_PATH
 
 _NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthropic:NAME (Messages)"
 
@@ -53,7 +54,7 @@ def run(options: Options) -> int:
 
     with patience("starting a sandbox"):
         # The system prompt names this folder for data.
-        sandbox = open_sandbox(options, folder="/mnt/data")
+        sandbox = open_sandbox(options, folder=DATA_PATH)
 
     with (
         sandbox,
@@ -121,6 +122,6 @@ CHAT = Command(
             default=".",
             help="where pictures and files are brought to (default: here)",
         ),
-        *sandbox_options(files_go_to="/mnt/data"),
+        *sandbox_options(files_go_to=DATA_PATH),
     ],
 )

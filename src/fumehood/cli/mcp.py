@@ -17,6 +17,7 @@ from fumehood.cli.terminal import note
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.limits import Limits
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _setup(options: Options) -> Setup:
         isolation=options.isolation,
         run_seconds=seconds.wall_seconds,
         folder=options.folder,
-        files=read_uploads(options.file, folder="/mnt/data"),
+        files=read_uploads(options.file, folder=DATA_PATH),
         output=options.output,
     )
 
@@ -220,6 +221,6 @@ MCP = Command(
             default="",
             help="bring files that are made in sandboxes into this folder",
         ),
-        *sandbox_options(files_go_to="/mnt/data", only=_OF_SANDBOXES),
+        *sandbox_options(files_go_to=DATA_PATH, only=_OF_SANDBOXES),
     ],
 )

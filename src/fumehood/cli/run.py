@@ -21,6 +21,7 @@ from fumehood.cli.program import Program, next_piece, read_program
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, line_of_path, note, patience
 from fumehood.cli.warm import is_wanted, start_daemon
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.template import DEFAULT_PRELOAD
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from fumehood.values.results import Result
     from fumehood.values.sandbox import FileInfo, Language
 
-_HOME = "/home/user"
-_ARTIFACTS = "/mnt/data"
 
 # EX_CANTCREAT of sysexits.h: the code ended well, and a file that it left could not be brought back.
 _LEFT_OUT = 73
@@ -73,7 +72,7 @@ def run(options: Options) -> int:
         if program.file:
             sandbox.files.write(program.file, program.cells[0])
 
-        before = list_tree(sandbox.files, _HOME) if options.output else []
+        before = list_tree(sandbox.files, HOME_PATH) if options.output else []
         executions = _execute(sandbox, program, options)
         saved = _bring_back(sandbox, executions, before, options, program.stem)
 
@@ -186,7 +185,7 @@ def _bring_back(
     known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
 
     with patience("bringing files back"):
-        for root in (_ARTIFACTS, _HOME):
+        for root in (DATA_PATH, HOME_PATH):
             entries = [
                 entry
                 for entry in list_tree(sandbox.files, root)

@@ -22,6 +22,7 @@ from fumehood.egress.interception import Authority, make_trust, system_certifica
 from fumehood.egress.policy import Policy, RefusedError
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.domain_names import Target, TargetError, read_authority
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.network import Network, SecretPlace, read_secret_place
 
 _PIP_SECONDS = 30
@@ -157,7 +158,7 @@ def _without_credentials(parts: SplitResult) -> str:
 
 
 # The path in the sandbox to which environment variables point.
-BUNDLE_PATH = "/home/user/.fumehood/certificates.pem"
+BUNDLE_PATH = f"{HOME_PATH}/.fumehood/certificates.pem"
 _BUNDLE_VARIABLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",

@@ -25,6 +25,7 @@ from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitError
 from fumehood.engine.loop_share import LoopShare
 from fumehood.errors import CommandStartError, FumehoodError, ProcessNotFoundError
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.limits import Limits
 from fumehood.values.requests import (
     CloseStdin,
@@ -48,7 +49,6 @@ _KEPT_SECONDS = 30.0
 # Lower bound on what the ended commands together may hold.
 _ENDED_BYTES = 64 * MIB
 _SIGKILL = 9
-_DEFAULT_CWD = "/home/user"
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 
@@ -108,7 +108,7 @@ class LiveProcesses:
             raise CommandStartError(command=_named(spec), errno_value=errno.E2BIG)
 
         process = _Process(spec, self._limits, self._share)
-        arguments: dict[str, Any] = {"cwd": spec.cwd or _DEFAULT_CWD}
+        arguments: dict[str, Any] = {"cwd": spec.cwd or HOME_PATH}
         arguments["envs"] = {**self._envs, **spec.envs}
 
         if spec.pty is not None:
@@ -269,7 +269,7 @@ class _Process:
         self.timer: Timer | None = None
         self.kill_task: asyncio.Task[None] | None = None
         self.info = ProcessInfo(
-            pid=0, argv=spec.argv, cwd=spec.cwd or _DEFAULT_CWD, envs=spec.envs, is_pty=spec.pty is not None
+            pid=0, argv=spec.argv, cwd=spec.cwd or HOME_PATH, envs=spec.envs, is_pty=spec.pty is not None
         )
         self._loop = asyncio.get_running_loop()
         self._output: CommandOutput | TerminalOutput

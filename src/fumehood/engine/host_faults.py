@@ -16,6 +16,7 @@ from typing import Final
 from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.log import events
 from fumehood.text import errno_text
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 
 # Resources that are exhausted for now.
 _FULL = {
@@ -70,7 +71,7 @@ class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
         ) from error
 
 
-WRITABLE: Final = ("/home/user", "/mnt/data", "/tmp", "/dev/shm")  # noqa: S108 - the names inside
+WRITABLE: Final = (HOME_PATH, DATA_PATH, "/tmp", "/dev/shm")  # noqa: S108 - the names inside
 
 _OS_ERRORS = frozenset(("OSError", "PermissionError", "BlockingIOError", "error"))
 _NUMBER = re.compile(r"\A\[Errno (\d{1,3})\] ")

@@ -22,13 +22,14 @@ from fumehood import (
 )
 from fumehood.frameworks.needed import needed
 from fumehood.llm.readable_text import unfenced
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.sandbox import Language
 
 with needed("ag2"):
     from ag2.tools.code.environment.base import CodeRunResult
     from ag2.tools.sandbox import ExecResult, SandboxBase
 
-_HOME = PurePosixPath("/home/user")
+_HOME = PurePosixPath(HOME_PATH)
 # What a shell answers: timed out, no such program, not to be executed.
 _TIMED_OUT, _NO_PROGRAM, _NOT_EXECUTABLE = 124, 127, 126
 

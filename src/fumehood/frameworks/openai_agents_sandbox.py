@@ -26,6 +26,7 @@ from fumehood import (
     SandboxNotFoundError,
 )
 from fumehood.frameworks.needed import needed
+from fumehood.values.guest_paths import HOME_PATH
 
 with needed("openai-agents"):
     from agents.sandbox import Manifest
@@ -49,7 +50,7 @@ with needed("openai-agents"):
     from pydantic import Field
 
 # The root of a sandbox is read-only, so the SDK's own default of /workspace cannot be.
-_ROOT = "/home/user/workspace"
+_ROOT = f"{HOME_PATH}/workspace"
 _ARCHIVE = "/tmp/fumehood-workspace.tar"  # noqa: S108 - inside the sandbox
 _LONGEST_SECONDS = 86_400
 # What a shell answers when there is no such program.

@@ -14,8 +14,8 @@ from datetime import datetime
 
 from fumehood import AsyncSandbox, FileError, FileInfo
 from fumehood.llm.result import FileChangeWord, ToolFile
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 
-DATA, HOME = "/mnt/data", "/home/user"
 _DEPTH = 4
 # Folders of the home that are listed; packages and caches lie in hidden ones.
 _MAX_FOLDERS = 8
@@ -41,7 +41,7 @@ class FileChanges:
     @property
     def paths(self) -> tuple[str, ...]:
         """The files of the last listing, below /mnt/data first."""
-        return tuple(sorted(self._seen or (), key=lambda path: (not path.startswith(DATA), path)))
+        return tuple(sorted(self._seen or (), key=lambda path: (not path.startswith(DATA_PATH), path)))
 
     @property
     def overfull(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class FileChanges:
 
     async def look(self, sandbox: AsyncSandbox) -> list[ToolFile]:
         """Return the files that are new or changed since the last call; none at the first."""
-        listings = await asyncio.gather(self._list(sandbox, DATA), self._list_home(sandbox))
+        listings = await asyncio.gather(self._list(sandbox, DATA_PATH), self._list_home(sandbox))
         files = _visible_files(entry for listing in listings for entry in listing)
         found = {file.path: (file.size_bytes, file.modified_at) for file in files}
         before, self._seen = self._seen, found
@@ -70,7 +70,7 @@ class FileChanges:
         ]
 
     async def _list_home(self, sandbox: AsyncSandbox) -> list[FileInfo]:
-        entries = await self._list(sandbox, HOME, depth=1)
+        entries = await self._list(sandbox, HOME_PATH, depth=1)
         folders = [
             entry.path
             for entry in entries

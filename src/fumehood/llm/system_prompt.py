@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fumehood import AsyncSandbox, FileError, FumehoodError, HostTool, SandboxInfo
 from fumehood.llm.readable_text import in_bytes
 from fumehood.text import visible_line
+from fumehood.values.guest_paths import DATA_PATH
 
 _ASK = """
 import importlib.metadata, json, platform
@@ -200,7 +201,7 @@ def _short(version: str) -> str:
 
 async def _files(sandbox: AsyncSandbox) -> str:
     try:
-        entries = await sandbox.files.list("/mnt/data", depth=2)
+        entries = await sandbox.files.list(DATA_PATH, depth=2)
     except FileError:
         entries = []
 

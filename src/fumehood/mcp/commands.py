@@ -18,6 +18,7 @@ from fumehood.mcp.caller import CallContext, Caller, caller_of, in_order
 from fumehood.mcp.progress import Note, reporting
 from fumehood.mcp.shapes import CommandOutcome
 from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer
+from fumehood.values.guest_paths import HOME_PATH
 
 _DEFAULT_SECONDS = 60.0
 _MAX_COMMAND_CHARS = 100_000
@@ -28,7 +29,7 @@ Command = Annotated[str, Field(min_length=1, max_length=_MAX_COMMAND_CHARS, desc
 async def run_command(
     context: CallContext,
     command: Command,
-    cwd: Path = "/home/user",
+    cwd: Path = HOME_PATH,
     timeout: Seconds = _DEFAULT_SECONDS,
     sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, CommandOutcome]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from fumehood import AsyncSandbox, FileError, FumehoodError
 from fumehood.api.transfers import Saved, save_files
-from fumehood.llm.file_changes import DATA, HOME, FileChanges
+from fumehood.llm.file_changes import FileChanges
 from fumehood.llm.result import ToolFile
 from fumehood.text import visible_line
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 
 _MAX_SAID = 10
 
@@ -45,7 +46,7 @@ class Outputs:
             return ""
 
         found = await self._changes[sandbox.id].look(sandbox)
-        saved = [one for root in (DATA, HOME) for one in await self._save(sandbox, root, found)]
+        saved = [one for root in (DATA_PATH, HOME_PATH) for one in await self._save(sandbox, root, found)]
         brought = [os.path.relpath(one.path, self.folder) for one in saved if one.path]
         lines = [f"[brought to the user: {_listed(brought)}]"] if brought else []
         lines += [

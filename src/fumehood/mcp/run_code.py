@@ -25,6 +25,7 @@ from fumehood.mcp.progress import reporting
 from fumehood.mcp.shapes import RunOutcome
 from fumehood.mcp.tool_answers import tell_execution
 from fumehood.text import visible_line
+from fumehood.values.guest_paths import DATA_PATH
 
 _MAX_CODE_CHARS = 1_000_000
 _MAX_HINTED_FILES = 200
@@ -102,7 +103,7 @@ def _notes(caller: Caller, place: _Place) -> list[str]:
 async def _data_files(sandbox: AsyncSandbox) -> tuple[str, ...]:
     """Return the paths of the data files, for a hint about one that was missed."""
     try:
-        entries = await sandbox.files.list("/mnt/data", depth=2)
+        entries = await sandbox.files.list(DATA_PATH, depth=2)
     except FumehoodError:
         return ()
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Limits
 from fumehood.bounds import MIB
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.sandbox import IsolationLevel
 
-DATA = "/mnt/data"
 _MAX_FILES = 2_000
 _MAX_BYTES = 512 * MIB
 # Code that changes a file in place gets an error, and not a copy that differs from the original unnoticed.
-_PROTECT = ["find", DATA, "-type", "f", "-exec", "chmod", "a-w", "{}", "+"]
+_PROTECT = ["find", DATA_PATH, "-type", "f", "-exec", "chmod", "a-w", "{}", "+"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def files_of(folder: str) -> list[tuple[str, str]]:
 
     for path in _plain_files(folder):
         size_bytes += os.path.getsize(path)
-        found.append((path, f"{DATA}/{os.path.relpath(path, folder)}"))
+        found.append((path, f"{DATA_PATH}/{os.path.relpath(path, folder)}"))
 
         if len(found) > _MAX_FILES or size_bytes > _MAX_BYTES:
             raise InvalidArgumentError(

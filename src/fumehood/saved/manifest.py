@@ -18,12 +18,13 @@ from fumehood.saved.json_in_pieces import parse_in_pieces
 from fumehood.saved.records import MAX_RECORD_BYTES
 from fumehood.values.checks import check_envs, check_language, check_path, check_text
 from fumehood.values.codec import DataError, read_value
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.plain_data import as_data
 from fumehood.values.saved_state import Manifest, SavedContext, SavedFile, SavedPart
 
 FORMAT = "fumehood-state"
 VERSION = 1
-WRITABLE = ("/home/user", "/mnt/data", "/dev/shm", "/tmp", "/var/tmp")  # noqa: S108 - of a sandbox
+WRITABLE = (HOME_PATH, DATA_PATH, "/dev/shm", "/tmp", "/var/tmp")  # noqa: S108 - of a sandbox
 MAX_FILES = 100_000
 MAX_CONTEXTS = 64
 MAX_STATE_BYTES = 16 * GIB

@@ -31,6 +31,7 @@ from fumehood.saved.guest_answers import (
 from fumehood.saved.manifest import read_manifest
 from fumehood.saved.records import MAX_RECORD_BYTES, as_ours, read_record
 from fumehood.values.execution import Record
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.languages import CONTEXT_LANGUAGES
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
@@ -44,8 +45,6 @@ from fumehood.values.saved_state import LeftOut, LeftOutKind, LoadReport, Manife
 
 if TYPE_CHECKING:
     from fumehood.port.backend import Backend
-
-_HOME = "/home/user"
 
 
 # Lets the record of a context, by the ids of its sandbox and its own, begin with another one.
@@ -173,7 +172,7 @@ class _Unpacking:
 
         # A directory that is not among the files is one of the template's, which may be another one.
         is_there = any(file.path == context.cwd and file.type == "dir" for file in self._manifest.files)
-        call = CreateContext(language=context.language, cwd=context.cwd if is_there else _HOME)
+        call = CreateContext(language=context.language, cwd=context.cwd if is_there else HOME_PATH)
         return (await self._backend.context_call(self._sandbox_id, call))[0].id
 
     async def _variables(self, context: SavedContext, name: str, envs: frozenset[str]) -> None:

@@ -18,12 +18,12 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 from fumehood.api.sandbox import Sandbox
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood_jail import call_numbers, seccomp
 
 # A batch maps a key to the name of a probe and its arguments.
 Plan = Mapping[str, tuple[str, Sequence[Any]]]
 KINDS = ("context", "child", "command", "pty", "task")
-_HOME = "/home/user"
 _SECONDS = 60.0
 _BUBBLEWRAP = (
     "--unshare-all --die-with-parent --new-session --clearenv --cap-drop ALL --uid 1000 --gid 1000 --hostname sandbox "
@@ -95,7 +95,7 @@ class SandboxPlace:
 
     name = "fumehood"
     kinds: tuple[str, ...] = KINDS
-    home = _HOME
+    home = HOME_PATH
 
     def __init__(self, sandbox: Sandbox, *, is_set_up: bool = False) -> None:
         self.sandbox = sandbox
@@ -105,7 +105,7 @@ class SandboxPlace:
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file beside the program."""
-        self.sandbox.files.write(f"{_HOME}/attack/{name}", content)
+        self.sandbox.files.write(f"{HOME_PATH}/attack/{name}", content)
 
     def start(self, words: list[str]) -> Callable[[], object]:
         """Start a command in the background; return a function that kills the sandbox."""
@@ -244,9 +244,9 @@ def bubblewrap(folder: str) -> ProgramPlace | None:
         if not prefix.startswith("/usr/") and prefix != "/usr":
             wrapper += ["--ro-bind", prefix, prefix]
 
-    wrapper += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", _HOME]
-    wrapper += ["--bind", folder, _HOME, "--chdir", _HOME, "--"]
-    return ProgramPlace("bubblewrap", folder, wrapper=wrapper, home=_HOME)
+    wrapper += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", HOME_PATH]
+    wrapper += ["--bind", folder, HOME_PATH, "--chdir", HOME_PATH, "--"]
+    return ProgramPlace("bubblewrap", folder, wrapper=wrapper, home=HOME_PATH)
 
 
 def read_answer(text: str) -> Any:

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from fumehood.api.transfers import list_tree
 from fumehood.text import visible_line
 from fumehood.values.execution import Execution
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
@@ -144,7 +145,6 @@ PublishedFiles: TypeAlias = list[PublishedFile]
 # The time and the size of a file when it was published.
 Version: TypeAlias = tuple[datetime | None, int]
 
-ARTIFACTS_FOLDER = "/mnt/data"
 _PICTURES = ("image/png", "image/jpeg", "application/pdf")
 
 
@@ -157,7 +157,7 @@ async def find_files(sandbox: AsyncSandbox, paths: Iterable[str] | None) -> list
     if paths is not None:
         return [await sandbox.files.get_info(path) for path in paths]
 
-    entries = await list_tree(sandbox.files, ARTIFACTS_FOLDER)
+    entries = await list_tree(sandbox.files, DATA_PATH)
     return [entry for entry in entries if entry.type == "file" and entry.symlink_target is None]
 
 
@@ -193,5 +193,5 @@ def left_out(entry: FileInfo, why: str, others: int = 0) -> PublishedFile:
 
 def name_of(entry: FileInfo) -> str:
     """Return the name of a file: its path below /mnt/data, or its last part."""
-    name = entry.path.removeprefix(f"{ARTIFACTS_FOLDER}/")
+    name = entry.path.removeprefix(f"{DATA_PATH}/")
     return entry.name if name == entry.path else name

@@ -12,9 +12,10 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from fumehood_guest.shared.folders import DATA, HOME
 from fumehood_wire.messages import MAX_TELEMETRY, MAX_TELEMETRY_CHARS
 
-_WORKSPACE = ("/home/user", "/mnt/data", "/tmp", "/dev/shm")  # noqa: S108 - the names inside
+_WORKSPACE = (HOME, DATA, "/tmp", "/dev/shm")  # noqa: S108 - the names inside
 _HARMLESS = frozenset(("/dev/null", "/dev/tty"))
 _WRITES = frozenset("wax+")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -17,9 +17,9 @@ import shutil
 import stat
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from fumehood_guest.shared.folders import HOME
 from fumehood_guest.shared.writable_files import PART_PREFIX, REPLACING_PREFIX
 
-HOME = "/home/user"
 MAX_CHUNK_BYTES = 1 << 20
 MAX_OPEN_HANDLES = 64
 MAX_ENTRIES = 2_000

@@ -12,7 +12,7 @@ import stat
 import sys
 from typing import List, Tuple
 
-from fumehood_guest.init.files import HOME
+from fumehood_guest.shared.folders import HOME
 from fumehood_jail.errors import JailError
 
 GIVEN = "/opt/template"

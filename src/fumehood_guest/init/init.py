@@ -18,13 +18,14 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set,
 
 from fumehood_guest.init import file_transfer, home
 from fumehood_guest.init.egress import Egress, listen
-from fumehood_guest.init.files import HOME, Files
+from fumehood_guest.init.files import Files
 from fumehood_guest.init.processes import Processes
 from fumehood_guest.init.relays import Relays
 from fumehood_guest.init.sigstop_freezer import Standstill
 from fumehood_guest.init.snapshots import Snapshots
 from fumehood_guest.init.watches import Watches
 from fumehood_guest.shared import process_usage
+from fumehood_guest.shared.folders import HOME
 from fumehood_guest.shared.memory import MemoryWatcher
 from fumehood_guest.shared.writable_files import empty_writable
 from fumehood_jail import launch, namespaces, own_root, shown_limits

@@ -20,6 +20,7 @@ from fumehood_guest.init import files
 from fumehood_guest.init.init import Init, Reply, RequestError, report_failure
 from fumehood_guest.init.processes import Processes
 from fumehood_guest.shared import memory, process_usage
+from fumehood_guest.shared.folders import DATA, HOME
 from fumehood_guest.shared.memory import MemoryWatcher
 from fumehood_guest.shared.packets import Packets, close_all, parse
 from fumehood_jail import landlock, landlock_launch, namespaces
@@ -28,7 +29,7 @@ from fumehood_wire.frames import encode
 
 _SECCOMP_FILTER = 2
 # The subfolders of the private folder, by the paths that callers use.
-_FOLDERS = {"/home/user": "home", "/tmp": "tmp", "/var/tmp": "tmp", "/mnt/data": "data", "/dev/shm": "shm"}  # noqa: S108
+_FOLDERS = {HOME: "home", "/tmp": "tmp", "/var/tmp": "tmp", DATA: "data", "/dev/shm": "shm"}  # noqa: S108
 # Variables whose value is a folder of the sandbox.
 _NAMING = ("HOME", "TMPDIR")
 _BETWEEN_SANDBOXES = ("send_snapshot", "receive_files", "reduce_to_init")
@@ -118,7 +119,7 @@ class LandlockInit(Init):
             os.setsid()
             launching = parse(os.pread(launch_fd, os.fstat(launch_fd).st_size, 0))
             self.confine()
-            home = self._places()["/home/user"]
+            home = self._places()[HOME]
             _add_user_site(home)
             launching["cwd"] = files.absolute(launching["cwd"])
             launching["envs"] = self.moved(launching["envs"])
@@ -205,7 +206,7 @@ def main(sock_fd: int, orders_fd: int, options: Dict[str, Any], program: bytes, 
         _set_up(places, options)
         files.settle(places)
         process_usage.live_among_others(options["folder"])
-        os.chdir(places["/home/user"])
+        os.chdir(places[HOME])
         sock = socket.socket(fileno=sock_fd)
         greeting = {
             "type": "hello",
@@ -229,7 +230,7 @@ def _set_up(places: Dict[str, str], options: Dict[str, Any]) -> None:
     for place in places.values():
         os.makedirs(place, 0o700, exist_ok=True)
 
-    home = places["/home/user"]
+    home = places[HOME]
     os.makedirs(f"{home}/.local/lib/{_PYTHON}/site-packages", exist_ok=True)
 
     # A login shell reads the host's profile first, which sets another PATH.

@@ -21,6 +21,7 @@ from fumehood_guest.context.randomness import reseed
 from fumehood_guest.context.rehearsal import prepare_shell
 from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.shared import fork_hooks, heap_layout, process_usage
+from fumehood_guest.shared.folders import HOME
 from fumehood_guest.shared.packets import Packets, close_all, parse
 from fumehood_guest.shared.preloads import Preloading, quiet_libraries, running_threads
 from fumehood_guest.template.service_loop import Service
@@ -28,7 +29,7 @@ from fumehood_jail import huge_pages, launch, seccomp, syscalls
 from fumehood_jail.errors import JailError
 
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-_USER_SITE = f"/home/user/.local/lib/{_PYTHON}/site-packages"
+_USER_SITE = f"{HOME}/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
 # Twice the number of calls after which the interpreter specializes a function.
 _REHEARSALS = 16

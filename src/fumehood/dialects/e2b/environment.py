@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Mapping
 
 from fumehood.errors import UnauthenticatedError
+from fumehood.values.guest_paths import HOME_PATH
 
 ENVD_PORT = 49983
 INTERPRETER_PORT = 49999
@@ -27,16 +28,15 @@ def given_envs(envs: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in envs.items() if name not in _TOLD}
 
 
-HOME = "/home/user"
 _USERS = ("", "user", "root")
 
 
 def inside(path: str) -> str:
     """Returns a path with `~` expanded; an empty one is the home directory. Relative ones start there anyway."""
     if path in ("", "~"):
-        return HOME
+        return HOME_PATH
 
-    return f"{HOME}/{path[2:]}" if path.startswith("~/") else path
+    return f"{HOME_PATH}/{path[2:]}" if path.startswith("~/") else path
 
 
 def check_user(name: str) -> None:

@@ -20,10 +20,10 @@ from fumehood.server.programs import Workbench, limits_within
 from fumehood.server.responses import MAX_WAITING_BYTES
 from fumehood.server.services import Services
 from fumehood.values.execution import Execution
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.results import Result
 
-_FOLDER = "/home/user"
 _AROUND_SECONDS = 120.0
 _LEAST_SECONDS = 0.05
 _RESULT_BYTES = 256
@@ -53,7 +53,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
             begun = time.monotonic()
             cells, is_over = await run_cells(backend, info.id, call)
             seconds = time.monotonic() - begun
-            files = await fetched(bench, _FOLDER, call.fetch_files)
+            files = await fetched(bench, HOME_PATH, call.fetch_files)
         finally:
             await complete(backend.kill(info.id, wait=False))
 

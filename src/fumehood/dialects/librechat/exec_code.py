@@ -9,12 +9,13 @@ from typing import Any
 
 from fumehood.dialects.librechat.bodies import ExecCall
 from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
-from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
+from fumehood.dialects.librechat.workspace import Outcome, Workspace
 from fumehood.errors import CommandStartError
 from fumehood.server.json_bodies import refused
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
 from fumehood.server.services import Services
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
 from fumehood.values.limits import Limits
 
@@ -24,9 +25,9 @@ _LOOKING_SECONDS = 10.0
 # Helpers that an earlier run has left in /mnt/data can be imported; Python's cache of them is no file of the user.
 RUN_ENVS = {
     **TOOL_ENVS,
-    "PYTHONPATH": DATA,
+    "PYTHONPATH": DATA_PATH,
     "PYTHONDONTWRITEBYTECODE": "1",
-    "LIBRECHAT_CODE_DATA_DIR": DATA,
+    "LIBRECHAT_CODE_DATA_DIR": DATA_PATH,
     "MPLBACKEND": "Agg",
 }
 OUT_OF_TIME = "Time limit exceeded"
@@ -68,19 +69,19 @@ async def _run(
     if language.compile:
         argv = language.argv(language.compile, source, program)
         compiled = await bench.run(
-            Program(argv=argv, cwd=DATA, envs=RUN_ENVS, timeout_seconds=_COMPILE_SECONDS)
+            Program(argv=argv, cwd=DATA_PATH, envs=RUN_ENVS, timeout_seconds=_COMPILE_SECONDS)
         )
 
         if compiled.exit_code != 0:
             return "compile", compiled
 
     argv = language.argv(language.run, source, program, tuple(call.args))
-    return "run", await bench.run(Program(argv=argv, cwd=DATA, envs=RUN_ENVS, timeout_seconds=seconds))
+    return "run", await bench.run(Program(argv=argv, cwd=DATA_PATH, envs=RUN_ENVS, timeout_seconds=seconds))
 
 
 async def _spoken(bench: Workbench) -> list[str]:
     bench.is_failed = True
-    looking = Program(argv=("bash", "-c", PROGRAMS_SCRIPT), cwd=DATA, timeout_seconds=_LOOKING_SECONDS)
+    looking = Program(argv=("bash", "-c", PROGRAMS_SCRIPT), cwd=DATA_PATH, timeout_seconds=_LOOKING_SECONDS)
     return languages_of(set((await bench.run(looking)).stdout.split()))
 
 

@@ -27,7 +27,7 @@ from fumehood.dialects.librechat.answers import NotThereError, caller_of
 from fumehood.dialects.librechat.bodies import Continuation, ToolRunCall, read_programmatic
 from fumehood.dialects.librechat.exec_code import OUT_OF_TIME, RUN_ENVS
 from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
-from fumehood.dialects.librechat.workspace import DATA, Outcome, Workspace
+from fumehood.dialects.librechat.workspace import Outcome, Workspace
 from fumehood.errors import FumehoodError, InvalidArgumentError, OverloadedError, ServerEndingError
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import read_object
@@ -36,6 +36,7 @@ from fumehood.server.programs import Workbench, limits_within, open_workbench, p
 from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
 from fumehood.values.bounded_json import check_values
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.requests import ProcessEvent, ProcessOutput, ProcessSpec, SendStdin
 
 _MAX_DEPTH = 100
@@ -174,7 +175,7 @@ class ToolRun:
             self._bench.sandbox_id,
             ProcessSpec(
                 argv=("python3", f"{guest_programs.FOLDER}/broker.py", *program),
-                cwd=DATA,
+                cwd=DATA_PATH,
                 envs={**RUN_ENVS, "BASH_ENV": f"{guest_programs.FOLDER}/tools.sh"},
                 stdin=True,
             ),

@@ -18,10 +18,10 @@ from fumehood.errors import FileError, QuotaError, RequestTooLargeError
 from fumehood.server.json_bodies import refused
 from fumehood.server.programs import Workbench
 from fumehood.storage.files import StoredFile
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.requests import ListFiles, ReadFile
 from fumehood.values.sandbox import FileInfo
 
-DATA = "/mnt/data"
 _DEEPEST = 64
 _MAX_OUTPUTS = 200
 
@@ -114,15 +114,15 @@ class Workspace:
                     digest.update(piece)
                     yield piece
 
-            await bench.backend.write(bench.sandbox_id, f"{DATA}/{name}", counted())
+            await bench.backend.write(bench.sandbox_id, f"{DATA_PATH}/{name}", counted())
             self._inputs[name] = _Input(stored, digest.digest(), ref)
 
     async def take_out(self, bench: Workbench) -> Outcome:
         """Stores the files that the run has made or changed, and returns which it has left alone or removed."""
         outcome = Outcome()
-        listed = await bench.backend.file_call(bench.sandbox_id, ListFiles(path=DATA, depth=_DEEPEST))
+        listed = await bench.backend.file_call(bench.sandbox_id, ListFiles(path=DATA_PATH, depth=_DEEPEST))
         there = {
-            info.path.removeprefix(f"{DATA}/"): info
+            info.path.removeprefix(f"{DATA_PATH}/"): info
             for info in listed
             if info.type == "file"
             and info.symlink_target is None
@@ -137,7 +137,9 @@ class Workspace:
             if known is not None and await _is_unchanged(bench, info, known):
                 words = produced(known.stored, known.ref.echoed if known.ref else None)
                 words.pop("modified_from", None)
-                outcome.files.append({**words, "name": name, "path": f"{DATA}/{name}", "inherited": True})
+                outcome.files.append(
+                    {**words, "name": name, "path": f"{DATA_PATH}/{name}", "inherited": True}
+                )
                 continue
 
             made += 1

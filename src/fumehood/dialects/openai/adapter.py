@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Route
 
 from fumehood.dialects.openai.answers import UnknownFileError, answering, backend_of
 from fumehood.dialects.openai.bodies import (
-    ROOT,
     NewContainer,
     container_data,
     file_data,
@@ -32,6 +31,7 @@ from fumehood.server.downloads import attachment
 from fumehood.server.json_bodies import read_body, refused
 from fumehood.server.services import Services
 from fumehood.server.uploads import parts_of
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.requests import ListFiles, ReadFile, RemoveFile, StatFile
 from fumehood.values.sandbox import FileInfo
 
@@ -111,7 +111,7 @@ class ContainerRoutes:
         backend, sandbox_id = await self._container(request)
 
         try:
-            entries = await backend.file_call(sandbox_id, ListFiles(path=ROOT, depth=_DEPTH))
+            entries = await backend.file_call(sandbox_id, ListFiles(path=DATA_PATH, depth=_DEPTH))
         except PathNotFoundError:
             entries = ()
 

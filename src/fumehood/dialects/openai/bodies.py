@@ -18,12 +18,12 @@ from fumehood.bounds import GIB
 from fumehood.dialects.openai.answers import UnknownFileError
 from fumehood.errors import SandboxNotFoundError
 from fumehood.server.json_bodies import Allowed, AnyText, DialectBody, refused, required
+from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.requests import SandboxSpec
 from fumehood.values.sandbox import FileInfo, SandboxInfo
 
-ROOT = "/mnt/data"
 _PREFIX = "cntr_"
 _FILE_PREFIX = "cfile_"
 _NAME, _MINUTES, _MEMORY = "openai.name", "openai.minutes", "openai.memory_limit"
@@ -206,7 +206,7 @@ def path_of(file_id: str) -> str:
 
 def is_file_path(path: str) -> bool:
     """Tells whether a path is one of a container's files."""
-    return path.startswith(f"{ROOT}/") and posixpath.normpath(path) == path and "\x00" not in path
+    return path.startswith(f"{DATA_PATH}/") and posixpath.normpath(path) == path and "\x00" not in path
 
 
 def path_of_upload(filename: str) -> str:
@@ -220,7 +220,7 @@ def path_of_upload(filename: str) -> str:
     if name in ("", ".", "..") or "\x00" in name:
         raise refused("file", filename, "a file with a name")
 
-    return f"{ROOT}/{name}"
+    return f"{DATA_PATH}/{name}"
 
 
 def page(data: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from fumehood.server.problems import headers_of, status_of
 from fumehood.server.programs import Program, limits_within, workbench
 from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.limits import Limits
 
 _MAX_FILES = 1000
@@ -67,7 +68,6 @@ class CodeExecCall(DialectBody):
     is_interpreted: _Flag = Field(default=False, alias="interpreter_mode")
 
 
-_FOLDER = "/home/user"
 _KILLED = 137
 _INTERPRETER = "/tmp/interpreter.py"  # noqa: S108 - inside a sandbox of its own
 # Runs in the sandbox. Each statement is compiled as the prompt does it, so that values of expressions are shown.
@@ -111,9 +111,9 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
 
     async with workbench(services, principal, limits_within(principal), programs_seconds=seconds) as bench:
         for path, text in call.files.items():
-            await bench.write(f"{_FOLDER}/{path}", text.encode("utf-8", "replace"))
+            await bench.write(f"{HOME_PATH}/{path}", text.encode("utf-8", "replace"))
 
-        await bench.write(f"{_FOLDER}/main.py", call.code.encode("utf-8", "replace"))
+        await bench.write(f"{HOME_PATH}/main.py", call.code.encode("utf-8", "replace"))
         program = "main.py"
 
         if call.is_interpreted:
@@ -122,7 +122,7 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
 
         run = await bench.run(
             Program(
-                argv=("sh", "-c", f"exec python3 -u {program} 2>&1"), cwd=_FOLDER, timeout_seconds=seconds
+                argv=("sh", "-c", f"exec python3 -u {program} 2>&1"), cwd=HOME_PATH, timeout_seconds=seconds
             )
         )
 

@@ -11,6 +11,7 @@ from fumehood.cancellation import complete, keep
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.requests import (
     DEFAULT_CONTEXT_ID,
     ContextCall,
@@ -22,8 +23,7 @@ from fumehood.values.requests import (
 )
 from fumehood.values.sandbox import ContextInfo
 
-HOME = "/home/user"
-DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=HOME)
+DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=HOME_PATH)
 _MAX_CONTEXTS = 32
 
 
@@ -107,7 +107,7 @@ class LiveContexts:
                 return ()
 
     async def _create(self, call: CreateContext) -> ContextInfo:
-        cwd = HOME if call.cwd is None else await self._start_folder(call.cwd)
+        cwd = HOME_PATH if call.cwd is None else await self._start_folder(call.cwd)
 
         # There must be no await between this check and the insertion.
         if len(self._contexts) >= _MAX_CONTEXTS:
@@ -137,7 +137,7 @@ class LiveContexts:
 
     def _made(self, name: str, language: str) -> LiveContext:
         if name not in self._contexts:
-            info = ContextInfo(id=name, language=language, cwd=HOME)
+            info = ContextInfo(id=name, language=language, cwd=HOME_PATH)
             self._contexts[name] = LiveContext(self._host, info)
 
         return self._contexts[name]

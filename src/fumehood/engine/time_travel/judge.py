@@ -23,11 +23,11 @@ from fumehood.engine.usage import ProcessMeter
 from fumehood.errors import CheckpointError
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.judging import CaseRun, JudgeRequest
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 
-_HOME = "/home/user"
 _PREPARE_SECONDS = 60.0
 # Runs once: imports what the program imports at its top level, and compiles it. A failure here is repeated, and
 # reported, in each case.
@@ -172,7 +172,7 @@ class Judge:
         return max(1, round(self._host.limits.cpu_cores or os.cpu_count() or 1))
 
     async def _prepare(self, request: JudgeRequest) -> Kept:
-        context = LiveContext(self._host, ContextInfo(id="judge", language="python", cwd=_HOME))
+        context = LiveContext(self._host, ContextInfo(id="judge", language="python", cwd=HOME_PATH))
         code = _PREPARE.format(source=request.code.removeprefix("\ufeff"))
         try:
             asked = ExecuteRequest(code=code, silent=True, wall_seconds=_PREPARE_SECONDS)
@@ -216,7 +216,7 @@ class Judge:
 
     async def _run_case(self, kept: Kept, request: JudgeRequest, stdin: str) -> CaseRun | None:
         """Runs a case; returns None when no process can be made for it."""
-        info = ContextInfo(id="judge", language="python", cwd=_HOME)
+        info = ContextInfo(id="judge", language="python", cwd=HOME_PATH)
         # Several cases run at once: the usage of the whole sandbox is useless for one of them.
         context = LiveContext(self._host, info, ProcessMeter(self._host.meter))
         asked = ExecuteRequest(

@@ -18,9 +18,9 @@ from fumehood.llm.agent import Agent
 from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.terminal.screen import ChatScreen, describe_usage
 from fumehood.text import visible_line
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 
-_DATA = "/mnt/data"
-_ROOTS = (_DATA, "/home/user")
+_ROOTS = (DATA_PATH, HOME_PATH)
 _HELP = """\
 /help            this list
 /files           the files of the sandbox
@@ -149,7 +149,7 @@ class ChatSession:
         return True
 
     def _get(self, name: str) -> bool:
-        wanted = name if name.startswith("/") else f"{_DATA}/{name}"
+        wanted = name if name.startswith("/") else f"{DATA_PATH}/{name}"
         entries = [entry for entry in self._entries() if entry.path == wanted]
 
         if not entries:

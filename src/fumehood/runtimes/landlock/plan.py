@@ -14,6 +14,7 @@ from pathlib import Path
 from fumehood.errors import TemplateError
 from fumehood.runtimes.namespaces.plan import guest_code
 from fumehood.templates.environment import Environment
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.template import Template
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -86,7 +87,7 @@ def plain_environment(template: Template) -> dict[str, str]:
     """Returns the variables that every process in a sandbox starts with; init adds the paths of the private folders."""
     programs = os.path.dirname(template_python(template))
     return {
-        "HOME": "/home/user",
+        "HOME": HOME_PATH,
         "USER": "user",
         "LOGNAME": "user",
         "SHELL": "/bin/bash",

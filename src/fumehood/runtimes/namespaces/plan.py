@@ -19,6 +19,7 @@ import fumehood_jail
 import fumehood_wire
 from fumehood.errors import CapacityError
 from fumehood.templates.environment import Environment
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood_guest.init.egress import PORT
 from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.users import IdPlan
@@ -34,7 +35,7 @@ _INTERPRETER_ROOT = "/opt/python"
 # Visible under the same paths as on the host.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _DIRECTORIES = (
-    *("/dev", "/etc", "/home/user", "/mnt/data", "/opt", "/proc", "/run", "/sys"),
+    *("/dev", "/etc", HOME_PATH, DATA_PATH, "/opt", "/proc", "/run", "/sys"),
     *("/tmp", "/var/tmp"),  # noqa: S108
 )
 
@@ -48,7 +49,7 @@ _HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
 _NSSWITCH = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 )
-_PATH = "/home/user/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PATH = f"{HOME_PATH}/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROFILE = f'export PATH="{_PATH}"\n'
 
 # Without it every program that uses fontconfig prints a warning.
@@ -113,7 +114,7 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
 def guest_environment(environment: Environment) -> dict[str, str]:
     """Returns the environment variables of every process in a sandbox."""
     envs = {
-        "HOME": "/home/user",
+        "HOME": HOME_PATH,
         "USER": "user",
         "LOGNAME": "user",
         "SHELL": "/bin/bash",

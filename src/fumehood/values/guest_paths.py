@@ -1,0 +1,11 @@
+"""The two folders of a sandbox that its user and the programs of the host name: paths inside it, never on the host.
+
+The guest and the jail declare theirs themselves, because they import nothing of the engine.
+"""
+
+from __future__ import annotations
+
+# Where code and commands start, and what relative paths refer to.
+HOME_PATH = "/home/user"
+# Where data files are put, and where artifacts are collected from.
+DATA_PATH = "/mnt/data"
