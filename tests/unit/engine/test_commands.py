@@ -16,7 +16,8 @@ from tests.waiting import until
 from fumehood.bounds import MIB
 from fumehood.engine import commands as live_processes
 from fumehood.engine.clock import SandboxClock
-from fumehood.engine.commands import CommandOutput, LiveProcesses
+from fumehood.engine.command_output import CommandOutput
+from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitError
 from fumehood.errors import ProcessNotFoundError
@@ -85,7 +86,7 @@ def joined(events: list[Any], stream: str) -> bytes:
 
 def _grown(before: tracemalloc.Snapshot) -> int:
     """What the code that handles output holds more than before; an engine of other tests may work beside it."""
-    names = ("live_processes", "command_output", "loop_share", "guest_output")
+    names = ("commands", "command_process", "command_output", "loop_share", "guest_output")
     ours = [tracemalloc.Filter(True, f"*/fumehood/engine/*{name}.py") for name in names]
     after = tracemalloc.take_snapshot().filter_traces(ours)
     return sum(line.size_diff for line in after.compare_to(before.filter_traces(ours), "filename"))

@@ -1,0 +1,190 @@
+"""The kept output of one command: of two pipes as much as the limits allow, of a terminal what is not read yet.
+
+Holds bytes and their order only: it reads no descriptor and never waits. Of what exceeds the limits the
+end is kept; the rest is counted and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from fumehood.bounds import MIB
+from fumehood.values.limits import Limits
+from fumehood.values.requests import ProcessOutput
+from fumehood.values.sandbox import NOTHING_CUT, Truncation
+from fumehood.values.transcript import head_bytes, rest_of_character
+
+StreamName = Literal["stdout", "stderr", "pty"]
+
+# The largest chunk for a reader that starts late.
+_PIECE_BYTES = 1 << 16
+# How many switches between the two streams are recorded; beyond that only the order within each is kept.
+_MAX_RUNS = 20_000
+_MAX_UNSEEN_BYTES = 1 * MIB
+
+
+class CommandOutput:
+    """The output of a command's two pipes: as much as the limits allow, and the end of what exceeded them.
+
+    Args:
+        limits: The bounds on each.
+    """
+
+    is_full = False
+
+    def __init__(self, limits: Limits) -> None:
+        self._room = {"stdout": limits.stdout_bytes, "stderr": limits.stderr_bytes}
+        self._dropped = {"stdout": 0, "stderr": 0}
+        self._tail_room = {name: room - head_bytes(room) for name, room in self._room.items()}
+        self._tails: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._kept: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._has_ended = False
+        # The order of the two: each run is a stream, and the offset in it at which the run ends.
+        self._runs: list[tuple[StreamName, int]] = []
+
+    @property
+    def truncated(self) -> Truncation:
+        """The size of the dropped output."""
+        return Truncation(stdout_bytes=self._dropped["stdout"], stderr_bytes=self._dropped["stderr"])
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the kept output."""
+        return sum(map(len, (*self._kept.values(), *self._tails.values())))
+
+    def add(self, stream: StreamName, data: bytes) -> bool:
+        """Keeps as much as fits, and the end of the rest; returns False if there is nothing for readers yet."""
+        kept = data[: self._room[stream]]
+        self._room[stream] -= len(kept)
+        self._dropped[stream] += len(data) - len(kept)
+
+        if len(kept) < len(data):
+            tail = self._tails[stream]
+            tail += data[len(kept) :]
+            del tail[: max(0, len(tail) - self._tail_room[stream])]
+
+        if not kept:
+            return False
+
+        self._kept[stream] += kept
+        run = stream, len(self._kept[stream])
+
+        if self._runs and self._runs[-1][0] == stream:
+            self._runs[-1] = run
+        elif len(self._runs) < _MAX_RUNS:
+            self._runs.append(run)
+
+        return True
+
+    def end(self) -> None:
+        """Lets readers have the end of what exceeded the limits; nothing is added later."""
+        self._has_ended = True
+
+        for stream, tail in self._tails.items():
+            if len(tail) < self._dropped[stream]:
+                del tail[: rest_of_character(tail)]
+
+    def pieces(self) -> Iterator[ProcessOutput | None]:
+        """Yields all output from the beginning, and None whenever there is no more yet."""
+        yield from self._heads()
+
+        for stream, tail in self._tails.items():
+            skipped_bytes = self._dropped[stream] - len(tail)
+
+            for begin in range(0, max(len(tail), min(skipped_bytes, 1)), _PIECE_BYTES):
+                data = bytes(tail[begin : begin + _PIECE_BYTES])
+                yield ProcessOutput(stream=stream, data=data, skipped_bytes=0 if begin else skipped_bytes)
+
+        while True:
+            yield None
+
+    def _heads(self) -> Iterator[ProcessOutput | None]:
+        taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
+        number = 0
+
+        while True:
+            # The last run may still grow.
+            while number < len(self._runs) - 1 and taken[self._runs[number][0]] >= self._runs[number][1]:
+                number += 1
+
+            piece = self._piece(number, taken)
+
+            if piece is None and self._has_ended:
+                return
+
+            yield piece
+
+            if piece is not None:
+                taken[piece.stream] += len(piece.data)
+
+    def _piece(self, number: int, taken: dict[StreamName, int]) -> ProcessOutput | None:
+        for stream, end in self._ahead(number):
+            begin = taken[stream]
+
+            if begin < end:
+                data = self._kept[stream][begin : min(end, begin + _PIECE_BYTES)]
+                return ProcessOutput(stream=stream, data=bytes(data))
+
+        return None
+
+    def _ahead(self, number: int) -> Iterator[tuple[StreamName, int]]:
+        yield from self._runs[number : number + 1]
+
+        if number == _MAX_RUNS - 1:
+            yield from ((stream, len(kept)) for stream, kept in self._kept.items())
+
+
+class TerminalOutput:
+    """The unread output of a terminal; output that was read is not kept, since it has no bound."""
+
+    truncated = NOTHING_CUT
+
+    def __init__(self) -> None:
+        self._unseen = bytearray()
+        # The number of bytes read before.
+        self._seen_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the terminal should block until some of its output is read."""
+        return len(self._unseen) >= _MAX_UNSEEN_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the unread output."""
+        return len(self._unseen)
+
+    def end(self) -> None:
+        """Does nothing: of a terminal nothing is held back."""
+
+    def add(self, _stream: StreamName, data: bytes) -> bool:
+        """Keeps all of it."""
+        self._unseen += data
+        return True
+
+    def pieces(self) -> Iterator[ProcessOutput | None]:
+        """Yields the unread output, and None whenever there is no more yet.
+
+        A chunk counts as read when the next one is requested.
+        """
+        position = 0
+
+        while True:
+            # Another reader may have read more.
+            position = max(position, self._seen_bytes)
+            begin = position - self._seen_bytes
+            data = bytes(self._unseen[begin : begin + _PIECE_BYTES])
+
+            if not data:
+                yield None
+                continue
+
+            yield ProcessOutput(stream="pty", data=data)
+            position += len(data)
+            self._note_seen(position)
+
+    def _note_seen(self, position: int) -> None:
+        if position > self._seen_bytes:
+            del self._unseen[: position - self._seen_bytes]
+            self._seen_bytes = position
