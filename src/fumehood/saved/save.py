@@ -270,7 +270,9 @@ class _Packing:
             await self._backend.file_call(self._sandbox_id, RemoveFile(path=folder))
         else:
             self._leave_out(
-                "context", context.id, "what a context of bash holds cannot be kept; it begins anew"
+                "context",
+                context.id,
+                f"what a context of {context.language} holds cannot be kept; it begins anew",
             )
 
         part = self._part("records")
