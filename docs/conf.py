@@ -61,6 +61,7 @@ _NAVIGATION = {
         "Templates": "docs/guides/templates",
         "Which packages work": "docs/guides/packages",
         "Charts and results": "docs/guides/charts-and-results",
+        "Languages": "docs/guides/languages",
         "Limits and usage": "docs/guides/limits-and-usage",
         "Network": "docs/guides/network",
         "Going back and forks": "docs/guides/time-travel",
