@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.bounds import MIB
 from fumehood.cli import warm_daemon
 from fumehood.cli.warm import socket_path
 from fumehood.cli.warm_processes import warm_processes
@@ -144,13 +145,85 @@ def test_each_run_has_a_sandbox_of_its_own(warm):
 
 
 @pytest.mark.parametrize(
-    "words", [["--no-daemon", "-c", "1"], ["--json", "-c", "1"], ["--flag"], ["none.py"]]
+    "words",
+    [
+        ["--no-daemon", "-c", "1"],
+        ["--lifetime", "60", "-c", "1"],
+        ["--flag"],
+        ["none.py"],
+        ["--file", "none.csv", "-c", "1"],
+        ["--output", "/proc/none", "-c", "1"],
+    ],
 )
 def test_what_needs_more_takes_the_ordinary_way(warm, words):
     """And so does what is wrong: it is named there."""
     done = warm(*words)
     assert not was_warm(done)
-    assert done.returncode == {"--flag": 64, "none.py": 74}.get(words[0], 0)
+    assert done.returncode == {"--flag": 64, "none.py": 74, "--file": 74, "--output": 64}.get(words[0], 0)
+
+
+def test_files_go_in_and_come_back(warm):
+    """Read and written by the caller's own process, whatever their size, and under the rules of `--output`."""
+    content = os.urandom(3 * MIB + 5)
+    (warm.folder / "data.bin").write_bytes(content)
+    code = (
+        "import os, matplotlib.pyplot as plt; data = open('in.bin', 'rb').read(); plt.plot([1]);"
+        "open('/mnt/data/copy.bin', 'wb').write(data); os.makedirs('a/b'); open('a/b/c.txt', 'w').write('x');"
+        "print(len(data), os.path.exists('data.bin'))"
+    )
+    words = ["--file", "data.bin:in.bin", "--file", "data.bin", "--output", "out", "-c", code]
+    done = warm(*words)
+    assert (done.stdout, done.returncode, was_warm(done)) == (f"{len(content)} True\n", 0, True), said(done)
+    assert (warm.folder / "out" / "copy.bin").read_bytes() == content
+    assert (warm.folder / "out" / "a" / "b" / "c.txt").read_text() == "x"
+    assert (warm.folder / "out" / "figure-1.png").read_bytes().startswith(b"\x89PNG")
+    assert not (warm.folder / "out" / "in.bin").exists()
+    assert said(done).splitlines() == [
+        "fumehood: figure 1 -> out/figure-1.png",
+        "fumehood: /mnt/data/copy.bin -> out/copy.bin",
+        "fumehood: /home/user/a/b/c.txt -> out/a/b/c.txt",
+    ]
+
+    # Once more: what the last run wrote is replaced, what the user has changed is not.
+    (warm.folder / "out" / "a" / "b" / "c.txt").write_text("mine")
+    done = warm(*words)
+    assert (done.returncode, was_warm(done)) == (73, True), said(done)
+    assert "/home/user/a/b/c.txt was left out: out/a/b/c.txt is already there" in said(done)
+    assert "copy.bin was left out" not in said(done)
+    assert (warm.folder / "out" / "a" / "b" / "c.txt").read_text() == "mine"
+    done = warm("--overwrite", *words)
+    assert (done.returncode, (warm.folder / "out" / "a" / "b" / "c.txt").read_text()) == (0, "x"), said(done)
+
+
+def test_files_that_cannot_be_brought_back_are_named(warm):
+    """An endless file costs its bound, and the ones behind it come."""
+    code = (
+        "import os; f = open('/mnt/data/a', 'w'); os.truncate('/mnt/data/a', 600 << 20);"
+        "os.mkfifo('/mnt/data/fifo'); os.symlink('/etc/passwd', '/mnt/data/link'); open('/mnt/data/z', 'w').write('z')"
+    )
+    done = warm("--output", "bounded", "-c", code)
+    assert (done.returncode, was_warm(done)) == (73, True), said(done)
+    assert "/mnt/data/a was left out: its 629145600 bytes are too many" in said(done)
+    assert os.listdir(warm.folder / "bounded") == ["z"]
+
+
+@pytest.mark.parametrize("words", [["-c", "print(1); 6 * 7"], ["-c", "1 / 0"], ["--output", "j", "-c", "1"]])
+def test_json_is_that_of_a_cold_run(warm, words):
+    """The same fields, and on standard output nothing else."""
+    found = []
+
+    for way in ([], ["--no-daemon"]):
+        done = warm("--json", *way, *words, stdin="a line")
+        assert was_warm(done) == (not way), said(done)
+        data = json.loads(done.stdout)
+        found.append((done.returncode, shape(data), data["execution"]["logs"]["stdout"]))
+
+    assert found[0] == found[1]
+
+
+def shape(data: object) -> object:
+    """The names of the fields, and theirs."""
+    return {name: shape(data[name]) for name in data} if isinstance(data, dict) else type(data)
 
 
 def test_other_settings_are_not_served(warm):

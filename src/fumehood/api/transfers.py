@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from fumehood.api.files import AsyncFilesystem, InsidePath, inside_path
 from fumehood.bounds import MIB
@@ -150,8 +150,15 @@ async def _download_file(
     return target
 
 
+class FileSource(Protocol):
+    """Files of a sandbox that can be read; `AsyncFilesystem` is one."""
+
+    async def read(self, path: str, *, format: Literal["stream"]) -> AsyncGenerator[bytes, None]:
+        """Return the content piece by piece."""
+
+
 async def save_files(
-    files: AsyncFilesystem,
+    files: FileSource,
     entries: Iterable[FileInfo],
     *,
     root: str,
@@ -227,7 +234,7 @@ async def list_tree(files: AsyncFilesystem, root: str) -> list[FileInfo]:
 
 
 async def _save_file(
-    files: AsyncFilesystem,
+    files: FileSource,
     entry: FileInfo,
     *,
     root: str,
@@ -285,7 +292,7 @@ def _is_within(path: str, directory: str) -> bool:
     return os.path.commonpath([path, directory]) == directory
 
 
-async def _copy(files: AsyncFilesystem, entry: FileInfo, target: str, max_bytes: int) -> Saved:
+async def _copy(files: FileSource, entry: FileInfo, target: str, max_bytes: int) -> Saved:
     descriptor, temporary = tempfile.mkstemp(prefix=".fumehood-", dir=os.path.dirname(target))
     digest = hashlib.sha256()
     size = 0
@@ -309,7 +316,7 @@ async def _copy(files: AsyncFilesystem, entry: FileInfo, target: str, max_bytes:
     return Saved(source=entry.path, path=target, size_bytes=size, sha256=digest.hexdigest())
 
 
-async def _chunks(files: AsyncFilesystem, path: str, max_bytes: int) -> AsyncGenerator[bytes, None]:
+async def _chunks(files: FileSource, path: str, max_bytes: int) -> AsyncGenerator[bytes, None]:
     """Yield the content of a file.
 
     Raises:

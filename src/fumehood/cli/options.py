@@ -263,6 +263,18 @@ def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, s
 
 def _upload(given: str) -> tuple[str, str]:
     """Return a file of this machine and its name inside. That it can be read is seen before a sandbox starts."""
+    path, destination = split_upload(given)
+
+    with open(path, "rb"):
+        return path, destination
+
+
+def split_upload(given: str) -> tuple[str, str]:
+    """Return the file of this machine that PATH[:DEST] names, and its path inside; nothing is looked at.
+
+    Raises:
+        InvalidArgumentError: It names no file.
+    """
     path, _, destination = given.partition(":")
 
     if not path:
@@ -272,8 +284,7 @@ def _upload(given: str) -> tuple[str, str]:
             allowed="PATH or PATH:DEST: a file of this machine, and its path inside",
         )
 
-    with open(path, "rb"):
-        return path, destination or os.path.basename(path)
+    return path, destination or os.path.basename(path)
 
 
 def read_sizes(options: Options) -> dict[str, float]:

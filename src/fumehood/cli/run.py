@@ -7,9 +7,8 @@ the files that it left come back; figures are always saved, under names that are
 from __future__ import annotations
 
 import getpass
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,9 +18,11 @@ from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, WrongWordError
 from fumehood.cli.program import Program, next_piece, read_program
 from fumehood.cli.renewal import kept_alive
-from fumehood.cli.terminal import Screen, line_of_path, note, patience
+from fumehood.cli.reports import report
+from fumehood.cli.terminal import Screen, note, patience
 from fumehood.cli.warm import is_wanted, start_daemon
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
+from fumehood.values.plain_data import as_data
 from fumehood.values.template import DEFAULT_PRELOAD
 
 if TYPE_CHECKING:
@@ -182,15 +183,10 @@ def _bring_back(
         return saved
 
     record = OutputRecord(options.output, overwrite=options.overwrite)
-    known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
 
     with patience("bringing files back"):
         for root in (DATA_PATH, HOME_PATH):
-            entries = [
-                entry
-                for entry in list_tree(sandbox.files, root)
-                if (entry.path, entry.modified_at, entry.size_bytes) not in known
-            ]
+            entries = changed_since(before, list_tree(sandbox.files, root))
             files = save_files(
                 sandbox.files, entries, root=root, into=options.output, overwrite=record.may_replace
             )
@@ -201,23 +197,28 @@ def _bring_back(
     return saved
 
 
+def changed_since(before: Sequence[FileInfo], now: Sequence[FileInfo]) -> list[FileInfo]:
+    """Return the files that are new or other than before."""
+    known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
+    return [entry for entry in now if (entry.path, entry.modified_at, entry.size_bytes) not in known]
+
+
 def _report(
     executions: Sequence[Execution], saved: Sequence[Saved], options: Options, *, is_notebook: bool
 ) -> None:
-    for item in saved:
-        if item.skipped:
-            note(f"{line_of_path(item.source)} was left out: {item.skipped}")
-        elif not options.json:
-            note(f"{line_of_path(item.source)} -> {item.path}")
+    note_dropped(executions)
+    report(saved, data_of(executions, is_notebook=is_notebook) if options.json else None)
 
+
+def note_dropped(executions: Sequence[Execution], say: Callable[[str], None] = note) -> None:
+    """Say how many results were too large to be kept."""
     if dropped := sum(execution.truncated.results for execution in executions):
-        note(f"{dropped} results were dropped")
+        say(f"{dropped} results were dropped")
 
-    if options.json:
-        from fumehood.values.plain_data import as_data
 
-        ran = {"executions": as_data(executions)} if is_notebook else {"execution": as_data(executions[0])}
-        print(json.dumps({**ran, "files": as_data(saved)}, indent=2))
+def data_of(executions: Sequence[Execution], *, is_notebook: bool) -> dict[str, object]:
+    """Return what ran as plain data, as `--json` prints it."""
+    return {"executions": as_data(executions)} if is_notebook else {"execution": as_data(executions[0])}
 
 
 def exit_code_of(error: ExecutionError | None) -> int:

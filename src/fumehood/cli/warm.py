@@ -1,9 +1,9 @@
 """The warm path of `fumehood run`: a process of the user's own keeps sandboxes ready, and this asks it.
 
 Runs in the user's terminal, before anything heavy is imported: a run that the other process takes costs a start of
-Python, a connection, and the run. That process reads no file of the user's: programs are read here, and figures written
-here. The socket lies in a folder that only the user can enter, and each end asks the kernel for the other's user.
-Errors before a run has begun lead to the ordinary way.
+Python, a connection, and the run. That process reads and writes no file of the user's: programs are read here, and
+figures written here; `warm_files` brings other files in and out. The socket lies in a folder that only the user can
+enter, and each end asks the kernel for the other's user. Errors before a run has begun lead to the ordinary way.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ import stat
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from fumehood.api.transfers import Saved
+    from fumehood.cli.warm_files import CarriedFiles
 
 # What is sent first in each connection; another version of either end is not asked.
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_LINE_BYTES = 1 << 26
 IDLE_SECONDS = 300.0
 _VARIABLE = "FUMEHOOD_DAEMON"
@@ -29,6 +33,8 @@ _CREDENTIALS = 12
 _MAX_CODE_BYTES = 8 << 20
 _PIECE_BYTES = 64 << 10
 _EXIT_LOST = 70
+# As `fumehood.cli.run` has it: the code ended well, and a file that it left could not be brought back.
+_EXIT_LEFT_OUT = 73
 _EXIT_INTERRUPTED = 130
 _OFF = "--no-daemon"
 
@@ -177,8 +183,10 @@ class _Run:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._has_begun = False
-        self._pictures: Sequence[Mapping[str, str]] = ()
-        self._stem = ""
+        self._lines: BinaryIO | None = None
+        self._files: CarriedFiles | None = None
+        self._shown: Mapping[str, Any] | None = None
+        self._saved: list[Saved] = []
         self.exit_code: int | None = None
 
     def follow(self, words: Sequence[str]) -> int | None:
@@ -188,7 +196,9 @@ class _Run:
             _send(self._connection, asked)
 
             with self._connection.makefile("rb") as lines:
-                for line in lines:
+                self._lines = lines
+
+                while line := lines.readline():
                     if not self._obey(json.loads(line)):
                         return self.exit_code
 
@@ -222,16 +232,61 @@ class _Run:
                 return self._read(path)
             case {"begun": _}:
                 self._has_begun = True
+            case {"open": paths, "folder": folder, "overwrite": overwrite}:
+                return self._open(paths, folder, overwrite)
+            case {"piece_of": at} if self._files is not None:
+                _send(self._connection, {"answer": self._files.next_piece(at)})
+            case {"found": entries} if self._files is not None:
+                self._files.bring_back(entries, self._ask)
+                _send(self._connection, {"answer": None})
             case {"pictures": pictures, "stem": stem}:
-                self._pictures, self._stem = pictures, stem
+                self._saved = _save(pictures, stem, "." if self._files is None else self._files.folder)
+            case {"executions": data}:
+                self._shown = data
             case {"exit": code}:
-                _save(self._pictures, self._stem)
-                self.exit_code = int(code)
+                self._end(int(code))
                 return False
             case _:
                 return False
 
         return True
+
+    def _open(self, paths: Sequence[str], folder: str | None, overwrite: bool) -> bool:
+        # Late: most runs need none.
+        from fumehood.cli.warm_files import CarriedFiles
+
+        try:
+            self._files = CarriedFiles(paths, folder, overwrite=overwrite)
+        except OSError:
+            # The ordinary way says what is wrong.
+            return False
+
+        _send(self._connection, {"answer": None})
+        return True
+
+    def _ask(self, question: Mapping[str, object]) -> Mapping[str, Any]:
+        """Send a question and return the answer, where nothing else is sent meanwhile."""
+        assert self._lines is not None
+        _send(self._connection, question)
+        line = self._lines.readline()
+
+        if not line:
+            raise ConnectionResetError
+
+        answer: Mapping[str, Any] = json.loads(line)
+        return answer
+
+    def _end(self, code: int) -> None:
+        saved = [*self._saved, *([] if self._files is None else self._files.saved)]
+
+        if saved or self._shown is not None:
+            # Late: most runs leave nothing.
+            from fumehood.cli.reports import report
+
+            report(saved, self._shown)
+
+        is_left_out = any(item.skipped for item in saved)
+        self.exit_code = _EXIT_LEFT_OUT if code == 0 and is_left_out else code
 
     def _read(self, path: str) -> bool:
         content = _content(path)
@@ -241,7 +296,7 @@ class _Run:
 
         # From here on standard input may have been read: it cannot be run otherwise.
         self._has_begun = True
-        _send(self._connection, {"content": base64.b64encode(content).decode()})
+        _send(self._connection, {"answer": base64.b64encode(content).decode()})
         return True
 
     def _lost(self) -> int | None:
@@ -330,15 +385,10 @@ def _asked(prompt: str, *, is_password: bool) -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def _save(pictures: Sequence[Mapping[str, str]], stem: str) -> None:
-    if not pictures:
-        return
-
+def _save(pictures: Sequence[Mapping[str, str]], stem: str, folder: str) -> list[Saved]:
     # Late: most runs make none.
     from fumehood.api.artifacts import save_pictures
     from fumehood.values.results import Result
 
     results = [Result(parts={item["mime"]: base64.b64decode(item["content"])}) for item in pictures]
-
-    for saved in save_pictures(results, into=".", stem=stem):
-        _write(sys.stderr, f"fumehood: {saved.source} -> {saved.path}\n")
+    return save_pictures(results, into=folder, stem=stem)

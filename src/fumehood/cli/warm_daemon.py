@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,20 +23,32 @@ from click.exceptions import Exit
 
 from fumehood.api.artifacts import picture_of
 from fumehood.api.async_sandbox import AsyncSandbox
-from fumehood.cli.options import sandbox_arguments
+from fumehood.api.transfers import list_tree
+from fumehood.cli.options import sandbox_arguments, split_upload
 from fumehood.cli.parser import EXIT_USAGE, Options
 from fumehood.cli.program import Program, read_program
-from fumehood.cli.run import RUN, exit_code_of, show_error, show_result
+from fumehood.cli.run import (
+    RUN,
+    changed_since,
+    data_of,
+    exit_code_of,
+    note_dropped,
+    show_error,
+    show_result,
+)
 from fumehood.cli.terminal import Screen
 from fumehood.cli.warm import MAX_LINE_BYTES, identity, idle_seconds, is_same_user, socket_path
-from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
 from fumehood.text import visible
 from fumehood.values.events import Question
 from fumehood.values.execution import Execution
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
+from fumehood.values.plain_data import as_data
+from fumehood.values.sandbox import FileInfo
 
 _EXIT_SANDBOX_FAILED = 70
 # What needs more of this machine than standard streams takes the ordinary way.
-_ORDINARY = ("output", "overwrite", "json", "file", "lifetime", "no_daemon", "stop_daemon")
+_ORDINARY = ("lifetime", "no_daemon", "stop_daemon")
 
 
 def main() -> None:
@@ -141,6 +153,27 @@ class _RemoteScreen(Screen):
         self._send({"err": f"fumehood: {visible(text)}\n"})
 
 
+class _CallersFile:
+    """A file that the caller reads, as `files.write` reads files: in a thread.
+
+    Args:
+        ask: Asks the caller.
+        position: Its place among the files that the caller has opened.
+    """
+
+    def __init__(self, ask: Callable[[Mapping[str, object]], Awaitable[str | None]], position: int) -> None:
+        self._ask = ask
+        self._position = position
+        self._loop = asyncio.get_running_loop()
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next piece, whose size the caller chooses."""
+        return base64.b64decode(asyncio.run_coroutine_threadsafe(self._piece(), self._loop).result() or "")
+
+    async def _piece(self) -> str | None:
+        return await self._ask({"piece_of": self._position})
+
+
 class _Run:
     """One run of one caller."""
 
@@ -150,7 +183,8 @@ class _Run:
         self._reader = reader
         self._writer = writer
         self._identity = wanted
-        self._answers: asyncio.Queue[str | None] = asyncio.Queue()
+        # None: the caller has left.
+        self._said: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
     async def follow(self) -> None:
         """Read what is wanted, run it unless it takes the ordinary way, and end it when the caller leaves."""
@@ -164,9 +198,6 @@ class _Run:
 
         running = asyncio.create_task(self._run(options, is_fed=bool(asked.get("is_fed"))))
         try:
-            if options.code is None and options.module is None:
-                self._send({"read": options.words[0]})
-
             listening = asyncio.create_task(self._listen())
             await asyncio.wait({running, listening}, return_when=asyncio.FIRST_COMPLETED)
             listening.cancel()
@@ -179,8 +210,29 @@ class _Run:
         """Hand on what the caller sends; return when it has left."""
         with suppress(OSError, ValueError):
             while True:
-                said = await self._read()
-                self._answers.put_nowait(said["content"] if "content" in said else said["answer"])
+                self._said.put_nowait(await self._read())
+
+        self._said.put_nowait(None)
+
+    async def _hear(self) -> Mapping[str, Any]:
+        """Return what the caller says next.
+
+        Raises:
+            ConnectionResetError: It has left.
+        """
+        said = await self._said.get()
+
+        if said is None:
+            # For the next one that asks.
+            self._said.put_nowait(None)
+            raise ConnectionResetError
+
+        return said
+
+    async def _ask(self, question: Mapping[str, object]) -> str | None:
+        self._send(question)
+        answer: str | None = (await self._hear())["answer"]
+        return answer
 
     async def _read(self) -> Mapping[str, Any]:
         line = await self._reader.readline()
@@ -202,10 +254,17 @@ class _Run:
         screen = _RemoteScreen(self._send, raw=options.raw)
 
         try:
+            uploads = [split_upload(given) for given in options.file]
+
+            # Before standard input is read: without these the caller takes the ordinary way.
+            if uploads or options.output is not None:
+                paths = [path for path, _ in uploads]
+                await self._ask({"open": paths, "folder": options.output, "overwrite": options.overwrite})
+
             content = b""
 
             if options.code is None and options.module is None:
-                content = base64.b64decode(await self._answers.get() or "")
+                content = base64.b64decode(await self._ask({"read": options.words[0]}) or "")
 
             program = read_program(
                 options.words, options.code, options.module, lambda _: content, is_fed=is_fed
@@ -214,8 +273,18 @@ class _Run:
             self._send({"begun": True})
 
             async with sandbox:
-                executions = await self._execute(sandbox, program, screen)
+                await self._upload(sandbox, uploads)
+                before = await self._prepare(sandbox, program, options)
+                executions = [await self._execute(sandbox, program, screen, is_shown=not options.json)]
+                note_dropped(executions, screen.note)
                 self._send_pictures(executions, program.stem)
+
+                if options.output is not None:
+                    await self._hand_out(sandbox, before)
+
+                if options.json:
+                    self._send({"executions": data_of(executions, is_notebook=False)})
+
                 self._send({"exit": exit_code_of(executions[-1].error) if executions else 0})
                 await self._writer.drain()
         except FumehoodError as error:
@@ -224,9 +293,45 @@ class _Run:
             self._send({"exit": EXIT_USAGE if is_usage else _EXIT_SANDBOX_FAILED})
             await self._writer.drain()
 
+    async def _upload(self, sandbox: AsyncSandbox, uploads: list[tuple[str, str]]) -> None:
+        for at, (_, destination) in enumerate(uploads):
+            await sandbox.files.write(destination, _CallersFile(self._ask, at))
+
+    async def _prepare(self, sandbox: AsyncSandbox, program: Program, options: Options) -> list[FileInfo]:
+        """Write the program's own file, and return what is in the home directory before it runs."""
+        if program.file:
+            await sandbox.files.write(program.file, program.cells[0])
+
+        return [] if options.output is None else await list_tree(sandbox.files, HOME_PATH)
+
+    async def _hand_out(self, sandbox: AsyncSandbox, before: list[FileInfo]) -> None:
+        """Name the files that the run has left, and send the content of those that the caller asks for."""
+        found = {
+            root: as_data(changed_since(before, await list_tree(sandbox.files, root)))
+            for root in (DATA_PATH, HOME_PATH)
+        }
+        self._send({"found": found})
+        content: AsyncGenerator[bytes, None] | None = None
+
+        while "answer" not in (said := await self._hear()):
+            try:
+                if "fetch" in said:
+                    content = await sandbox.files.read(said["fetch"], format="stream")
+
+                if content is None:
+                    raise ValueError("a piece of a file was asked for before its name")
+
+                piece = await anext(content, None)
+            except FileError as error:
+                self._send({"failed": error.errno or 0})
+            else:
+                self._send({"data": None if piece is None else base64.b64encode(piece).decode()})
+
+            await self._writer.drain()
+
     async def _execute(
-        self, sandbox: AsyncSandbox, program: Program, screen: _RemoteScreen
-    ) -> list[Execution]:
+        self, sandbox: AsyncSandbox, program: Program, screen: _RemoteScreen, *, is_shown: bool
+    ) -> Execution:
         async def out(text: str) -> None:
             screen.out(text)
             await self._writer.drain()
@@ -237,28 +342,28 @@ class _Run:
 
         async def ask(question: Question) -> str | None:
             if program.is_fed:
-                self._send({"piece": True})
-            else:
-                self._send({"ask": screen.shown(question), "password": question.is_password})
+                return await self._ask({"piece": True})
 
-            return await self._answers.get()
+            return await self._ask({"ask": screen.shown(question), "password": question.is_password})
 
-        if program.file:
-            await sandbox.files.write(program.file, program.cells[0])
+        callbacks: dict[str, Any] = {
+            "on_stdout": out,
+            "on_stderr": err,
+            "on_result": lambda result: show_result(screen, result),
+            "on_error": lambda error: show_error(screen, error),
+            "on_input": ask if program.has_stdin else None,
+        }
+
+        # As in the ordinary way: with JSON nothing else is printed, and a terminal is asked for nothing.
+        if not is_shown:
+            callbacks = {"on_input": ask} if program.is_fed else {}
 
         if program.opening:
             await sandbox.run_code(program.opening)
 
-        execution = await sandbox.run_code(
-            program.cells[0],
-            language="bash" if program.is_bash else "python",
-            on_stdout=out,
-            on_stderr=err,
-            on_result=lambda result: show_result(screen, result),
-            on_error=lambda error: show_error(screen, error),
-            on_input=ask if program.has_stdin else None,
+        return await sandbox.run_code(
+            program.cells[0], language="bash" if program.is_bash else "python", **callbacks
         )
-        return [execution]
 
     def _send_pictures(self, executions: list[Execution], stem: str) -> None:
         pictures = []

@@ -1,0 +1,33 @@
+"""What `fumehood run` says when the code has ended: the files that came back, and the execution as JSON.
+
+Runs in the user's terminal, whichever process had the sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fumehood.cli.terminal import line_of_path, note
+from fumehood.values.plain_data import as_data
+
+if TYPE_CHECKING:
+    from fumehood.api.transfers import Saved
+
+
+def report(saved: Sequence[Saved], ran: Mapping[str, object] | None) -> None:
+    """Name the files that came back and those that did not.
+
+    Args:
+        saved: The files.
+        ran: What ran, as plain data, which is printed with the files; None: it is not asked for.
+    """
+    for item in saved:
+        if item.skipped:
+            note(f"{line_of_path(item.source)} was left out: {item.skipped}")
+        elif ran is None:
+            note(f"{line_of_path(item.source)} -> {item.path}")
+
+    if ran is not None:
+        print(json.dumps({**ran, "files": as_data(saved)}, indent=2))

@@ -1,0 +1,110 @@
+"""Files that a warm run brings in and out: the user's process reads and writes them, not the one with the sandbox.
+
+Runs in the user's terminal, imported only by runs that name files. What another process of the user keeps has no
+access to anything by this: it gets the content of the files that the words of this command name, and what it sends is
+written below the folder of `--output` alone, under the same bounds as without it (`fumehood.api.transfers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from fumehood.api.transfers import Saved, save_files
+from fumehood.bounds import MIB
+from fumehood.cli.outputs import OutputRecord
+from fumehood.errors import FileError
+from fumehood.values.codec import read_value
+from fumehood.values.sandbox import FileInfo
+
+# Sends a question to the other process, and returns its answer.
+Ask = Callable[[Mapping[str, object]], Mapping[str, Any]]
+
+
+class CarriedFiles:
+    """The files that a run names.
+
+    Args:
+        paths: Files that go into the sandbox.
+        folder: Where files that it leaves are brought to; None: nowhere.
+        overwrite: Whether they may replace every file that is there.
+
+    Raises:
+        OSError: A file cannot be read, or the folder not be made or written to.
+    """
+
+    def __init__(self, paths: Sequence[str], folder: str | None, *, overwrite: bool) -> None:
+        self.saved: list[Saved] = []
+        # Open as long as the process, which ends with the run.
+        self._sources = [open(path, "rb") for path in paths]  # noqa: SIM115
+        self._folder = folder
+        self._overwrite = overwrite
+
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(folder)
+
+    @property
+    def folder(self) -> str:
+        """Where pictures go."""
+        return self._folder or "."
+
+    def next_piece(self, position: int) -> str | None:
+        """Return the next piece of the file at a position, as base64; None at its end."""
+        piece = self._sources[position].read(MIB)
+        return base64.b64encode(piece).decode() if piece else None
+
+    def bring_back(self, found: Mapping[str, Sequence[object]], ask: Ask) -> None:
+        """Write files of the sandbox into the folder.
+
+        Args:
+            found: Below each directory of the sandbox, the files that are wanted.
+            ask: Asks the other process for their content.
+        """
+        record = OutputRecord(self.folder, overwrite=self._overwrite)
+
+        for root, entries in found.items():
+            saving = save_files(
+                _RemoteFiles(ask),
+                [read_value(FileInfo, entry) for entry in entries],
+                root=root,
+                into=self.folder,
+                overwrite=record.may_replace,
+            )
+            saved = asyncio.run(saving)
+            record.add(saved)
+            self.saved += saved
+
+        record.save()
+
+
+class _RemoteFiles:
+    """The files of a sandbox that another process keeps."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def read(self, path: str, *, format: Literal["stream"]) -> AsyncGenerator[bytes, None]:
+        """Return the content piece by piece."""
+        return self._pieces(path)
+
+    async def _pieces(self, path: str) -> AsyncGenerator[bytes, None]:
+        question: Mapping[str, object] = {"fetch": path}
+
+        while True:
+            # It holds up nothing: this process does one thing at a time.
+            answer = self._ask(question)
+
+            if "failed" in answer:
+                raise FileError.from_errno(path=path, operation="read", errno_value=int(answer["failed"]))
+
+            if answer["data"] is None:
+                return
+
+            yield base64.b64decode(answer["data"])
+            question = {"more": path}
