@@ -62,6 +62,7 @@ _NAVIGATION = {
         "Which packages work": "docs/guides/packages",
         "Charts and results": "docs/guides/charts-and-results",
         "Languages": "docs/guides/languages",
+        "Many runs": "docs/guides/many-runs",
         "Limits and usage": "docs/guides/limits-and-usage",
         "Network": "docs/guides/network",
         "Going back and forks": "docs/guides/time-travel",

@@ -29,6 +29,7 @@ _WRITTEN = "Written by `make reference` from the docstrings; do not edit."
 _Sections = tuple[tuple[str, str], ...]
 _SECTIONS: _Sections = (
     ("api.one_shot", "A single call"),
+    ("api.many", "Many calls"),
     ("api.sandbox", "Sandbox, its files, commands and terminals"),
     ("api.async_sandbox", "AsyncSandbox"),
     ("api.files", "Files"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fumehood.api.commands import AsyncCommandHandle, AsyncCommands
     from fumehood.api.explore import AsyncBranches, Branch, Branches, aexplore, explore
     from fumehood.api.files import AsyncFilesystem, AsyncWatch, WriteEntry
+    from fumehood.api.many import Run, RunOutcome, arun_many, run_many
     from fumehood.api.notebooks import Determinism, ReplayReport, areplay, replay
     from fumehood.api.one_shot import arun_code, run_code
     from fumehood.api.pty import AsyncPty, AsyncPtyHandle
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from fumehood.api.tools import HostTool, ToolCall, ToolError
     from fumehood.errors import (
         BadGatewayError,
+        BatchLinesLostError,
+        BatchNotFoundError,
+        BatchTakenOverError,
         BlobNotFoundError,
         CapacityError,
         CheckpointError,
@@ -190,6 +194,9 @@ __all__ = [
     "BadGatewayError",
     "Bar",
     "BarChart",
+    "BatchLinesLostError",
+    "BatchNotFoundError",
+    "BatchTakenOverError",
     "BlobNotFoundError",
     "Box",
     "BoxAndWhiskerChart",
@@ -293,6 +300,8 @@ __all__ = [
     "RequestTooLargeError",
     "Result",
     "ResultEvent",
+    "Run",
+    "RunOutcome",
     "Sandbox",
     "SandboxClosedError",
     "SandboxError",
@@ -339,6 +348,7 @@ __all__ = [
     "aexplore",
     "areplay",
     "arun_code",
+    "arun_many",
     "build_template",
     "explore",
     "list_templates",
@@ -349,6 +359,7 @@ __all__ = [
     "remove_template",
     "replay",
     "run_code",
+    "run_many",
     "scan",
     "wrap_output",
     "write_record",
@@ -363,6 +374,7 @@ _HOMES = {
     "api.commands": "AsyncCommandHandle AsyncCommands",
     "api.explore": "AsyncBranches Branch Branches aexplore explore",
     "api.files": "AsyncFilesystem AsyncWatch WriteEntry",
+    "api.many": "Run RunOutcome arun_many run_many",
     "api.notebooks": "Determinism ReplayReport areplay replay",
     "api.one_shot": "arun_code run_code",
     "api.pty": "AsyncPty AsyncPtyHandle",
@@ -379,7 +391,8 @@ _HOMES = {
         PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
         SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError
         TemplateStoreError WrongProcessError ForkDepthError ForkError ForkUnavailableError LoadError SaveError
-        SavedStateDamagedError SavedStateVersionError BadGatewayError BlobNotFoundError ForbiddenError
+        SavedStateDamagedError SavedStateVersionError BadGatewayError BatchLinesLostError BatchNotFoundError
+        BatchTakenOverError BlobNotFoundError ForbiddenError
         HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
         LanguageUnavailableError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError

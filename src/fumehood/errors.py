@@ -60,6 +60,9 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
         ├── RequestTooLargeError                      the request is larger than the server takes
         ├── SlowReaderError                           a reader of a stream did not keep up
         ├── IdempotencyConflictError                  the key was used for something else, or just now
+        ├── BatchNotFoundError (LookupError)          no batch has this id, or no longer
+        ├── BatchLinesLostError (LookupError)         lines of a batch are no longer kept
+        ├── BatchTakenOverError                       another reader follows the batch now
         ├── BadGatewayError (ConnectionError)         a server inside does not speak the protocol
         ├── NoHostNameError (LookupError)             ports have no host names here
         ├── HostUnavailableError (ConnectionError)    the host of the sandbox cannot be reached
@@ -790,6 +793,49 @@ class IdempotencyConflictError(ServiceError):
         super().__init__(
             f"idempotency key {visible_line(key)!r}: {visible_line(reason)}",
             hint="send a new key for a new request",
+        )
+
+
+class BatchNotFoundError(ServiceError, LookupError):
+    """No resumable batch has this id, or it has ended: its reader stayed away too long, or the server was restarted."""
+
+    code = "batch_not_found"
+
+    def __init__(self, *, batch_id: str) -> None:
+        self.batch_id = batch_id
+        super().__init__(
+            f"there is no batch {visible_line(batch_id)!r}",
+            hint="send the items that have no answer yet as a new batch",
+        )
+
+
+class BatchLinesLostError(ServiceError, LookupError):
+    """A reader asks for lines of a batch that are no longer kept, or that are yet to come."""
+
+    code = "batch_lines_lost"
+
+    def __init__(self, *, batch_id: str, cursor: int, first: int, last: int) -> None:
+        self.batch_id = batch_id
+        self.cursor = cursor
+        self.first = first
+        self.last = last
+        super().__init__(
+            f"batch {visible_line(batch_id)!r} cannot be read from cursor {cursor} on: "
+            f"it can from {first} to {last}",
+            hint="items without an answer may have run; send them again only if that does no harm",
+        )
+
+
+class BatchTakenOverError(ServiceError):
+    """Another reader follows the batch now: it has the further lines."""
+
+    code = "batch_taken_over"
+
+    def __init__(self, *, batch_id: str) -> None:
+        self.batch_id = batch_id
+        super().__init__(
+            f"another reader follows batch {visible_line(batch_id)!r} now",
+            hint="read a batch by one connection at a time",
         )
 
 

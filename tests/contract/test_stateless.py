@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import at_some_pace
 
 import fumehood
-from fumehood import ExecutionFinished, InvalidArgumentError, Limits, Sandbox, StdoutEvent, TemplateError
+from fumehood import ExecutionFinished, InvalidArgumentError, Limits, Run, Sandbox, StdoutEvent, TemplateError
 from fumehood.assemble import chosen_backend
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.stateless import StatelessReply, StatelessRequest
@@ -271,3 +271,56 @@ def test_owners_see_their_own(face):
 
     assert face.runner.run(names()) == (True, True, ())
     assert isinstance(Sandbox.list(), list)
+
+
+def test_run_many_gives_each_outcome_as_it_is_there(face):
+    """Code and `Run`s, with input, files and limits; code that fails has an execution, what did not start a failure."""
+    runs = [
+        "6 * 7",
+        Run(
+            code="open('out.txt', 'w').write(input() + open('in.txt').read())",
+            stdin="a\n",
+            files={"in.txt": "b"},
+            outputs=["out.txt"],
+        ),
+        "1 / 0",
+        Run(code="while True: pass", limits={"wall_seconds": 0.2}),
+        Run(code="1", template="no such template"),
+    ]
+
+    async def collect():
+        return [outcome async for outcome in fumehood.arun_many(runs)]
+
+    outcomes = sorted(face.runner.run(collect()), key=lambda outcome: outcome.index)
+
+    assert outcomes[0].execution.text == "42"
+    assert outcomes[1].files == {"out.txt": b"ab"}
+    assert outcomes[2].execution.error.name == "ZeroDivisionError"
+    assert outcomes[3].execution.error.kind == "time_limit"
+    assert isinstance(outcomes[4].failure, TemplateError)
+
+    with pytest.raises(TemplateError):
+        _ = outcomes[4].execution
+
+
+@pytest.mark.in_process
+def test_run_many_takes_runs_one_by_one_and_ends_with_its_loop(face):
+    """From a thread without a loop: leaving the `for` begins no other run, and ends those under way."""
+    taken = []
+
+    def runs():
+        for number in range(100):
+            taken.append(number)
+            yield str(number)
+
+    for outcome in fumehood.run_many(runs(), concurrency=2):
+        assert outcome.execution.text == str(outcome.index)
+        break
+
+    assert len(taken) <= 4
+
+
+def test_run_many_refuses_what_is_no_run_before_it_begins_any():
+    for wrong in ("1 + 1", {"code": "1"}, 3, ["1", 2], [Run(code="1", files={"": "x"})]):
+        with pytest.raises(InvalidArgumentError):
+            next(fumehood.run_many(wrong))

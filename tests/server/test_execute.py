@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.waiting import DEADLINE_SECONDS, until
+from tests.waiting import DEADLINE_SECONDS, at_some_pace, until
+
+from fumehood.client.backend import HttpBackend
+from fumehood.client.connection import ServerAddress
+from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +101,115 @@ def test_a_batch_comes_as_it_finishes(client: httpx2.Client) -> None:
     assert lines[8]["problem"]["code"] == "template"
     broken = {"requests": [{"code": "print(1)"}, {"code": "1", "files": {"a": {"base64": "!"}}}]}
     assert client.post("/v1/execute/batch", json=broken).status_code == 422
+
+
+def test_a_batch_is_read_on_after_its_connection_broke(client: httpx2.Client) -> None:
+    """A resumable one goes on meanwhile; its lines come once each, and another key does not see it."""
+    requests = [{"code": f"print({number})"} for number in range(30)]
+    body = {"requests": requests, "resumable": True, "concurrency": 2}
+
+    with client.stream("POST", "/v1/execute/batch", json=body) as answer:
+        lines = answer.iter_lines()
+        begun = json.loads(next(lines))
+        got = [json.loads(next(lines)) for _ in range(5)]
+
+    path = f"/v1/execute/batch/{begun['batch_id']}"
+    key = client.post("/v1/keys", json={"name": "other"}).json()
+    assert (
+        client.get(path, headers={"Authorization": f"Bearer {key['token']}"}).json()["code"]
+        == "batch_not_found"
+    )
+    rest = [json.loads(line) for line in client.get(path, params={"cursor": 5}).text.splitlines()]
+    assert [line["cursor"] for line in got + rest] == list(range(1, 31))
+    assert sorted(line["index"] for line in got + rest) == list(range(30))
+    assert client.get(path, params={"cursor": 31}).status_code == 410
+    assert client.delete(path).status_code == 204
+    assert client.get(path).status_code == 404
+
+
+def test_a_client_whose_connections_break_off_gets_each_answer_once(server: Any) -> None:
+    """All bytes pass a relay that cuts each connection after some; nothing is lost, and nothing runs twice."""
+    count = 60
+
+    async def scene() -> tuple[list[int], int]:
+        cuts = 0
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal cuts
+            host, port = server.url.removeprefix("http://").split(":")
+            there, back = await asyncio.open_connection(host, int(port))
+
+            async def send() -> None:
+                while data := await reader.read(65536):
+                    back.write(data)
+                    await back.drain()
+
+            sending = asyncio.create_task(send())
+            left = 12_000
+
+            while left > 0 and (data := await there.read(min(left, 4096))):
+                writer.write(data)
+                await writer.drain()
+                left -= len(data)
+
+            cuts += left <= 0
+            sending.cancel()
+            back.close()
+            writer.transport.abort()
+
+        relaying = await asyncio.start_server(relay, "127.0.0.1", 0)
+        port = relaying.sockets[0].getsockname()[1]
+        address = ServerAddress(url=f"http://127.0.0.1:{port}", token=server.token)
+        backend = HttpBackend(address, asyncio.get_running_loop())
+        requests = [
+            StatelessRequest(spec=SandboxSpec(), code=ExecuteRequest(code=str(number)))
+            for number in range(count)
+        ]
+        indices = []
+        try:
+            async for index, answer in backend.run_many(requests):
+                assert isinstance(answer, StatelessReply), answer
+                assert answer.execution.text == str(index)
+                indices.append(index)
+        finally:
+            await backend.aclose()
+            relaying.close()
+
+        return indices, cuts
+
+    before = _executions(server)
+    indices, cuts = asyncio.run(scene())
+    assert sorted(indices) == list(range(count))
+    assert cuts >= 2
+    assert _executions(server) - before == count
+
+
+def _executions(server: Any) -> float:
+    text = httpx2.get(f"{server.url}/metrics", headers=server.headers).text
+    found = re.findall(r"^fumehood_executions_total\{.*\} (.+)$", text, re.MULTILINE)
+    return sum(map(float, found))
+
+
+def test_the_time_of_a_batch_is_that_of_all_its_items(client: httpx2.Client) -> None:
+    """What has not begun by then is refused, and what runs goes on to its end."""
+
+    def scene(seconds: float) -> None:
+        requests = [{"code": f"import time; time.sleep({seconds}); 1"}] * 3
+        body = {"requests": requests, "concurrency": 1, "timeout_seconds": seconds}
+        lines = [json.loads(line) for line in client.post("/v1/execute/batch", json=body).text.splitlines()]
+        assert ["reply" in line for line in lines] == [True, False, False]
+        assert {line["problem"]["code"] for line in lines[1:]} == {"queue_timeout"}
+
+    at_some_pace(scene, 0.5, 5)
+
+
+def test_a_faulty_item_of_thousands_is_named(client: httpx2.Client) -> None:
+    requests: list[dict[str, Any]] = [{"code": "1"}] * 2000
+    requests[1234] = {"code": "1", "typo": 1}
+    answer = client.post("/v1/execute/batch", json={"requests": requests})
+    assert answer.status_code == 422
+    assert "1234" in answer.text
+    assert "typo" in answer.text
 
 
 @pytest.mark.parametrize(

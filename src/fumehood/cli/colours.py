@@ -1,4 +1,4 @@
-"""Colours and tables, where a terminal shows them and rich is installed; plain text everywhere else.
+"""Colours, tables and bars, where a terminal shows them and rich is installed; plain text everywhere else.
 
 Runs in the user's terminal. Guest text is made visible before it gets here, and is coloured as text: what looks like
 markup of rich in it stays as it is. `NO_COLOR` and `TERM=dumb` turn colours off.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -40,6 +41,30 @@ def console_of(stream: TextIO) -> Console | None:
     from rich.console import Console
 
     return Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """Show a bar while the block runs, where colours are shown; gives a function that adds to what is done.
+
+    Args:
+        stream: Where it is shown.
+        what: The word in front of it.
+        total: What there is to do; None: not known.
+    """
+    console = console_of(stream)
+
+    if console is None:
+        yield lambda _: None
+        return
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (what, BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
+
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)
 
 
 def write_traceback(text: str, stream: TextIO) -> None:

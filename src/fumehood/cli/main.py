@@ -30,6 +30,7 @@ COMMANDS = {
     "commands": {
         "run": "run a file in a fresh sandbox",
         "repl": "a live prompt",
+        "batch": "run many pieces of code from a file of JSON lines",
         "chat": "talk to a model that runs code in a sandbox",
         "notebook": "run a notebook in a fresh sandbox",
         "kernel": "kernels for JupyterLab and VS Code that run in sandboxes",

@@ -33,7 +33,14 @@ from fumehood.client.connection import (
     quoted,
     sandbox_path,
 )
-from fumehood.client.stateless import answers_of, batches_of, fits_one_request, stateless_body, stateless_item
+from fumehood.client.stateless import (
+    BatchCalls,
+    answers_of,
+    batches_of,
+    fits_one_request,
+    stateless_body,
+    stateless_item,
+)
 from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, TemplateError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
@@ -469,12 +476,18 @@ class HttpBackend(LoopBound, Backend):
     async def _run_batches(
         self, requests: Sequence[StatelessRequest], concurrency: int | None
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
-        def follow(body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-            return self._lines(dict, "POST", "/v1/execute/batch", json=body)
+        path = "/v1/execute/batch"
+        calls = BatchCalls(
+            begin=lambda body: self._lines(dict, "POST", path, json=body),
+            read_on=lambda name, cursor: self._lines(
+                dict, "GET", f"{path}/{quoted(name)}", params=query_of(cursor=cursor)
+            ),
+            end=lambda name: self._ask("DELETE", f"{path}/{quoted(name)}"),
+        )
 
         for batch in batches_of(requests):
             try:
-                async with aclosing(answers_of(batch, follow, concurrency)) as answers:
+                async with aclosing(answers_of(batch, calls, concurrency)) as answers:
                     async for numbered in answers:
                         yield numbered
             except FumehoodError:

@@ -5,22 +5,28 @@ Runs in the process that asks. It only translates; `http.py` sends.
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from fumehood.bounds import MIB
+from fumehood.cancellation import complete
 from fumehood.client.connection import error_of, event_of
-from fumehood.errors import FumehoodError, HostUnavailableError
+from fumehood.errors import BatchNotFoundError, FumehoodError, HostUnavailableError
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
 from fumehood.values.plain_data import as_data
 from fumehood.values.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
 
 # What a server takes in one request: so many, and so much of it before base64 makes it a third larger.
-_MAX_BATCH = 1000
+_MAX_BATCH = 10_000
 _MAX_BATCH_BYTES = 16 * MIB
+# A connection that breaks off is made again, after 0.1 s, 0.2 s, and so on: six seconds in all.
+_TRIES = 6
+_FIRST_WAIT_SECONDS = 0.1
 
 Answer = tuple[int, StatelessReply | FumehoodError]
 Numbered = tuple[int, StatelessRequest]
@@ -79,21 +85,42 @@ def batches_of(requests: Sequence[StatelessRequest]) -> Iterator[list[Numbered]]
         yield batch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCalls:
+    """The requests about one batch.
+
+    Attributes:
+        begin: Sends its body; gives the lines of the answer.
+        read_on: Takes its id and the number of the last line that came; gives those after it.
+        end: Takes its id; ends it, and lets the server forget it.
+    """
+
+    begin: Callable[[dict[str, Any]], Lines]
+    read_on: Callable[[str, int], Lines]
+    end: Callable[[str], Awaitable[object]]
+
+
 async def answers_of(
-    batch: list[Numbered], follow: Callable[[dict[str, Any]], Lines], concurrency: int | None
+    batch: list[Numbered], calls: BatchCalls, concurrency: int | None
 ) -> AsyncGenerator[Answer, None]:
-    """Asks for a batch and gives each answer as it comes; what breaks it off is the answer to all that are left.
+    """Asks for a batch and gives each answer as it comes.
+
+    A connection that breaks off is made again, and the batch read on from there; when that fails, the fault is the
+    answer to all that are left. Closing the iterator before the end ends the batch.
 
     Args:
-        batch: Which.
-        follow: Sends the body and gives the lines of the answer.
-        concurrency: How many run at once; None: as many as the server likes.
+        batch: The requests, with their numbers.
+        calls: The requests to the server.
+        concurrency: How many run at once; None: as many as the server allows.
 
     Raises:
         FumehoodError: The server refused the whole batch: nothing of it was begun.
     """
     left = dict(enumerate(number for number, _ in batch))
-    body: dict[str, Any] = {"requests": [stateless_body(request) for _, request in batch]}
+    body: dict[str, Any] = {
+        "requests": [stateless_body(request) for _, request in batch],
+        "resumable": True,
+    }
 
     if concurrency is not None:
         body["concurrency"] = concurrency
@@ -103,7 +130,7 @@ async def answers_of(
     )
 
     try:
-        async with aclosing(follow(body)) as lines:
+        async with aclosing(_BatchReader(calls).lines(body)) as lines:
             async for line in lines:
                 index, answer = _answer(line)
 
@@ -125,11 +152,86 @@ async def answers_of(
         yield number, fault
 
 
-def _answer(line: Mapping[str, Any]) -> Answer:
-    index = line.get("index")
+class _BatchReader:
+    """The lines of a batch, over as many connections as it takes."""
 
-    if not isinstance(index, int):
-        raise DataError("a line has no index")
+    def __init__(self, calls: BatchCalls) -> None:
+        self._calls = calls
+        self._batch_id = ""
+        self._cursor = 0
+
+    async def lines(self, body: dict[str, Any]) -> Lines:
+        """Begins a batch and yields its lines; ends the batch at the end."""
+        try:
+            async with aclosing(self._connected(body)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            if self._batch_id:
+                await complete(self._end())
+
+    async def _connected(self, body: dict[str, Any]) -> Lines:
+        coming = self._calls.begin(body)
+        fault: FumehoodError | None = None
+        tries = 0
+
+        while True:
+            cursor = self._cursor
+            try:
+                async with aclosing(self._noted(coming)) as lines:
+                    async for line in lines:
+                        yield line
+                return
+            except HostUnavailableError as error:
+                if not self._batch_id:
+                    raise
+
+                fault = error if fault is None or self._cursor > cursor else fault
+                tries = 0 if self._cursor > cursor else tries
+            except BatchNotFoundError as error:
+                # The server was restarted meanwhile, or the connection was gone for too long.
+                raise _lost(fault or error) from None
+
+            if tries == _TRIES:
+                raise _lost(fault)
+
+            await asyncio.sleep(_FIRST_WAIT_SECONDS * 2**tries)
+            tries += 1
+            coming = self._calls.read_on(self._batch_id, self._cursor)
+
+    async def _noted(self, coming: Lines) -> Lines:
+        """Yields the lines of one connection, and notes how far it came."""
+        async with aclosing(coming):
+            async for line in coming:
+                if "index" in line:
+                    self._cursor = _number(line, "cursor")
+                    yield line
+                else:
+                    self._batch_id = str(line.get("batch_id", ""))
+
+    async def _end(self) -> None:
+        # It may have ended, or the server may be gone: then nothing is left to be ended.
+        with suppress(FumehoodError):
+            await self._calls.end(self._batch_id)
+
+
+def _lost(fault: FumehoodError) -> FumehoodError:
+    """Returns what broke a batch off, as the answer to items that may have run."""
+    fault.outcome_unknown = True
+    return fault
+
+
+def _number(line: Mapping[str, Any], name: str) -> int:
+    number = line.get(name)
+
+    if not isinstance(number, int):
+        raise DataError(f"a line has no {name}")
+
+    return number
+
+
+def _answer(line: Mapping[str, Any]) -> Answer:
+    index = _number(line, "index")
 
     if isinstance(problem := line.get("problem"), dict):
         return index, error_of(problem)

@@ -31,6 +31,7 @@ from fumehood.log.setup import configure
 from fumehood.port.backend import Backend
 from fumehood.server.app import assemble_app
 from fumehood.server.auth import CallersBackend
+from fumehood.server.batches import Batches
 from fumehood.server.http_server import serve_app
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
@@ -68,6 +69,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 
     warming = asyncio.create_task(backend.warm())
+    batches = Batches()
 
     try:
         yield HostServices(
@@ -78,8 +80,10 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
             # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
             queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
             metrics=metrics,
+            batches=batches,
         )
     finally:
+        await batches.close()
         await stop(warming)
         await backend.aclose()
 

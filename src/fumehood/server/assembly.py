@@ -84,6 +84,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             metrics=metrics,
         )
         await stack.enter_async_context(services.spending.cpu.running())
+        stack.push_async_callback(services.batches.close)
         yield services
 
 

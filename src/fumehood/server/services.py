@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance, CpuMeter, Spending
 from fumehood.server.authenticator import Authenticator
+from fumehood.server.batches import Batches
 from fumehood.server.body_limits import admit_caller
 from fumehood.server.drain import Drain
 from fumehood.server.metrics import ServerMetrics
@@ -45,6 +46,7 @@ class AppServices(ABC):
         metrics: The metrics of the app.
         drain: Whether it takes new work, and how much is under way.
         port_dialects: The dialects whose sandboxes have ports with host names.
+        batches: Batches of stateless runs that outlive the connection that began them.
     """
 
     settings: ServerSettings
@@ -55,6 +57,7 @@ class AppServices(ABC):
     metrics: ServerMetrics
     drain: Drain = field(default_factory=Drain)
     port_dialects: list[PortDialect] = field(default_factory=list)
+    batches: Batches = field(default_factory=Batches)
 
     @abstractmethod
     def backend_for(self, principal: Principal) -> Backend:

@@ -6,16 +6,15 @@ Every run passes the fair queue, so that a flood of one key delays only that key
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from fumehood.cancellation import cancel_and_wait
-from fumehood.errors import FumehoodError
+from fumehood.errors import FumehoodError, QueueTimeoutError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import ExecuteCaller, ServicesOf
 from fumehood.server.principal import Principal
@@ -32,12 +31,20 @@ from fumehood.server.responses import (
     unless_gone,
 )
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply
+from fumehood.server.schemas.execute import BatchBody, ExecuteBody, ExecuteReply, item_of
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import AppServices
 from fumehood.values.events import Event
 from fumehood.values.plain_data import as_data
-from fumehood.values.stateless import StatelessReply
+from fumehood.values.stateless import StatelessReply, StatelessRequest
+
+# Each takes some tenths of a millisecond.
+_CHECKED_AT_ONCE = 16
+# Of a batch without a time of its own.
+_LONGEST_SECONDS = 86_400.0
+BatchId = Annotated[
+    str, Path(pattern=r"^batch_[0-9a-f]{24}$", description="The id in the first line of the batch.")
+]
 
 router = guarded_router("execute", "/v1")
 _PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)
@@ -75,13 +82,49 @@ async def execute_batch(
 ) -> Response:
     """Runs each piece of code in a sandbox of its own, and streams what they did as they finish.
 
-    Each line is `{"index": ..., "reply": ...}`, or `{"index": ..., "problem": ...}` for one that was refused.
+    Each line is `{"cursor": ..., "index": ..., "reply": ...}`, or with a `problem` in place of the reply for one that
+    was refused. `cursor` counts the lines. All items are checked before any is begun.
     """
-    for item in body.requests:
-        # All items are checked before any is begun.
-        item.request()
+    runs = _BatchRuns(services, principal, await _checked(body), body.timeout_seconds, request_id_of(request))
+    batch = services.batches.begin(
+        principal.key_id,
+        enumerate(runs.requests),
+        runs.run,
+        places=_places(body, principal, services),
+        is_resumable=body.resumable,
+    )
+    return await stream_response(request, services.batches.read(batch, 0, is_new=True))
 
-    return await stream_response(request, _batch(body, principal, services, request_id_of(request)))
+
+@router.get(
+    "/execute/batch/{batch_id}",
+    summary="Read on in a batch",
+    responses=problems(401, 403, 404, 409, 410, 422)
+    | {200: {"content": {NDJSON: {}}, "description": "The lines after the cursor."}},
+    response_class=Response,
+)
+async def follow_batch(
+    batch_id: BatchId,
+    principal: ExecuteCaller,
+    services: ServicesOf,
+    request: Request,
+    cursor: Annotated[int, Query(ge=0, description="The number of the last line that came.")] = 0,
+) -> Response:
+    """Streams the lines of a resumable batch behind a cursor; a reader that was connected before gets no more.
+
+    A batch without a reader goes on for five minutes. Lines that were sent are kept up to 8 MiB.
+    """
+    batch = services.batches.get(principal.key_id, batch_id)
+    return await stream_response(request, services.batches.read(batch, cursor))
+
+
+@router.delete(
+    "/execute/batch/{batch_id}", status_code=204, summary="End a batch", responses=problems(401, 403, 404)
+)
+async def end_batch(batch_id: BatchId, principal: ExecuteCaller, services: ServicesOf) -> None:
+    """Ends a resumable batch: runs under way are ended, and no other is begun."""
+    services.batches.get(principal.key_id, batch_id)
+    await services.batches.end(batch_id)
 
 
 async def _run(
@@ -106,40 +149,75 @@ def _line_data(item: Event | StatelessReply) -> Line:
     )
 
 
-async def _batch(
-    body: BatchBody, principal: Principal, services: AppServices, request_id: str
-) -> AsyncGenerator[Line, None]:
-    backend = services.backend_for(principal)
-    # No more than there are places, so that the queue is not filled by one request.
-    places = min(body.concurrency or services.queue.places, services.queue.places)
-    left = enumerate(body.requests)
-    under_way: set[asyncio.Task[Line]] = set()
+async def _checked(body: BatchBody) -> list[tuple[StatelessRequest, float | None]]:
+    """Returns the items of a batch, each with the time that it may wait to be begun; other work goes on meanwhile."""
+    checked = []
 
-    async def run(index: int, item: ExecuteBody) -> Line:
+    for index, fields in enumerate(body.requests):
+        item = item_of(index, fields)
+        checked.append((item.request(), item.queue_timeout_seconds))
+
+        if index % _CHECKED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+    return checked
+
+
+def _places(body: BatchBody, principal: Principal, services: AppServices) -> int:
+    """Returns how many items run at once: no more than there are places, so that one batch does not fill the queue."""
+    policy = principal.policy
+    bounds = (body.concurrency, services.queue.places, policy.max_concurrent_executions, policy.max_sandboxes)
+    # A key that may run nothing has its items refused one by one.
+    return max(1, min((bound for bound in bounds if bound is not None), default=1))
+
+
+class _BatchRuns:
+    """The items of a batch, run for its caller.
+
+    Args:
+        services: Those of the app.
+        principal: The caller.
+        items: Each with the time that it may wait to be begun; None: as long as the batch.
+        timeout_seconds: The time of all of it; None: none.
+        request_id: Of the request that began it.
+    """
+
+    def __init__(
+        self,
+        services: AppServices,
+        principal: Principal,
+        items: Sequence[tuple[StatelessRequest, float | None]],
+        timeout_seconds: float | None,
+        request_id: str,
+    ) -> None:
+        self.requests = [request for request, _ in items]
+        self._patience = [patience for _, patience in items]
+        self._queue = services.queue
+        self._backend = services.backend_for(principal)
+        self._key_id = principal.key_id
+        self._begun = time.monotonic()
+        self._until = self._begun + (_LONGEST_SECONDS if timeout_seconds is None else timeout_seconds)
+        self._request_id = request_id
+
+    async def run(self, index: int, request: StatelessRequest) -> Line:
+        """Runs an item and returns its line."""
         try:
-            async with services.queue.place(principal.key_id, _patience(item, services)):
-                reply = await backend.run_once(item.request())
+            async with self._queue.place(self._key_id, self._seconds_left(index)):
+                reply = await self._backend.run_once(request)
 
             return await line_of({"index": index, "reply": reply}, lambda line: _object(as_data(line)))
         except FumehoodError as error:
-            return {"index": index, "problem": problem_data(error, request_id)}
+            return {"index": index, "problem": problem_data(error, self._request_id)}
 
-    try:
-        while True:
-            # A run whose result was not taken yet holds its place: a client that stalls does not fill the memory.
-            for index, item in islice(left, places - len(under_way)):
-                under_way.add(asyncio.create_task(run(index, item)))
+    def _seconds_left(self, index: int) -> float:
+        """Returns how long an item may wait; raises QueueTimeoutError when the time of the batch is over."""
+        now = time.monotonic()
 
-            if not under_way:
-                return
+        if now >= self._until:
+            raise QueueTimeoutError(waited_seconds=now - self._begun)
 
-            done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-            task = done.pop()
-            # A line that was taken holds no place.
-            under_way.discard(task)
-            yield task.result()
-    finally:
-        await cancel_and_wait(*under_way)
+        patience = self._patience[index]
+        return self._until - now if patience is None else min(patience, self._until - now)
 
 
 def _patience(body: ExecuteBody, services: AppServices) -> float:

@@ -119,12 +119,13 @@ async def revoke_key(
         Query(description="Whether its sandboxes end with it, or live until their time is over."),
     ] = "end",
 ) -> None:
-    """Ends a key at once, and its sandboxes; its usage stays.
+    """Ends a key at once, its batches and its sandboxes; its usage stays.
 
     The key is revoked first. When its sandboxes cannot be ended the answer is an error; the same request tries again.
     """
     await _check_is_under(key_id, principal, services)
     await services.keys.revoke(key_id)
+    await services.batches.end_of(key_id)
     ended = await _end_sandboxes(key_id, services) if sandboxes == "end" else 0
     events.KEY_REVOKED.log(key_id=key_id, by=principal.key_id, sandboxes_ended=ended)
 

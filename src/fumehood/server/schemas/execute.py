@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
@@ -20,7 +22,8 @@ from fumehood.values.sandbox import IsolationLevel, Language
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 _MAX_FILES = 1000
-_MAX_BATCH = 1000
+MAX_BATCH = 10_000
+_MAX_CONCURRENCY = 1000
 
 
 class FileContent(Body):
@@ -104,13 +107,41 @@ class ExecuteBody(Body):
 class BatchBody(Body):
     """Several pieces of code, each in a sandbox of its own."""
 
-    requests: list[ExecuteBody] = Field(min_length=1, max_length=_MAX_BATCH)
+    # Thousands of them are checked piece by piece, by `item_of`: at once they would keep the loop for seconds.
+    requests: list[
+        Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/ExecuteBody"})]
+    ] = Field(min_length=1, max_length=MAX_BATCH)
     concurrency: int | None = Field(
         default=None,
         ge=1,
-        le=_MAX_BATCH,
-        description="How many run at once; null: as many as the server runs.",
+        le=_MAX_CONCURRENCY,
+        description="How many run at once; null: as many as the server and the key allow.",
     )
+    timeout_seconds: ExecutionSeconds | None = Field(
+        default=None,
+        description="Time for all of it: what has not begun by then is refused with `queue_timeout`; null: none.",
+    )
+    resumable: bool = Field(
+        default=False,
+        description="Go on when the connection breaks off. The first line has the `batch_id`; "
+        "`GET /v1/execute/batch/{batch_id}?cursor=` reads on behind the last line that came.",
+    )
+
+
+def item_of(index: int, fields: dict[str, Any]) -> ExecuteBody:
+    """Returns an item of a batch.
+
+    Raises:
+        RequestValidationError: Its fields have the wrong form; the error names the item.
+    """
+    try:
+        return ExecuteBody.model_validate(fields)
+    except ValidationError as error:
+        faults = [
+            {**fault, "loc": ("body", "requests", index, *fault["loc"])}
+            for fault in error.errors(include_url=False)
+        ]
+        raise RequestValidationError(faults) from None
 
 
 # Made from the values that are written, so that the description cannot fall behind them.
