@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from tests.waiting import DEADLINE_SECONDS, at_some_pace, until
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.client.backend import HttpBackend
 from fumehood.client.connection import ServerAddress
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
@@ -147,15 +148,16 @@ def test_a_client_whose_connections_break_off_gets_each_answer_once(server: Any)
             sending = asyncio.create_task(send())
             left = 12_000
 
-            while left > 0 and (data := await there.read(min(left, 4096))):
-                writer.write(data)
-                await writer.drain()
-                left -= len(data)
-
-            cuts += left <= 0
-            sending.cancel()
-            back.close()
-            writer.transport.abort()
+            try:
+                while left > 0 and (data := await there.read(min(left, 4096))):
+                    writer.write(data)
+                    await writer.drain()
+                    left -= len(data)
+            finally:
+                cuts += left <= 0
+                await cancel_and_wait(sending)
+                back.transport.abort()
+                writer.transport.abort()
 
         relaying = await asyncio.start_server(relay, "127.0.0.1", 0)
         port = relaying.sockets[0].getsockname()[1]
