@@ -209,6 +209,16 @@ def test_pip_installs_for_session_children_and_later_contexts(
     assert sandbox.run_code("import greeter; greeter.greet('restart')").text == "'hello restart'"
 
 
+@pytest.mark.parametrize("install", ["!pip install", "%pip install"])
+def test_pip_says_why_it_finds_nothing(sandbox: Sandbox, shelf: str, install: str) -> None:
+    """Without a network that is the reason; with a wrong name among the wheels that are there it is, too."""
+    execution = sandbox.run_code(f"{install} -q none-such")
+    assert "".join(execution.logs.stdout) == ""
+    said = "".join(execution.logs.stderr).splitlines()
+    assert said[-1].startswith("ERROR: this sandbox has no network; make it with network="), said
+    assert _run(sandbox, f"{install} -q {shelf} greeter") == ""
+
+
 def test_pip_upgrades_and_removes(sandbox: Sandbox, shelf: str) -> None:
     """Dependencies come along; a later version replaces an older, even the template's, and can be removed."""
     run = sandbox.commands.run

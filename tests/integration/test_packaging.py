@@ -205,7 +205,7 @@ def test_a_printed_compose_file_has_the_settings() -> None:
     assert Path(profile.removeprefix("seccomp=")).samefile(DEPLOYMENT / "docker" / "seccomp.json")
     image = host["build"]["dockerfile_inline"]
     assert "COPY" not in image
-    assert "pip install --no-cache-dir 'fumehood[data,server,postgres,mcp]==" in image
+    assert "pip install --no-cache-dir 'fumehood[data,fonts,server,postgres,mcp]==" in image
     assert "fumehood/deployment/own-cgroup.sh /usr/local/libexec/fumehood/own-cgroup.sh" in image
 
 

@@ -13,6 +13,8 @@ PROCESSORS = (
     "import os, re; print(os.cpu_count(), len(re.findall('(?m)^processor', open('/proc/cpuinfo').read())))"
 )
 
+OPENMP = "from sklearn.utils import _openmp_helpers as omp; print(omp._openmp_effective_n_threads())"
+
 
 def said(sandbox: Sandbox, code: str) -> list[str]:
     execution = sandbox.run_code(code)
@@ -37,6 +39,8 @@ def test_processors_are_those_of_the_sandbox():
         assert said(sandbox, PROCESSORS) == ["1", "1"]
         assert said(sandbox, "print(open('/sys/fs/cgroup/cpu.max').read())") == ["100000", "100000"]
         assert said(sandbox, "import joblib; print(joblib.cpu_count())") == ["1"]
+        assert said(sandbox, OPENMP) == ["1"]
+        assert sandbox.commands.run("nproc").stdout == "1\n"
 
     with Sandbox() as sandbox:
         assert said(sandbox, PROCESSORS)[0] == str(os.cpu_count())

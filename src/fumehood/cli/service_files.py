@@ -213,7 +213,8 @@ def _unit_word(text: str, *, is_quoted: bool = False) -> str:
 def _dockerfile() -> str:
     """Returns the Dockerfile, but with the package of this version in place of a checkout's."""
     text = (_DEPLOYMENT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-    install = f"RUN pip install --no-cache-dir 'fumehood[data,server,postgres,mcp]=={metadata.version('fumehood')}'\n"
+    package = f"fumehood[data,fonts,server,postgres,mcp]=={metadata.version('fumehood')}"
+    install = f"RUN pip install --no-cache-dir '{package}'\n"
     text = re.sub(r"^COPY pyproject.*&& rm -rf /src\n", lambda _: install, text, flags=re.M | re.S)
     script = "/usr/local/libexec/fumehood/own-cgroup.sh"
     text = re.sub(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import resource
 import time
@@ -401,7 +402,18 @@ async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
 def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
     # Without a network pip cannot succeed later than at once.
     pip = {"PIP_RETRIES": "0"} if spec.network.level == "none" else {}
-    return {**started.spawner.guest_envs, **pip, **route_envs(route), **spec.envs}
+    return {
+        **started.spawner.guest_envs,
+        **_thread_envs(spec.limits),
+        **pip,
+        **route_envs(route),
+        **spec.envs,
+    }
+
+
+def _thread_envs(limits: Limits) -> dict[str, str]:
+    """Returns what bounds the threads of OpenMP: it counts by the affinity of processes, not by what /sys shows."""
+    return {} if limits.cpu_cores is None else {"OMP_NUM_THREADS": str(math.ceil(limits.cpu_cores))}
 
 
 def _exhausted(error: OSError) -> SandboxStartError:

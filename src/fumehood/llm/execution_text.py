@@ -51,7 +51,7 @@ _NAME_OF_CELL = re.compile(r"<ipython-input-(\d{1,9})-[0-9a-f]{12}>")
 # Lines of pip that a sandbox without a network gets, and only there.
 _PIP_FAILED = "ERROR: No matching distribution found for "
 _PIP_LINE = re.compile(
-    r"(?:WARNING: Retrying \(|ERROR: Could not |ERROR: No matching |Note: you may need to |Defaulting to user ).*\n?"
+    r"(?:WARNING: Retrying \(|ERROR: (?:Could not |No matching |this sandbox has no network)|Defaulting to user ).*\n?"
 )
 
 

@@ -24,6 +24,7 @@ from IPython.display import display
 from traitlets import ObjectName, Unicode
 
 from fumehood_guest.context.connected_shell import ConnectedShell
+from fumehood_guest.context.fonts import add_fallback_fonts, missing_letters_named_once
 from fumehood_guest.context.outlet import Execution
 
 CHART_MIME = "application/vnd.fumehood.chart+json"
@@ -48,6 +49,7 @@ class Figures:
         formatter.formatters[CHART_MIME] = ChartFormatter(parent=formatter)
         formatter.formatters[CHART_MIME].for_type_by_name("matplotlib.figure", "Figure", self._describe)
         formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", self._draw)
+        call_after_import("matplotlib.font_manager", add_fallback_fonts)
         call_after_import(_PYPLOT, _configure)
 
     def show_open(self) -> None:
@@ -78,14 +80,17 @@ class Figures:
             FigureCanvasAgg(figure)
 
         file = io.BytesIO()
-        figure.canvas.print_figure(
-            file,
-            format="png",
-            dpi=figure.dpi,
-            bbox_inches="tight",
-            facecolor=figure.get_facecolor(),
-            edgecolor=figure.get_edgecolor(),
-        )
+
+        with missing_letters_named_once():
+            figure.canvas.print_figure(
+                file,
+                format="png",
+                dpi=figure.dpi,
+                bbox_inches="tight",
+                facecolor=figure.get_facecolor(),
+                edgecolor=figure.get_edgecolor(),
+            )
+
         # From here on, `stale` means: changed since it was shown.
         figure.stale = False
         self._shown.add(figure)
@@ -101,7 +106,8 @@ class Figures:
         is_stale = figure.stale
 
         if figure not in self._shown or is_stale:
-            figure.draw_without_rendering()
+            with missing_letters_named_once():
+                figure.draw_without_rendering()
 
         try:
             return describe_figure(figure)

@@ -112,6 +112,7 @@ class PythonShell(ConnectedShell):
         self.user_site = UserSite()
         register_tables(self.display_formatter)
         set_renderers()
+        self.register_magic_function(self._pip, magic_name="pip")
 
     def init_ipython_dir(self, ipython_dir: Optional[str]) -> None:
         """Sets the folder's name; it is created by the first write."""
@@ -380,6 +381,10 @@ class PythonShell(ConnectedShell):
 
     system_piped = system
     system_raw = system
+
+    def _pip(self, line: str) -> None:
+        """Runs pip; what it installs can be imported at once, so nothing is said of a restart."""
+        self.system(f"pip {line}")
 
     def enable_gui(self, gui: Optional[str] = None) -> None:
         """Does nothing: there is no display."""

@@ -19,6 +19,8 @@ _SHELL = "/bin/bash"
 # `!pip install` must mean the pip of this interpreter, whatever PATH says.
 _PIP = re.compile(r"^\s*(?:pip3?|python3? -m pip)(?=\s)")
 _GRACE_SECONDS = 2.0
+# As `fumehood.egress.policy` refuses.
+_NO_NETWORK = re.compile("this sandbox has no network.*")
 
 
 def run_command(command: str) -> int:
@@ -27,7 +29,7 @@ def run_command(command: str) -> int:
     Raises:
         KeyboardInterrupt: The wait was interrupted; the command has ended.
     """
-    command = _PIP.sub(f"{shlex.quote(sys.executable)} -m pip", command, count=1)
+    command, is_pip = _PIP.subn(f"{shlex.quote(sys.executable)} -m pip", command, count=1)
     shell = _SHELL if os.access(_SHELL, os.X_OK) else "/bin/sh"
     child = subprocess.Popen(command, shell=True, executable=shell, stdin=subprocess.DEVNULL)  # noqa: S602
     try:
@@ -36,7 +38,35 @@ def run_command(command: str) -> int:
         _end(child)
         raise
 
+    if status != 0 and is_pip and (refusal := no_network()):
+        # pip itself only says that it has found no version.
+        sys.stderr.write(f"ERROR: {refusal}\n")
+
     return 128 - status if status > 128 else status
+
+
+def no_network() -> str:
+    """Returns the sentence with which the proxy of a sandbox without a network refuses; empty: it does not."""
+    # Late: few programs install anything.
+    from http.client import HTTPConnection
+    from urllib.parse import urlsplit
+
+    proxy = urlsplit(os.environ.get("HTTPS_PROXY", ""))
+
+    if not proxy.hostname:
+        return ""
+
+    connection = HTTPConnection(proxy.hostname, proxy.port, timeout=_GRACE_SECONDS)
+    connection.set_tunnel("pypi.org", 443)
+    try:
+        connection.connect()
+    except OSError as error:
+        found = _NO_NETWORK.search(str(error))
+        return found.group() if found else ""
+    finally:
+        connection.close()
+
+    return ""
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
