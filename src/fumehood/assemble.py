@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -22,7 +23,7 @@ from fumehood.engine.identity import make_part
 from fumehood.engine.provisioner import EngineConfig
 from fumehood.engine.settings import AUTOMATIC_RESERVE, EngineSettings
 from fumehood.engine.supervisor import Supervisor
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import InvalidArgumentError, IsolationUnavailableError
 from fumehood.port.backend import Backend
 from fumehood.portal import Portal, Turn, call, shared_portal
 from fumehood.refusals import naming_arguments
@@ -67,7 +68,11 @@ def backend_on_loop(
         settings: The settings of its engine.
         loop: The loop.
         on_security_event: Told of the security events of all its sandboxes, on that loop.
+
+    Raises:
+        IsolationUnavailableError: This is another system than Linux.
     """
+    require_linux()
     allow_open_files()
     config = EngineConfig(
         runtime=LinuxRuntime(),
@@ -86,6 +91,21 @@ def backend_on_loop(
     records = AuditRecords(AuditFolder(settings.audit_folder) if settings.audit_folder else None)
     records.on_security_event = on_security_event
     return LocalBackend(Supervisor(config, rules, settings.host_id or make_part(), records), loop)
+
+
+def require_linux() -> None:
+    """Refuses another system, where only servers elsewhere can be used.
+
+    Raises:
+        IsolationUnavailableError: This is another system.
+    """
+    if sys.platform != "linux":
+        raise IsolationUnavailableError(
+            layer="kernel",
+            reason=f"sandboxes need Linux, and this is {sys.platform}",
+            how_to_get_it='start a server in a container by eval "$(fumehood serve --print-docker | sh)", or name one '
+            "in FUMEHOOD_URL and FUMEHOOD_API_KEY",
+        )
 
 
 def allow_open_files() -> None:

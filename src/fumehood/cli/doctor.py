@@ -16,6 +16,11 @@ from fumehood.text import visible_line
 
 def run(options: Options) -> int:
     """Examine this machine and return the exit code."""
+    # Late: it names the whole engine.
+    from fumehood.assemble import require_linux
+
+    require_linux()
+
     if options.attack:
         # Late: attacks are a part of their own, which nothing else needs.
         from fumehood.cli.attacks import attack

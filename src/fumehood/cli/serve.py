@@ -15,7 +15,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.server.settings import ServerSettings, load_settings
 from fumehood.setting_fields import flag_of, print_settings
 
-_PRINTS = ("print_config", "print_systemd", "print_compose")
+_PRINTS = ("print_config", "print_systemd", "print_compose", "print_docker")
 
 
 def run(options: Options) -> int:
@@ -28,7 +28,7 @@ def run(options: Options) -> int:
         )
 
     flags = given_flags(options, ServerSettings)
-    is_for_others = options.print_systemd or options.print_compose
+    is_for_others = any(name != "print_config" for name in asked)
 
     is_token_given = flags["token"] is not None or "FUMEHOOD_TOKEN" in os.environ
 
@@ -48,9 +48,14 @@ def run(options: Options) -> int:
             sources = sources | {"token": "default"}
 
         # Late: they read files of the package.
-        from fumehood.cli.service_files import compose_file, systemd_unit
+        from fumehood.cli import service_files
 
-        print((systemd_unit if options.print_systemd else compose_file)(settings, sources), end="")
+        texts = {
+            "print_systemd": service_files.systemd_unit,
+            "print_compose": service_files.compose_file,
+            "print_docker": service_files.docker_script,
+        }
+        print(texts[asked[0]](settings, sources), end="")
         return 0
 
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="serve")
@@ -77,6 +82,11 @@ SERVE = Command(
             ["--print-compose"],
             is_flag=True,
             help="print a compose file for two containers with these settings, without secrets, and end",
+        ),
+        Option(
+            ["--print-docker"],
+            is_flag=True,
+            help="print a script that starts one container with these settings, as for macOS, and end",
         ),
     ],
 )

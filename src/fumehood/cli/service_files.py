@@ -1,7 +1,8 @@
-"""A unit of systemd and a compose file for a server with given settings.
+"""A unit of systemd, a compose file and a script for Docker, for a server with given settings.
 
-Runs in the user's terminal. Both are made of the files of `deployment`, which come with the package: nothing is written
-here that is there. A secret never comes into them: each is read from a file beside, which the first lines name.
+Runs in the user's terminal, on any system. All are made of the files of `deployment`, which come with the package:
+nothing is written here that is there. A secret never comes into them: each is read from a file beside, or from the
+environment, which the first lines name.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -114,20 +116,8 @@ def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
         InvalidArgumentError: A setting names a place of this machine, or no port.
     """
     values, secrets = _given(settings, sources)
-
-    for name in (*_FOLDERS, "host_socket"):
-        if name in values and "://" not in values[name]:
-            raise InvalidArgumentError(
-                field=flag_of(name),
-                value=values[name],
-                allowed="left out: the containers keep this in volumes",
-            )
-
-    if settings.port == 0:
-        raise InvalidArgumentError(field="--port", value=0, allowed="a port that is known beforehand")
-
-    published = {"localhost": "127.0.0.1"}.get(settings.host, settings.host)
-    published = f"[{published}]" if ":" in published else published
+    _check_for_containers(settings, values)
+    published = _published(settings)
     values.pop("host", None)
     engine = {item.name for item in fields(EngineSettings)}
     docker = _DEPLOYMENT / "docker"
@@ -137,7 +127,7 @@ def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
     )
     text = re.sub(
         r"^      context: .*\n      dockerfile: .*\n",
-        lambda _: "      dockerfile_inline: |\n" + _indented(_dockerfile(), 8),
+        lambda _: "      dockerfile_inline: |\n" + _indented(_dockerfile().replace("$", "$$"), 8),
         text,
         flags=re.M,
     )
@@ -173,6 +163,73 @@ def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
         "Neither is privileged. What the first needs beyond Docker's defaults, and why, stands beside each option.",
     ]
     return _with_head(f"{of_host}\n  server:\n{of_server}", head)
+
+
+def docker_script(settings: ServerSettings, sources: Mapping[str, str]) -> str:
+    """Return a shell script that starts a server in one container and prints the variables with which to reach it.
+
+    Args:
+        settings: Those of the server.
+        sources: Where each came from, as `load_settings` returns it.
+
+    Raises:
+        InvalidArgumentError: A setting names a place of this machine, or no port.
+    """
+    values, secrets = _given(settings, sources)
+    _check_for_containers(settings, values)
+    published = _published(settings)
+    values.pop("host", None)
+    docker = _DEPLOYMENT / "docker"
+    host = (docker / "compose.yaml").read_text(encoding="utf-8").partition("\n  server:\n")[0]
+    (capabilities,), (processes,), (files,) = (
+        re.findall(rf"^ +{name}: (.*)$", host, flags=re.M) for name in ("cap_add", "pids_limit", "nofile")
+    )
+    profile = f"seccomp={(docker / 'seccomp.json').as_posix()}"
+    security = re.findall(r"^      - ([a-z-]+=.*)$", host, flags=re.M)
+    others = [name for name in secrets if name != "token"]
+    options = [
+        "--cap-drop ALL",
+        *(f"--cap-add {name}" for name in re.findall(r"\w+", capabilities)),
+        *(
+            f"--security-opt {shlex.quote(option.replace('seccomp=seccomp.json', profile))}"
+            for option in security
+        ),
+        f"--pids-limit {processes} --ulimit nofile={files}",
+        *(f"--env {shlex.quote(f'{_variable(name)}={value}')}" for name, value in values.items()),
+        # A name alone: its value is that of the script's own environment.
+        *(f"--env {_variable(name)}" for name in ("token", *others)),
+    ]
+    address = {"0.0.0.0": "127.0.0.1", "[::]": "127.0.0.1"}.get(published, published)  # noqa: S104
+    given = {
+        "image": f"fumehood:{metadata.version('fumehood')}",
+        "dockerfile": _dockerfile().rstrip("\n"),
+        "published": f"{published}:{settings.port}",
+        "port": str(settings.port),
+        "url": f"http://{address}:{settings.port}",
+        "options": " \\\n    ".join(options),
+        "secrets": "\n".join(f': "${{{_variable(name)}:?is a secret: set it}}"' for name in others),
+    }
+    script = (docker / "run.sh").read_text(encoding="utf-8")
+    return re.sub("@([a-z]+)@", lambda found: given[found[1]], script).replace("\n\n\n", "\n\n")
+
+
+def _check_for_containers(settings: ServerSettings, values: Mapping[str, str]) -> None:
+    for name in (*_FOLDERS, "host_socket"):
+        if name in values and "://" not in values[name]:
+            raise InvalidArgumentError(
+                field=flag_of(name),
+                value=values[name],
+                allowed="left out: the containers keep this in volumes",
+            )
+
+    if settings.port == 0:
+        raise InvalidArgumentError(field="--port", value=0, allowed="a port that is known beforehand")
+
+
+def _published(settings: ServerSettings) -> str:
+    """Returns the address of this machine at which a container is published."""
+    address = {"localhost": "127.0.0.1"}.get(settings.host, settings.host)
+    return f"[{address}]" if ":" in address else address
 
 
 def _given(settings: ServerSettings, sources: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -223,7 +280,7 @@ def _dockerfile() -> str:
         text,
         flags=re.M,
     )
-    return re.sub(r"\A(?:#.*\n)+", "", text).replace("$", "$$")
+    return re.sub(r"\A(?:#.*\n)+", "", text)
 
 
 def _indented(text: str, by: int) -> str:

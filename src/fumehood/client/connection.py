@@ -58,10 +58,12 @@ _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 60.0
 _WRITE_SECONDS = 60.0
 _MAX_CONNECTIONS = 10_000
+# By its name on Linux, or on macOS.
+_TCP_IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or socket.TCP_KEEPALIVE  # type: ignore[attr-defined,unused-ignore]
 # A machine that vanishes is noticed in half a minute.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, _TCP_IDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
