@@ -142,6 +142,7 @@ HOST_TO_INIT: Table = {
             "send_snapshot": _request({"snapshot": _COUNT}),
             "receive_files": _request(),
             # Everything but init ends; it stays, since forked sandboxes lie beneath its namespaces.
+            "end_processes": _request(),
             "reduce_to_init": _request(),
         },
     ),
@@ -286,6 +287,7 @@ _VALUES: Mapping[str, Rule] = {
     "expect_forks": nothing,
     "send_snapshot": nothing,
     "receive_files": record({"files": _COUNT}),
+    "end_processes": nothing,
     "reduce_to_init": nothing,
 }
 

@@ -270,6 +270,123 @@ def test_its_time_is_over_and_it_is_paused(face):
     at_some_pace(scene, 0.5, 5)
 
 
+def test_a_pause_of_files_only_begins_anew(face):
+    """Files, environment, contexts and limits are kept; processes and variables are not, and no memory of them."""
+    sandbox = face.open(envs={"WHO": "me"}, timeout=500)
+    context = sandbox.create_code_context(language="bash")
+    command = sandbox.commands.run("trap '' TERM; sleep 1000 & wait", background=True)
+    sandbox.run_code("held = bytearray(b'x' * (32 << 20)); open('kept.txt', 'w').write('as it was')")
+    sandbox.run_code(
+        "import subprocess; subprocess.Popen(['setsid', 'sleep', '1000'], start_new_session=True)"
+    )
+    sandbox.run_code("variable=7", context=context)
+
+    assert sandbox.pause(files_only=True) is True
+    assert sandbox.pause(files_only=True) is False
+    info = sandbox.get_info()
+    assert (info.state, info.pause.files_only) == ("paused", True)
+    assert sandbox.get_metrics().processes <= 2
+
+    if info.pause.memory_before_bytes is not None:
+        assert info.pause.memory_before_bytes < 32 << 20
+
+    assert sandbox.resume() is True
+    assert sandbox.get_info().pause is None
+    assert sandbox.run_code("open('kept.txt').read(), 'held' in dir()").text == "('as it was', False)"
+    assert sandbox.run_code("import os; os.environ['WHO']").text == "'me'"
+    assert sandbox.run_code("echo [$variable]", context=context).logs.stdout == ["[]\n"]
+    assert command.pid not in [process.pid for process in sandbox.commands.list()]
+
+
+def test_code_that_runs_ends_with_a_pause_of_files_only(sync_face):
+    """Its caller gets what it printed and why it ended; the next code waits for the resume, and runs afresh."""
+    sandbox = sync_face.open()
+    printed = threading.Event()
+    ended = []
+    running = threading.Thread(
+        target=lambda: ended.append(
+            sandbox.run_code(
+                "x = 1\nprint('begun')\nimport time; time.sleep(600)", on_stdout=lambda _: printed.set()
+            )
+        )
+    )
+    running.start()
+    assert printed.wait(30)
+    sandbox.pause(files_only=True)
+    sandbox.resume()
+    running.join(30)
+
+    (execution,) = ended
+    assert (execution.error.kind, execution.state_lost) == ("context_died", True)
+    assert execution.logs.stdout == ["begun\n"]
+    assert sandbox.run_code("'x' in dir()").text == "False"
+
+
+def test_checkpoints_end_with_a_pause_of_files_only(sandbox):
+    """They are processes of the sandbox: none is listed that could not be gone back to."""
+    sandbox.run_code("x = 1")
+    sandbox.checkpoint()
+    sandbox.pause(files_only=True)
+    sandbox.resume()
+    assert sandbox.list_checkpoints() == []
+    sandbox.run_code("x = 2")
+    kept = sandbox.checkpoint()
+    sandbox.run_code("x = 3")
+    sandbox.rollback(kept)
+    assert sandbox.run_code("x").text == "2"
+
+
+def test_a_transaction_that_a_pause_of_files_only_ends_has_changed_nothing(sync_face):
+    """Its files are as before it began, though its checkpoint ended with it."""
+    sandbox = sync_face.open()
+    sandbox.files.write("kept.txt", "before")
+    printed = threading.Event()
+    ended = []
+    code = "open('kept.txt', 'w').write('within')\nprint('begun')\nimport time; time.sleep(600)"
+    running = threading.Thread(
+        target=lambda: ended.append(
+            sandbox.run_code(code, transactional=True, on_stdout=lambda _: printed.set())
+        )
+    )
+    running.start()
+    assert printed.wait(30)
+    sandbox.pause(files_only=True)
+    sandbox.resume()
+    running.join(30)
+
+    assert ended[0].transaction.outcome == "rolled_back"
+    assert sandbox.files.read("kept.txt") == "before"
+
+
+def test_what_a_pause_has_kept_can_be_dropped_at_its_end(sandbox):
+    """A resume with `files_only` is the same as a pause with it."""
+    sandbox.run_code("x = 1; open('kept.txt', 'w').write('as it was')")
+    sandbox.pause()
+    assert sandbox.resume(files_only=True) is True
+    assert sandbox.resume(files_only=True) is False
+    assert sandbox.run_code("'x' in dir(), open('kept.txt').read()").text == "(False, 'as it was')"
+
+
+def test_forks_live_on_beside_a_parent_that_keeps_its_files_only(sandbox):
+    """They lie nested in its namespaces, and are sandboxes of their own."""
+    sandbox.run_code("x = 41")
+    fork = sandbox.fork()
+    sandbox.pause(files_only=True)
+    assert fork.run_code("x + 1").text == "42"
+    sandbox.resume()
+    assert sandbox.run_code("'x' in dir()").text == "False"
+    assert fork.run_code("x").text == "41"
+    fork.kill()
+
+
+def test_its_time_is_over_and_its_files_are_kept(face):
+    """`on_timeout="pause_files"`."""
+    sandbox = face.open(timeout=0.5, on_timeout="pause_files")
+    wait_for_state(sandbox, "paused")
+    assert sandbox.get_info().pause.files_only is True
+    sandbox.kill()
+
+
 def test_what_is_paused_can_be_killed(sandbox):
     """It ends at once, with everything in it."""
     sandbox.run_code(_BUSY)

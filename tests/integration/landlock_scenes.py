@@ -202,6 +202,9 @@ def every_promise() -> dict[str, Any]:
             )
         ]
         seen["untouched"] = sandbox.run_code("y").text
+        sandbox.pause(files_only=True)
+        sandbox.resume()
+        seen["anew"] = sandbox.run_code("'y' in globals(), open('folder/a.txt').read() != ''").text
         seen["network"] = _refusal(lambda: sandbox.set_network("internet"))
         seen["private"] = _refusal(lambda: sandbox.files.read("/etc/shadow"))
         seen["outside"] = _refusal(lambda: sandbox.files.write("/usr/x", "x"))

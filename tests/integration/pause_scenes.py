@@ -64,6 +64,23 @@ def paused_storm() -> dict[str, Any]:
     return seen
 
 
+def storm_that_ends() -> dict[str, Any]:
+    """Keeps only the files of a sandbox in which processes do all they can to live on; tells whether one did."""
+    os.environ["FUMEHOOD_POOL_SIZE"] = "0"
+
+    with Sandbox() as sandbox:
+        sandbox.run_code("open('kept.txt', 'w').write('as it was')")
+        sandbox.run_code(_STORM)
+        before = len(_looks()) > 1
+        sandbox.pause(files_only=True)
+        sandbox.resume()
+        return {
+            "before": before,
+            "after": sandbox.get_metrics().processes,
+            "kept": sandbox.files.read("kept.txt"),
+        }
+
+
 def stopped_before() -> list[str | None]:
     """Pauses and resumes a sandbox in which a process was stopped already; tells its state each time."""
     with Sandbox() as sandbox:

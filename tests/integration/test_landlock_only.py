@@ -72,6 +72,7 @@ def test_what_works_elsewhere_works_there(seen: Any) -> None:
         "figure": 1,
         "metrics": True,
         "resumed": "'resumed'",
+        "anew": "(False, True)",
         "unavailable": [
             "CheckpointUnavailableError",
             "ForkUnavailableError",

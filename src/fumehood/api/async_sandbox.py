@@ -147,7 +147,7 @@ class AsyncSandbox(Uncopied):
         metadata: Labels of your own, found again in `get_info()` and `list()`.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
-        on_timeout: What happens when the `timeout` is over: kill, or pause.
+        on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
         isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
@@ -525,21 +525,24 @@ class AsyncSandbox(Uncopied):
         """Return the connections that the sandbox made, and tried to make: the last 1000 of each, the oldest first."""
         return [*await self._sandbox_handle.backend.egress_log(self.id)]
 
-    async def pause(self) -> bool:
+    async def pause(self, *, files_only: bool = False) -> bool:
         """Freeze the sandbox; False if it was paused.
 
         Nothing in it runs any more, and it uses no CPU time; processes and memory stay as they are. All of its
         clocks stand still: the `timeout`, the `idle_timeout`, and the time limits of what runs. It stays so
         until `resume` or `kill`.
-        """
-        return await self._sandbox_handle.backend.pause(self.id)
 
-    async def resume(self) -> bool:
+        Args:
+            files_only: Whether to keep files and settings only: its processes end, its contexts begin anew afterwards.
+        """
+        return await self._sandbox_handle.backend.pause(self.id, files_only=files_only)
+
+    async def resume(self, *, files_only: bool = False) -> bool:
         """Resume the paused sandbox, with the time that it had left; False if it was running.
 
-        One that was paused because its time was over gets all of it again.
+        One that was paused because its time was over gets all of it again. `files_only` drops the processes kept.
         """
-        return await self._sandbox_handle.backend.resume(self.id)
+        return await self._sandbox_handle.backend.resume(self.id, files_only=files_only)
 
     async def kill(self, *, wait: bool = True) -> bool:
         """End the sandbox, paused or not, with everything in it; False if it had ended before.

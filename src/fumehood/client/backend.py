@@ -298,11 +298,15 @@ class HttpBackend(LoopBound, Backend):
             "POST", sandbox_path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds}
         )
 
-    async def pause(self, sandbox_id: str) -> bool:
-        return bool((await self._ask("POST", sandbox_path(sandbox_id, "pause")))["changed"])
+    async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
+        return await self._change(sandbox_path(sandbox_id, "pause"), files_only=files_only)
 
-    async def resume(self, sandbox_id: str) -> bool:
-        return bool((await self._ask("POST", sandbox_path(sandbox_id, "resume")))["changed"])
+    async def resume(self, sandbox_id: str, *, files_only: bool = False) -> bool:
+        return await self._change(sandbox_path(sandbox_id, "resume"), files_only=files_only)
+
+    async def _change(self, path: str, *, files_only: bool) -> bool:
+        params = query_of(files_only="true" if files_only else None)
+        return bool((await self._ask("POST", path, params=params))["changed"])
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         await self._ask("PUT", sandbox_path(sandbox_id, "network"), json=as_data(network))

@@ -272,11 +272,11 @@ class LocalBackend(LoopBound, Backend):
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         await self._do(self._later, self._supervisor.set_timeout, sandbox_id, timeout_seconds)
 
-    async def pause(self, sandbox_id: str) -> bool:
-        return await self._do(self._supervisor.pause, sandbox_id)
+    async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
+        return await self._do(self._supervisor.pause, sandbox_id, files_only=files_only)
 
-    async def resume(self, sandbox_id: str) -> bool:
-        return await self._do(self._supervisor.resume, sandbox_id)
+    async def resume(self, sandbox_id: str, *, files_only: bool = False) -> bool:
+        return await self._do(self._supervisor.resume, sandbox_id, files_only=files_only)
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         await self._with(sandbox_id, lambda sandbox: audited_verbs.set_network(sandbox, network))

@@ -1,13 +1,15 @@
 """Pausing one sandbox: its processes are stopped and its clock with them, until it is resumed or killed.
 
 Where the host can freeze a control group it does; elsewhere init, which keeps answering, stops all other processes. A
-pause is complete or fails: its caller gets a sandbox in which no process runs, or an error and a running sandbox.
+pause is complete or fails: its caller gets a sandbox in which no process runs, or an error and a running sandbox. A
+pause that keeps files only ends all processes first: only init is left to be stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Protocol
 
 from fumehood import failpoints
@@ -42,6 +44,9 @@ class Pausable(Protocol):
     async def settle(self) -> None:
         """Returns when no context is being started, after saving the figures that can be read only while it runs."""
 
+    async def end_processes(self) -> None:
+        """Ends every process in it but init; its files stay."""
+
     def closed_error(self) -> Exception:
         """Returns the error of a sandbox that has ended."""
 
@@ -71,22 +76,35 @@ class Pausing:
         async with self._turn:
             return
 
-    async def pause(self) -> bool:
-        """Stops everything; returns False if it is paused already. Completed even if cancelled."""
-        return await self._in_turn(self._pause)
+    async def pause(self, *, files_only: bool = False) -> bool:
+        """Stops everything; returns False if it is paused already. Completed even if cancelled.
 
-    async def resume(self) -> bool:
-        """Continues everything; returns False if it is running. Completed even if cancelled."""
-        return await self._in_turn(self._resume)
+        Args:
+            files_only: Whether to end all processes first.
+        """
+        return await self._in_turn(self._pause(files_only=files_only))
 
-    async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+    async def resume(self, *, files_only: bool = False) -> bool:
+        """Continues everything; returns False if it is running. Completed even if cancelled.
+
+        Args:
+            files_only: Whether to end the processes that the pause has kept.
+        """
+        return await self._in_turn(self._resume(files_only=files_only))
+
+    async def _in_turn(self, work: Coroutine[Any, Any, bool]) -> bool:
         # Without an await if possible: later calls must find it begun.
-        await self._turn.acquire()
-        begun = asyncio.create_task(work())
+        try:
+            await self._turn.acquire()
+        except BaseException:
+            work.close()
+            raise
+
+        begun = asyncio.create_task(work)
         when_done(begun, self._turn.release)
         return await complete(begun)
 
-    async def _pause(self) -> bool:
+    async def _pause(self, *, files_only: bool) -> bool:
         if self.is_paused:
             return False
 
@@ -94,6 +112,12 @@ class Pausing:
         self._sandbox.clock.stop()
         try:
             await failpoints.reach("pause.settled", self._sandbox)
+
+            if files_only:
+                # With the clock stopped no context is started, so nothing new comes up.
+                await self._sandbox.end_processes()
+                await self._sandbox.settle()
+
             await self._freeze()
             await failpoints.reach("pause.frozen", self._sandbox)
         except BaseException:
@@ -102,14 +126,19 @@ class Pausing:
 
         self.is_paused = True
         self._sandbox.audit.note("paused")
-        await self._give_memory_back()
+        self.report = PauseReport(files_only=files_only)
+        await self._give_memory_back(self.report)
         return True
 
-    async def _resume(self) -> bool:
+    async def _resume(self, *, files_only: bool) -> bool:
         if not self.is_paused:
             return False
 
         await failpoints.reach("resume.begin", self._sandbox)
+
+        if files_only and self.report is not None and not self.report.files_only:
+            await self._drop_processes()
+
         await self._thaw()
         self.is_paused = False
         self.report = None
@@ -138,11 +167,25 @@ class Pausing:
 
         raise self._sandbox.closed_error()
 
-    async def _give_memory_back(self) -> None:
+    async def _drop_processes(self) -> None:
+        """Ends what a pause has kept, while the clock still stands."""
+        if self._sandbox.guest.can_freeze:
+            # Init can answer only while it runs.
+            self._sandbox.guest.thaw()
+
+        try:
+            await self._sandbox.end_processes()
+        except BaseException:
+            await self._freeze()
+            raise
+
+    async def _give_memory_back(self, report: PauseReport) -> None:
         """Has the kernel reclaim the sandbox's memory; the pause neither fails nor waits long for it."""
         guest = self._sandbox.guest
         before = _counted(guest)
-        self.report = PauseReport(memory_before_bytes=before, why=f"it takes more than {_OFFER_SECONDS:g} s")
+        self.report = replace(
+            report, memory_before_bytes=before, why=f"it takes more than {_OFFER_SECONDS:g} s"
+        )
         offer = asyncio.ensure_future(asyncio.to_thread(guest.give_memory_back))
         await asyncio.wait([offer], timeout=_OFFER_SECONDS)
 
@@ -154,7 +197,8 @@ class Pausing:
         error = offer.exception()
         means = "" if error is not None else offer.result()
         after = _counted(guest)
-        self.report = PauseReport(
+        self.report = replace(
+            report,
             memory_before_bytes=before,
             memory_after_bytes=after,
             reclaimed_bytes=max(0, (before or 0) - (after or 0)) if means else 0,

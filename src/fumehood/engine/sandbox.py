@@ -35,7 +35,7 @@ from fumehood.engine.records import Recorder
 from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.judge import Judge
-from fumehood.engine.time_travel.placeholder import reduce_to_init
+from fumehood.engine.time_travel.placeholder import end_processes, reduce_to_init
 from fumehood.engine.time_travel.transactions import Transactions
 from fumehood.engine.usage import Meter
 from fumehood.engine.watches import LiveWatches
@@ -192,6 +192,20 @@ class LiveSandbox:
             await context.settled()
 
         await self._metrics.remember()
+
+    async def end_processes(self) -> None:
+        """Ends every process in it but init; its files stay, and each context begins anew at its next use.
+
+        Raises:
+            SandboxError: One of them does not end.
+        """
+        for checkpoint in self.checkpoints.infos:
+            await self.checkpoints.drop(checkpoint.id)
+
+        await end_processes(self.guest, self.init)
+
+        for context in self.contexts:
+            await context.settled(has_ended=True)
 
     async def prepare(self) -> None:
         """Waits until the default context is ready, so that the first call need not wait for it."""

@@ -187,15 +187,15 @@ class Supervisor:
             pool_misses=sum(pool.misses for pool in pools),
         )
 
-    async def pause(self, sandbox_id: str) -> bool:
+    async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         """Pauses a sandbox; returns False if it is paused already."""
-        return await self.find(sandbox_id).pausing.pause()
+        return await self.find(sandbox_id).pausing.pause(files_only=files_only)
 
-    async def resume(self, sandbox_id: str) -> bool:
+    async def resume(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         """Resumes a paused sandbox; returns False if it runs."""
         sandbox = self.find(sandbox_id)
         sandbox.touch()
-        return await sandbox.pausing.resume()
+        return await sandbox.pausing.resume(files_only=files_only)
 
     async def kill(self, sandbox_id: str, *, wait: bool) -> bool:
         """Ends a sandbox; returns when no process of it is left, or without `wait` as soon as its end is certain."""
@@ -490,7 +490,7 @@ class Lifetime:
         self,
         sandbox: LiveSandbox,
         spec: SandboxSpec,
-        pause: Callable[[], Awaitable[object]],
+        pause: Callable[..., Awaitable[object]],
         parent_id: str | None = None,
     ) -> None:
         self.parent_id = parent_id
@@ -575,7 +575,8 @@ class Lifetime:
 
         # After a resume, it has the whole time again.
         self.set_timeout(self.spec.timeout_seconds)
-        keep(pause_or_end(self._pause, partial(self.sandbox.end, "expired")))
+        pause = partial(self._pause, files_only=self.spec.on_timeout == "pause_files")
+        keep(pause_or_end(pause, partial(self.sandbox.end, "expired")))
 
     def _watch_idleness(self) -> None:
         """Sets the timer to the earliest moment at which it can have been idle for long enough."""

@@ -162,16 +162,20 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def pause(self, sandbox_id: str) -> bool:
+    async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         """Freeze a sandbox: nothing in it runs, and all clocks of it stand still. False if it was paused.
 
         Its processes stay as they are, and so does what they hold in memory. Calls that are under way stay
-        under way.
+        under way. With `files_only` its processes are ended first, and what runs in its contexts ends as
+        `context_died`; when it is resumed, each context begins anew, with the files of the sandbox.
         """
 
     @abstractmethod
-    async def resume(self, sandbox_id: str) -> bool:
-        """Resume a paused sandbox, with the time that it had left. False if it was running."""
+    async def resume(self, sandbox_id: str, *, files_only: bool = False) -> bool:
+        """Resume a paused sandbox, with the time that it had left. False if it was running.
+
+        With `files_only` the processes that its pause has kept are ended, as if it had been paused so.
+        """
 
     @abstractmethod
     async def set_network(self, sandbox_id: str, network: Network) -> None:

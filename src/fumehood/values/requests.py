@@ -33,6 +33,7 @@ from fumehood.values.json_values import NotJsonError, json_of
 from fumehood.values.limits import Limits, check_seconds
 from fumehood.values.network import Network
 from fumehood.values.sandbox import (
+    TIMEOUT_ACTIONS,
     IsolationLevel,
     PtySize,
     SandboxInfo,
@@ -68,7 +69,7 @@ class SandboxSpec:
         timeout_seconds: Its time; None: it lives until it is killed.
         idle_timeout_seconds: Its time without a call; None: never for that reason.
         owner: The owner at a server.
-        on_timeout: What happens when its time is over: kill, or pause.
+        on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
         network: What it may reach.
         isolation: The weakest level of isolation that will do; None: what the settings of the host say.
         security: How it is watched.
@@ -103,8 +104,9 @@ class SandboxSpec:
         if self.isolation is not None:
             check_isolation("isolation", self.isolation)
 
-        if self.on_timeout not in ("kill", "pause"):
-            raise InvalidArgumentError(field="on_timeout", value=self.on_timeout, allowed="'kill' or 'pause'")
+        if self.on_timeout not in TIMEOUT_ACTIONS:
+            allowed = "'kill', 'pause' or 'pause_files'"
+            raise InvalidArgumentError(field="on_timeout", value=self.on_timeout, allowed=allowed)
 
         if not isinstance(self.limits, Limits):
             raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")

@@ -20,7 +20,8 @@ from fumehood.values.network import Network
 
 LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
-TimeoutAction = Literal["kill", "pause"]
+TimeoutAction = Literal["kill", "pause", "pause_files"]
+TIMEOUT_ACTIONS: tuple[TimeoutAction, ...] = get_args(TimeoutAction)
 # The languages of contexts.
 Language = Literal["python", "bash", "javascript", "js", "typescript", "ts"]
 FileType = Literal["file", "dir", "symlink", "other"]
@@ -70,6 +71,7 @@ class PauseReport:
         reclaimed_bytes: How much was freed.
         means: How it was reclaimed, such as `memory.reclaim`; empty when it was not.
         why: Why no more was freed.
+        files_only: Whether its processes were ended, so that it begins anew with its files when it is resumed.
     """
 
     memory_before_bytes: int | None = None
@@ -77,6 +79,7 @@ class PauseReport:
     reclaimed_bytes: int = 0
     means: str = ""
     why: str = ""
+    files_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,7 @@ class SandboxInfo:
         limits: Its limits.
         isolation: Its isolation from the host.
         owner: The owner at a server; empty where there is one user only.
-        on_timeout: What happens when its time is over: kill, or pause.
+        on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
         auto_resume: Whether a call to it while it is paused resumes it.
         network: Its network policy; secrets in it have no values.
         parent_id: The sandbox that it was forked from, or None; that may have ended.

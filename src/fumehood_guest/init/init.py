@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import time
+from functools import partial
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from fumehood_guest.init import file_transfer, home
@@ -90,6 +91,7 @@ class Init:
             "expect_forks": self._expect_forks,
             "send_snapshot": self._send_snapshot,
             "receive_files": self._receive_files,
+            "end_processes": partial(_end_processes, self._reap),
             "reduce_to_init": self._reduce_to_init,
             **self._files.verbs(),
             **self._processes.verbs(),
@@ -286,24 +288,8 @@ class Init:
 
     def _reduce_to_init(self) -> Reply:
         """Kills everything in this sandbox but itself: forked sandboxes, nested in its namespace, live on."""
-        deadline = time.monotonic() + _REDUCE_SECONDS
         self._is_reduced = True
-
-        while True:
-            left = list(process_usage.living())
-
-            if not left:
-                break
-
-            if time.monotonic() > deadline:
-                raise RequestError("os", f"{len(left)} processes do not end")
-
-            for pid in left:
-                process_usage.kill(pid)
-
-            self._reap()
-            time.sleep(_LOOK_SECONDS)
-
+        _end_processes(self._reap)
         empty_writable()
         return None, b""
 
@@ -374,6 +360,31 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
         )
     )
     Init(sock, listener, watcher, options["rlimits"]["nofile"]).run()
+
+
+def _end_processes(reap: Callable[[], None]) -> Reply:
+    """Kills everything in this sandbox but its init, and returns when nothing runs any more; its files stay."""
+    deadline = time.monotonic() + _REDUCE_SECONDS
+
+    while True:
+        left = list(process_usage.living())
+
+        if not left:
+            return None, b""
+
+        if time.monotonic() > deadline:
+            raise RequestError("os", f"{len(left)} processes do not end")
+
+        if process_usage.has_forks():
+            # One that may not be signalled is the host's to end: see `end_foreign_processes`.
+            for pid in left:
+                process_usage.kill(pid)
+        else:
+            # One after the other, a chain of forks would stay ahead.
+            process_usage.signal_all(signal.SIGKILL)
+
+        reap()
+        time.sleep(_LOOK_SECONDS)
 
 
 def _show_memory(memory_bytes: int) -> Reply:

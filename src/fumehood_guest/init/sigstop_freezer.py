@@ -1,13 +1,11 @@
 """Freezer by signals: stops every process of a sandbox, and continues it, where the host cannot freeze it.
 
-Runs in init, which keeps answering requests meanwhile. A signal to all processes (`kill(-1)`) also reaches one that is
-just being forked: the kernel makes such a fork fail and restart when the signal arrives. Processes that a guest had
-stopped itself stay stopped afterwards.
+Runs in init, which keeps answering requests meanwhile. Processes that a guest had stopped itself stay stopped
+afterwards.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Any, Dict, FrozenSet, Optional, Tuple
 
@@ -37,7 +35,7 @@ class Standstill:
         if self._stopped_before is None:
             self._stopped_before = frozenset(pid for pid, state in _states().items() if state == _STOPPED)
 
-        _signal_all(signal.SIGSTOP)
+        process_usage.signal_all(signal.SIGSTOP)
         return {"stopped": all(_all_still() for _ in range(_LOOKS))}, b""
 
     def continue_all(self) -> Tuple[None, bytes]:
@@ -46,7 +44,7 @@ class Standstill:
 
         for pid in _states():
             if pid not in before:
-                _signal(pid, signal.SIGCONT)
+                process_usage.signal_one(pid, signal.SIGCONT)
 
         return None, b""
 
@@ -65,23 +63,3 @@ def _states() -> Dict[int, str]:
             found[pid] = fields[0]
 
     return found
-
-
-def _signal_all(number: int) -> None:
-    if process_usage.has_forks():
-        for pid in _states():
-            _signal(pid, number)
-
-        return
-
-    try:
-        os.kill(-1, number)
-    except ProcessLookupError:
-        return  # there is no process but init
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return  # it has ended, or belongs to the jail init, on its way to a forked sandbox, and exits soon

@@ -109,6 +109,32 @@ def kill_tree(leader: int, spare: Sequence[int] = ()) -> None:
         kill(pid)
 
 
+def signal_all(number: int) -> None:
+    """Signals all processes of this sandbox but init.
+
+    A signal to all at once (`kill(-1)`) also reaches one that is just being forked: the kernel makes such a fork fail
+    and restart when the signal arrives. It would reach forked sandboxes too, where there are any.
+    """
+    if has_forks():
+        for pid in processes():
+            signal_one(pid, number)
+
+        return
+
+    try:
+        os.kill(-1, number)
+    except ProcessLookupError:
+        return  # there is no process but init
+
+
+def signal_one(pid: int, number: int) -> None:
+    """Signals a process, unless it has ended or is not the sandbox's own."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended, or belongs to the jail init, on its way to a forked sandbox, and exits soon
+
+
 def kill(pid: int) -> None:
     """Kills a process, unless it has ended already."""
     try:

@@ -126,6 +126,60 @@ def test_a_pause_keeps_processes_and_memory(sandbox):
     assert again.run_code("id(value) == name").text == "True"
 
 
+@pytest.fixture
+def pause_mode(http, addresses):
+    """What the last pause of a sandbox has kept; the SDK has no name for it."""
+
+    def read(sandbox):
+        headers = {"X-API-Key": addresses["E2B_API_KEY"]}
+        return http.get(f"/sandboxes/{sandbox.sandbox_id}", headers=headers).json()["pauseMode"]
+
+    return read
+
+
+def test_a_pause_of_files_only_is_a_reboot(sandbox, pause_mode):
+    """Files, ids and settings are there afterwards; processes and variables are not, and the client knows before."""
+    command = sandbox.commands.run("sleep 600", background=True)
+    context = sandbox.create_code_context(cwd="/tmp")
+    sandbox.run_code("x = 1")
+    sandbox.files.write("kept.txt", "as it was")
+
+    assert sandbox.pause(mode="filesystem") is True
+    assert sandbox.pause(mode="filesystem") is False
+    assert pause_mode(sandbox) == "filesystem"
+
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=300)
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert again.files.read("kept.txt") == "as it was"
+    assert again.commands.list() == []
+    assert again.commands.kill(command.pid) is False
+    assert again.run_code("x").error.name == "NameError"
+    assert again.run_code("import os; os.getcwd()", context=context).text == "/tmp"
+
+
+def test_what_a_pause_has_kept_can_be_dropped_when_it_is_over(sandbox, pause_mode):
+    """`on_resume="reboot"`: the pause kept the memory, and the caller does not want it."""
+    sandbox.run_code("x = 1")
+    sandbox.files.write("kept.txt", "as it was")
+    sandbox.pause()
+    assert pause_mode(sandbox) == "full"
+
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=300, on_resume="reboot")
+    assert again.files.read("kept.txt") == "as it was"
+    assert again.run_code("x").error.name == "NameError"
+
+
+def test_a_timeout_can_keep_the_files_only(pause_mode):
+    """As `pause(mode="filesystem")`, when the time is over."""
+    lifecycle = {"on_timeout": {"action": "pause", "mode": "filesystem"}}
+
+    with Sandbox.create(timeout=600, lifecycle=lifecycle) as sandbox:
+        sandbox.files.write("kept.txt", "as it was")
+        sandbox.set_timeout(0)
+        assert pause_mode(sandbox) == "filesystem"
+        assert Sandbox.connect(sandbox.sandbox_id).files.read("kept.txt") == "as it was"
+
+
 def test_a_sandbox_that_resumes_by_itself_answers_while_paused():
     """auto_resume: any request wakes it."""
     with Sandbox.create(timeout=600, lifecycle={"on_timeout": "pause", "auto_resume": True}) as sandbox:
@@ -217,8 +271,6 @@ def test_what_is_not_offered_says_so(shared):
         lambda: Sandbox.create(mcp={"github": {}}),
         lambda: Sandbox.create(network={"dns_servers": ["1.1.1.1"]}),
         lambda: Sandbox.create(volume_mounts={"/data": "a-volume"}),
-        lambda: Sandbox.create(lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}}),
-        lambda: shared.pause(mode="filesystem"),
         lambda: shared.update_network({"allow_out": ["example.org"], "dns_servers": ["1.1.1.1"]}),
     ):
         with pytest.raises(SandboxException, match=r"501.*does not offer") as caught:

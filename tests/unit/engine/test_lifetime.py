@@ -27,21 +27,23 @@ from fumehood.values.requests import SandboxSpec
     ],
     ids=repr,
 )
-def test_what_cannot_be_paused_in_time_is_ended(refusal):
+@pytest.mark.parametrize("action", ["pause", "pause_files"])
+def test_what_cannot_be_paused_in_time_is_ended(refusal, action):
     """Whatever keeps it from standing still: its time is over."""
 
     async def scene():
         ended = []
         paused = asyncio.Event()
 
-        async def pause():
+        async def pause(*, files_only):
+            assert files_only is (action == "pause_files")
             paused.set()
 
             if refusal is not None:
                 raise refusal
 
         sandbox = SimpleNamespace(clock=SandboxClock(), end=ended.append)
-        lifetime = Lifetime(sandbox, SandboxSpec(timeout_seconds=0.01, on_timeout="pause"), pause)
+        lifetime = Lifetime(sandbox, SandboxSpec(timeout_seconds=0.01, on_timeout=action), pause)
         await paused.wait()
         await asyncio.sleep(0)
         lifetime.close()

@@ -253,6 +253,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "expect_forks": {},
     "send_snapshot": {"snapshot": 1},
     "receive_files": {},
+    "end_processes": {},
     "reduce_to_init": {},
 }
 
@@ -315,6 +316,7 @@ VALUES: dict[str, Any] = {
     "expect_forks": None,
     "send_snapshot": None,
     "receive_files": {"files": 3},
+    "end_processes": None,
     "reduce_to_init": None,
 }
 

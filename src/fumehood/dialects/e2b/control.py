@@ -168,12 +168,9 @@ class Control:
         """Resumes a paused sandbox for the given time; never shortens the time of a running one."""
         body = await json_body(request)
         seconds = read_timeout(body) or DEFAULT_SECONDS
-
-        if body.flag("memory") is False:
-            raise NotOfferedError(what="a reboot of a paused sandbox", instead="it goes on where it was")
-
+        files_only = body.flag("memory") is False
         info = await self._found(request, caller)
-        was_paused = info.state == "paused" and await caller.backend.resume(info.id)
+        was_paused = info.state == "paused" and await caller.backend.resume(info.id, files_only=files_only)
 
         if was_paused or _ends_before(info, seconds):
             await caller.backend.set_timeout(info.id, seconds)
@@ -193,10 +190,10 @@ class Control:
         return Response(status_code=204)
 
     async def _time_over(self, info: SandboxInfo, caller: Caller) -> None:
-        if info.on_timeout == "pause":
-            await caller.backend.pause(info.id)
-        else:
+        if info.on_timeout == "kill":
             await caller.backend.kill(info.id)
+        else:
+            await caller.backend.pause(info.id, files_only=info.on_timeout == "pause_files")
 
     async def _refresh(self, request: Request, caller: Caller) -> Response:
         """Extends the life of a sandbox, as clients of the first generation do."""
@@ -209,12 +206,10 @@ class Control:
         return Response(status_code=204)
 
     async def _pause(self, request: Request, caller: Caller) -> Response:
-        if (await json_body(request)).flag("memory") is False:
-            raise NotOfferedError(what="pauses that drop the memory", instead="a pause here keeps it")
-
+        files_only = (await json_body(request)).flag("memory") is False
         info = await self._found(request, caller)
 
-        if not await caller.backend.pause(info.id):
+        if not await caller.backend.pause(info.id, files_only=files_only):
             return plain_answer(409, f"sandbox {info.id!r} is paused already", {"Should-Retry": "false"})
 
         return Response(status_code=204)

@@ -39,7 +39,7 @@ from fumehood.storage.policy import KeyPolicy
 from fumehood.values.limits import Limits
 from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel
 from fumehood.values.requests import SandboxSpec
-from fumehood.values.sandbox import SandboxInfo
+from fumehood.values.sandbox import SandboxInfo, TimeoutAction
 
 _ALL = "0.0.0.0/0"
 # Fields about how traffic is routed, not whether it is allowed.
@@ -172,11 +172,6 @@ def read_spec(
 
     rules = body.inner("network")
     template = body.text("templateID")
-    on_timeout = "pause" if body.flag("autoPause") else "kill"
-
-    if on_timeout == "pause" and body.flag("autoPauseMemory") is False:
-        raise NotOfferedError(what="pauses that drop the memory", instead="a pause here keeps it")
-
     auto_resume = body.inner("autoResume")
     return SandboxSpec(
         template=our_template(template),
@@ -186,10 +181,17 @@ def read_spec(
             body.strings("metadata"), template, read_port_rules(rules, are_ports_public=are_ports_public)
         ),
         timeout_seconds=read_timeout(body) or DEFAULT_SECONDS,
-        on_timeout="pause" if on_timeout == "pause" else "kill",
+        on_timeout=_read_on_timeout(body),
         auto_resume=auto_resume is not None and auto_resume.flag("enabled") is True,
         network=read_network(rules, body.flag("allow_internet_access"), most_network),
     )
+
+
+def _read_on_timeout(body: Fields) -> TimeoutAction:
+    if not body.flag("autoPause"):
+        return "kill"
+
+    return "pause_files" if body.flag("autoPauseMemory") is False else "pause"
 
 
 def read_timeout(body: Fields) -> float | None:

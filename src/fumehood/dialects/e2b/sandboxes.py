@@ -123,7 +123,7 @@ def sandbox_data(info: SandboxInfo, tokens: SandboxTokens, domain: str) -> dict[
 
 def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
     """Returns a sandbox as lists have it: without its tokens."""
-    return {
+    data = {
         "templateID": template_of(info),
         "sandboxID": info.id,
         "clientID": "fumehood",
@@ -137,6 +137,11 @@ def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
         "envdVersion": envd_version(),
     }
 
+    if info.state == "paused" and info.pause is not None:
+        data["pauseMode"] = "filesystem" if info.pause.files_only else "full"
+
+    return data
+
 
 def detail_data(
     info: SandboxInfo, tokens: SandboxTokens, domain: str, host_cores: float, *, are_ports_public: bool
@@ -149,7 +154,10 @@ def detail_data(
         # The network in force, whatever was asked for.
         "allowInternetAccess": info.network.internet,
         "network": _network_data(info, are_ports_public=are_ports_public),
-        "lifecycle": {"autoResume": info.auto_resume, "onTimeout": info.on_timeout},
+        "lifecycle": {
+            "autoResume": info.auto_resume,
+            "onTimeout": "kill" if info.on_timeout == "kill" else "pause",
+        },
     }
 
 

@@ -77,9 +77,9 @@ class LiveContext:
         """Starts the process unless it lives; returns when it is ready."""
         await self._life.living()
 
-    async def settled(self) -> None:
-        """Returns when no process of it is being started."""
-        await self._life.settled()
+    async def settled(self, *, has_ended: bool = False) -> None:
+        """Returns when no process of it is being started; if init has ended it, when its end is known."""
+        await (self._life.gone() if has_ended else self._life.settled())
 
     async def execute(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None

@@ -20,6 +20,8 @@ from fumehood.values.sandbox import ContextInfo
 
 # A checkpoint that has not forked by then is stopped, or damaged.
 _REVIVE_SECONDS = 10.0
+# The zygote reaps a context as soon as it has ended.
+_GONE_SECONDS = 5.0
 
 
 class ContextProcesses:
@@ -210,6 +212,14 @@ class ContextProcesses:
 
         if self.process is not None:
             await self.process.end()
+
+    async def gone(self) -> None:
+        """Returns when the end of its process is known, which was ended with all others of the sandbox."""
+        if self.process is not None:
+            await asyncio.wait([self.process.exited], timeout=_GONE_SECONDS)
+
+            if self.process.lives:
+                self.process.forget()
 
     def close(self) -> None:
         """Releases everything, after the end of the sandbox."""

@@ -32,6 +32,9 @@ from fumehood.values.plain_data import as_data
 from fumehood.values.sandbox import SandboxInfo
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
+FilesOnly = Annotated[
+    bool, Query(description="Keep the files only: its processes end, and its contexts begin anew afterwards.")
+]
 SandboxId = Annotated[str, Path(max_length=64, description="The sandbox.")]
 
 # The problems that every route with a sandbox in its path may answer.
@@ -167,17 +170,21 @@ async def set_timeout(sandbox_id: SandboxId, body: NewTimeout, backend: CallersB
 @router.post(
     "/{sandbox_id}/pause", summary="Pause a sandbox", response_model=Changed, responses=SANDBOX_PROBLEMS
 )
-async def pause_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+async def pause_sandbox(
+    sandbox_id: SandboxId, backend: CallersBackend, files_only: FilesOnly = False
+) -> Response:
     """Freezes a sandbox: nothing in it runs, and its clocks stand still. What it holds in memory stays."""
-    return answer({"changed": await backend.pause(sandbox_id)})
+    return answer({"changed": await backend.pause(sandbox_id, files_only=files_only)})
 
 
 @router.post(
     "/{sandbox_id}/resume", summary="Resume a sandbox", response_model=Changed, responses=SANDBOX_PROBLEMS
 )
-async def resume_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+async def resume_sandbox(
+    sandbox_id: SandboxId, backend: CallersBackend, files_only: FilesOnly = False
+) -> Response:
     """Lets a paused sandbox go on where it was, with the time that it had left."""
-    return answer({"changed": await backend.resume(sandbox_id)})
+    return answer({"changed": await backend.resume(sandbox_id, files_only=files_only)})
 
 
 @router.get(
