@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.llm.terminal.code_lines import CodeLines
-from fumehood.llm.terminal.pictures import detect_protocol, picture_sequence
+from fumehood.llm.terminal.screen import CodeLines, detect_protocol, picture_sequence
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 JPEG = b"\xff\xd8\xff" + bytes(range(256))

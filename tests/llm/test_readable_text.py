@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fumehood import Execution, ExecutionError, LogEntry, Logs, Result
-from fumehood.llm.execution_text import Shape, tell
-from fumehood.llm.hints import Surroundings
+from fumehood.llm.error_text import Surroundings
+from fumehood.llm.execution_text import Shape, preview_table, tell
 from fumehood.llm.images import ImageBounds, ImageShelf
 from fumehood.llm.readable_text import fair_shares, in_bytes, readable, readable_ends, shorten
-from fumehood.llm.tables import preview_table
 
 MARK = re.compile(r"\n\.\.\. ([\d,]+) characters left out \.\.\.\n")
 SHAPE = Shape(1_000, ImageBounds(2, 1_000))

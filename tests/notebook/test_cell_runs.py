@@ -16,7 +16,7 @@ import pytest
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
 from fumehood.api.notebooks import Determinism, NotebookOptions, run_notebook
 from fumehood.notebook.cell_runs import NotebookStep
-from fumehood.notebook.source import read_notebook, read_value, set_parameters
+from fumehood.notebook.ipynb import read_notebook, read_value, set_parameters
 
 
 def code(source: str, *tags: str, **more: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fumehood.egress.http_messages import HeadError, read_request_head
 from fumehood.engine.audit.security_events import unusual_program
 from fumehood.llm.fenced import FenceSplitter
 from fumehood.llm.file_links import rewrite_links
-from fumehood.mcp.content import Lines, _Window
+from fumehood.mcp.files import Lines, _Window
 from fumehood.server.downloads import Span, wanted_span
 from fumehood.templates import requirements
 from fumehood.values.sandbox import FileInfo

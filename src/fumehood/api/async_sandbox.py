@@ -93,7 +93,7 @@ from fumehood.values.security import SecurityRule, SecuritySettings
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
-    from fumehood.notebook.source import NotebookSource
+    from fumehood.notebook.ipynb import NotebookSource
 
 Context: TypeAlias = ContextInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
@@ -279,7 +279,7 @@ class AsyncSandbox(Uncopied):
         """
         # Imported late: only notebooks need the reader. An error is raised before a sandbox starts.
         from fumehood.notebook.cell_runs import run_cells
-        from fumehood.notebook.source import read_notebook, set_parameters
+        from fumehood.notebook.ipynb import read_notebook, set_parameters
 
         ready = await asyncio.to_thread(read_notebook, notebook)
         set_parameters(ready, parameters or {})

@@ -19,7 +19,7 @@ from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.cell_runs import NotebookRun, NotebookStep, run_cells
 from fumehood.notebook.comparison import CellComparison, compare_cell
-from fumehood.notebook.source import NotebookSource, read_notebook, set_parameters
+from fumehood.notebook.ipynb import NotebookSource, read_notebook, set_parameters
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
 from fumehood.values.checks import check_integer

@@ -73,7 +73,7 @@ from fumehood.values.security import SecurityRule
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
-    from fumehood.notebook.source import NotebookSource
+    from fumehood.notebook.ipynb import NotebookSource
 
 
 class Sandbox(Uncopied):

@@ -30,7 +30,7 @@ def run(options: Options) -> int:
     # Late: nothing else of the command line needs a model or a terminal in colours.
     from fumehood.llm.agent import Agent
     from fumehood.llm.providers.choose import choose_provider
-    from fumehood.llm.terminal.opening import open_session
+    from fumehood.llm.terminal.session import open_session
 
     model = options.model or os.environ.get("FUMEHOOD_MODEL")
 

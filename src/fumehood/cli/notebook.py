@@ -14,9 +14,8 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Ve
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.notebook.cell_runs import NotebookRun, NotebookStep
-from fumehood.notebook.ipynb import notebook_text
+from fumehood.notebook.ipynb import notebook_text, read_notebook, read_value, set_parameters
 from fumehood.notebook.record_file import write_whole
-from fumehood.notebook.source import read_notebook, read_value, set_parameters
 from fumehood.refusals import naming_arguments
 
 _SHOWN_CODE_CHARACTERS = 60

@@ -175,7 +175,7 @@ def next_piece() -> str | None:
 def _notebook(path: str, arguments: Sequence[str], *, is_fed: bool) -> Program:
     # Late: nothing else needs it.
     from fumehood.notebook.cell_runs import RAISES_TAG, is_run
-    from fumehood.notebook.source import read_notebook, source_of, tags_of
+    from fumehood.notebook.ipynb import read_notebook, source_of, tags_of
     from fumehood.refusals import naming_arguments
 
     with naming_arguments({"notebook": "FILE"}):

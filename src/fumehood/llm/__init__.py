@@ -10,11 +10,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fumehood.llm.agent import Agent, AsyncAgent
-    from fumehood.llm.answer import Answer, Cell
+    from fumehood.llm.agent import Agent, AsyncAgent, aask, ask
     from fumehood.llm.costs import AgentUsage, Price, TokenUsage
     from fumehood.llm.events import (
         AgentEvent,
+        Answer,
+        Cell,
         CellFinished,
         CellStarted,
         CodeWritten,
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
         TurnFinished,
     )
     from fumehood.llm.fenced import FencedProvider
+    from fumehood.llm.formats.anthropic import code_execution_result
     from fumehood.llm.formats.calls import ModelCall
-    from fumehood.llm.formats.code_execution import code_execution_result
-    from fumehood.llm.formats.code_interpreter_call import code_interpreter_call, code_interpreter_events
     from fumehood.llm.formats.exchange import read_calls, write_answers
-    from fumehood.llm.hooks import ScanVerdict
+    from fumehood.llm.formats.responses import code_interpreter_call, code_interpreter_events
     from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
     from fumehood.llm.model_errors import (
         ModelAnswerError,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from fumehood.llm.providers.openai_chat import OpenAIChat
     from fumehood.llm.providers.openai_responses import OpenAIResponses
     from fumehood.llm.result import ToolFile, ToolImage, ToolResult
-    from fumehood.llm.single_question import aask, ask
+    from fumehood.llm.workbench import ScanVerdict
 
 __all__ = [
     "Agent",
@@ -114,20 +114,17 @@ __all__ = [
 
 # The public names by the module that defines them.
 _HOMES = {
-    "agent": "Agent AsyncAgent",
-    "answer": "Answer Cell",
-    "single_question": "aask ask",
+    "agent": "Agent AsyncAgent aask ask",
     "costs": "AgentUsage Price TokenUsage",
     "events": """
-        AgentEvent CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten
+        AgentEvent Answer Cell CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten
         TurnFinished
     """,
     "fenced": "FencedProvider",
+    "formats.anthropic": "code_execution_result",
     "formats.calls": "ModelCall",
-    "formats.code_execution": "code_execution_result",
-    "formats.code_interpreter_call": "code_interpreter_call code_interpreter_events",
     "formats.exchange": "read_calls write_answers",
-    "hooks": "ScanVerdict",
+    "formats.responses": "code_interpreter_call code_interpreter_events",
     "interpreter": "AsyncCodeInterpreter CodeInterpreter",
     "model_errors": """
         ModelAnswerError ModelAuthenticationError ModelConnectionError ModelContextLengthError ModelError
@@ -140,6 +137,7 @@ _HOMES = {
     "providers.openai_chat": "OpenAIChat",
     "providers.openai_responses": "OpenAIResponses",
     "result": "ToolFile ToolImage ToolResult",
+    "workbench": "ScanVerdict",
 }
 
 

@@ -1,14 +1,15 @@
-"""`AsyncAgent` and `Agent`: a model with a code interpreter, and a conversation with both.
+"""`AsyncAgent` and `Agent`: a model with a code interpreter, and a conversation with both; `ask`: one question to one.
 
 Runs in the user's process, over the interpreter and a provider. Each turn runs in a task of its own and yields events;
 closing the stream ends the request to the model and interrupts the code. Each method of the synchronous class is one
-line over the asynchronous one.
+line over the asynchronous one. Paths of uploaded files are the caller's own; nothing of a guest is used as one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from os import PathLike
 from types import TracebackType
@@ -16,18 +17,73 @@ from typing import Any
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
 from fumehood.cancellation import cancel_once, consume_result, finish
-from fumehood.llm.answer import Answer, Cell, StopReason
 from fumehood.llm.costs import AgentUsage, Meter, Price
-from fumehood.llm.event_line import EventLine
-from fumehood.llm.events import AgentEvent, TurnFinished
+from fumehood.llm.events import (
+    AgentEvent,
+    Answer,
+    Cell,
+    EventLine,
+    FileUploaded,
+    StopReason,
+    TurnFinished,
+    with_files,
+)
 from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
 from fumehood.llm.loop import Bounds, Setting, TurnLoop
 from fumehood.llm.notebook import conversation_notebook
 from fumehood.llm.providers.base import Message, Provider
 from fumehood.llm.providers.choose import choose_provider
+from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.result import ToolFile
-from fumehood.llm.uploads import check_uploads, describe_uploads, upload
 from fumehood.portal import Turn, call, shared_portal
+from fumehood.text import visible_line
+
+
+def check_uploads(files: Iterable[str | PathLike[str]]) -> dict[str, str]:
+    """Return the paths of files by the names that they will have.
+
+    Raises:
+        InvalidArgumentError: One is no file, or two have the same name.
+    """
+    if isinstance(files, str | PathLike):
+        files = [files]
+
+    uploads: dict[str, str] = {}
+
+    for given in files:
+        path = os.fspath(given)
+        name = os.path.basename(path)
+
+        if not os.path.isfile(path):
+            raise InvalidArgumentError(field="files", value=path, allowed="paths of files that are there")
+
+        if name in uploads:
+            raise InvalidArgumentError(field="files", value=path, allowed="files of different names")
+
+        uploads[name] = path
+
+    return uploads
+
+
+async def upload(interpreter: AsyncCodeInterpreter, uploads: dict[str, str]) -> list[FileUploaded]:
+    """Write the files into the sandbox and return their paths."""
+    uploaded: list[FileUploaded] = []
+
+    for name, path in uploads.items():
+        with open(path, "rb") as file:
+            where = await interpreter.upload(name, file)
+            uploaded.append(FileUploaded(path=where, size_bytes=file.tell()))
+
+    return uploaded
+
+
+def describe_uploads(prompt: str, files: Sequence[FileUploaded]) -> str:
+    """Return the prompt with a line for each file."""
+    lines = [
+        f"- {visible_line(file.path, max_characters=300)} ({in_bytes(file.size_bytes)})" for file in files
+    ]
+    return "\n".join([prompt, "", "Uploaded files:", *lines])
+
 
 HostPath = str | PathLike[str]
 
@@ -389,3 +445,90 @@ def _interpreter(
         )
 
     return given._async if isinstance(given, CodeInterpreter) else given
+
+
+async def aask(
+    prompt: str,
+    *,
+    model: str | Provider,
+    files: Iterable[HostPath] = (),
+    sandbox: AsyncSandbox | Sandbox | None = None,
+    tools: Mapping[str, Callable[..., Any]] | None = None,
+    instructions: str = "",
+    max_repairs: int = 3,
+    max_steps: int = 20,
+    prices: Mapping[str, Price] | None = None,
+    fenced: bool = False,
+    images: bool = True,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> Answer:
+    """Ask one question; described at `ask`."""
+    agent = AsyncAgent(
+        model,
+        sandbox=sandbox,
+        tools=tools,
+        instructions=instructions,
+        max_repairs=max_repairs,
+        max_steps=max_steps,
+        prices=prices,
+        fenced=fenced,
+        images=images,
+        base_url=base_url,
+        api_key=api_key,
+    )
+
+    async with agent:
+        answer = await agent.ask(prompt, files=files)
+
+        if sandbox is not None or not answer.files:
+            return answer
+
+        return await with_files(answer, agent.interpreter.sandbox.files)
+
+
+def ask(
+    prompt: str,
+    *,
+    model: str | Provider,
+    files: Iterable[HostPath] = (),
+    sandbox: AsyncSandbox | Sandbox | None = None,
+    tools: Mapping[str, Callable[..., Any]] | None = None,
+    instructions: str = "",
+    max_repairs: int = 3,
+    max_steps: int = 20,
+    prices: Mapping[str, Price] | None = None,
+    fenced: bool = False,
+    images: bool = True,
+    base_url: str | None = None,
+    api_key: str | None = None,
+) -> Answer:
+    """Ask a model one question; it may run code in a sandbox of its own, which is killed afterwards.
+
+    The arguments are those of `Agent` and of `Agent.ask`. The files that the code made outlive the sandbox:
+    `answer.files[0].data`, up to 64 MiB all together.
+
+    Raises:
+        ModelError: The request to the model failed; its class says why.
+    """
+    agent = Agent(
+        model,
+        sandbox=sandbox,
+        tools=tools,
+        instructions=instructions,
+        max_repairs=max_repairs,
+        max_steps=max_steps,
+        prices=prices,
+        fenced=fenced,
+        images=images,
+        base_url=base_url,
+        api_key=api_key,
+    )
+
+    with agent:
+        answer = agent.ask(prompt, files=files)
+
+        if sandbox is not None or not answer.files:
+            return answer
+
+        return call(with_files, answer, agent.interpreter.sandbox.files._async)

@@ -1,22 +1,22 @@
-"""The text of an `Execution` for a model: output, values, the error with a hint, a line for each picture and file.
+"""The text of an `Execution` for a model: output, values, tables, the error with a hint, a line for each file.
 
 Pure functions. The text is bounded as a whole: short parts stay whole, long ones share the space, each with its head,
 its tail and the number of characters between. Nothing of a guest is rendered: HTML, SVG and scripts are named, not
-shown.
+shown. The description of a data frame comes from the guest, so its numbers are checked to be numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood import Execution, Result, Truncation
-from fumehood.llm.error_text import describe_error
-from fumehood.llm.hints import NOT_INSTALLABLE, Surroundings, installs
+from fumehood.llm.error_text import NOT_INSTALLABLE, Surroundings, describe_error, installs
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
 from fumehood.llm.readable_text import (
     Excerpt,
+    counted,
     fair_shares,
     fold_repeats,
     in_bytes,
@@ -25,8 +25,73 @@ from fumehood.llm.readable_text import (
     shorten,
 )
 from fumehood.llm.result import ToolFile, ToolImage
-from fumehood.llm.tables import preview_table
 from fumehood.text import visible_line
+
+_DATA_MIME = "application/vnd.fumehood.data+json"
+# Parsing JSON costs time on the host; pandas' own text has the size as well.
+_MAX_DATA_BYTES = 256 * 1024
+_MAX_COLUMNS = 40
+_MAX_NAME_CHARS = 60
+_MAX_TEXT_CHARS = 4_000
+_LOOKED_AT = 50
+
+
+def preview_table(result: Result) -> str:
+    """Return the text of a table for a model, or an empty text if the result is none."""
+    if _DATA_MIME not in result.parts and _DATA_MIME not in result.truncated:
+        return ""
+
+    shown = shorten(readable_ends(result.text or "", _MAX_TEXT_CHARS), _MAX_TEXT_CHARS)
+
+    if len(result.parts.get(_DATA_MIME, b"")) > _MAX_DATA_BYTES or not result.data:
+        return shown
+
+    columns = result.data
+    rows, width = _size(result.metadata, columns)
+    return (
+        f"Table of {counted(rows, 'row')} and {counted(width, 'column')}: {_columns(columns, width)}\n{shown}"
+    )
+
+
+def _size(metadata: Mapping[str, object], columns: Mapping[str, Sequence[object]]) -> tuple[int, int]:
+    """Return rows and columns as the guest counted them; an impossible count is replaced by that of the data sent."""
+    sent_rows, sent_columns = max(map(len, columns.values())), len(columns)
+    own = metadata.get(_DATA_MIME)
+    said = own if isinstance(own, dict) else metadata
+    rows, width = said.get("rows"), said.get("columns")
+    return (
+        rows if type(rows) is int and rows >= sent_rows else sent_rows,
+        width if type(width) is int and width >= sent_columns else sent_columns,
+    )
+
+
+def _columns(columns: Mapping[str, Sequence[object]], width: int) -> str:
+    shown = [
+        f"{visible_line(name, max_characters=_MAX_NAME_CHARS)} ({_kind(values)})"
+        for name, values in list(columns.items())[:_MAX_COLUMNS]
+    ]
+    more = width - len(shown)
+    return ", ".join(shown) + (f", and {more:,} more" if more > 0 else "")
+
+
+def _kind(values: Sequence[object]) -> str:
+    """Return the kind of a column's values, by the first ones."""
+    kinds = {type(value) for value in values[:_LOOKED_AT] if value is not None}
+
+    if not kinds:
+        return "empty"
+
+    if kinds == {bool}:
+        return "bool"
+
+    if kinds == {int}:
+        return "int"
+
+    if kinds <= {int, float}:
+        return "float"
+
+    return "text" if kinds == {str} else "mixed"
+
 
 _NOTHING = "(no output; print a value, or end with an expression, to see it)"
 _UNDONE = "[undone: variables and files are as they were before this call]"

@@ -24,22 +24,25 @@ from fumehood import (
 from fumehood.api.tools import relay_approval, relay_tools
 from fumehood.llm.execution_text import Shape
 from fumehood.llm.file_links import Publisher, publisher_of
-from fumehood.llm.formats.anthropic import anthropic_tools
-from fumehood.llm.formats.calls import Item, ModelCall
-from fumehood.llm.formats.chat import chat_tools
-from fumehood.llm.formats.code_execution import run_code_execution
-from fumehood.llm.formats.code_interpreter_call import code_interpreter_call, container_id_of
+from fumehood.llm.formats.anthropic import anthropic_tools, run_code_execution
+from fumehood.llm.formats.calls import Item, ModelCall, ToolWords, describe_tool
+from fumehood.llm.formats.chat import chat_tools, functions
 from fumehood.llm.formats.exchange import read_calls, write_answers
-from fumehood.llm.formats.functions import functions
-from fumehood.llm.formats.responses import response_tools
-from fumehood.llm.formats.tool_words import ToolWords, describe_tool
-from fumehood.llm.hooks import Scan, WrapOutput
+from fumehood.llm.formats.responses import code_interpreter_call, container_id_of, response_tools
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.result import ToolResult
-from fumehood.llm.sandbox_holder import SandboxHolder, sync_face
 from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
 from fumehood.llm.tool_dispatch import answer_call
-from fumehood.llm.workbench import NO_OPTIONS, Options, Rules, Workbench
+from fumehood.llm.workbench import (
+    NO_OPTIONS,
+    Options,
+    Rules,
+    SandboxHolder,
+    Scan,
+    Workbench,
+    WrapOutput,
+    sync_face,
+)
 from fumehood.portal import Turn, call
 from fumehood.values.limits import LimitsChoice
 from fumehood.values.network import NetworkChoice

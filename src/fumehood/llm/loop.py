@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fumehood import InvalidArgumentError, Result
-from fumehood.llm.answer import Answer, Cell, StopReason
 from fumehood.llm.costs import Meter
 from fumehood.llm.events import (
     AgentEvent,
+    Answer,
+    Cell,
     CellFinished,
     CellStarted,
     CodeWritten,
     OutputWritten,
     ResultShown,
+    StopReason,
     TextWritten,
 )
 from fumehood.llm.file_links import LinkRewriter, rewrite_links

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fumehood.llm.answer import Cell
+from fumehood.llm.events import Cell
 from fumehood.llm.providers.base import CellOutput, CodeCall, Message, ModelMessage, UserMessage
 from fumehood.notebook.ipynb import facts_of, notebook_text, outputs_of, times_of
 

@@ -1,35 +1,201 @@
-"""Carries out calls: one sandbox at a time, its last file listing, and the hooks before and after.
+"""Carries out calls: one sandbox at a time, its last file listing, and the caller's hooks before and after.
 
-Calls run one after the other, because they share state that the model relies on. When the sandbox has ended, the answer
-reports it and the next call has a fresh one, if the sandbox was made here.
+Runs in the user's process. Calls run one after the other, because they share state that the model relies on. When the
+sandbox has ended, the answer reports it and the next call has a fresh one; a sandbox that was borrowed from the caller
+is never started, replaced or killed here. A hook that is a plain function runs in a thread of its own. A scan decides
+about safety, so it fails closed: an exception, or a result that is no verdict, refuses the code.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from fumehood import (
     AsyncSandbox,
     ContextNotFoundError,
     Execution,
     FumehoodError,
+    InvalidArgumentError,
     ProtocolViolationError,
+    Sandbox,
     SandboxClosedError,
     SandboxNotFoundError,
+    SandboxNotStartedError,
 )
+from fumehood.llm.error_text import Surroundings
 from fumehood.llm.execution_text import Shape, is_about_install, is_failure, is_undone, list_files, tell
 from fumehood.llm.file_changes import FileChanges
 from fumehood.llm.file_links import Publisher
-from fumehood.llm.hints import Surroundings
-from fumehood.llm.hooks import Scan, WrapOutput, reason_to_refuse, wrapped
 from fumehood.llm.readable_text import in_bytes, unfenced
 from fumehood.llm.result import ToolFile, ToolResult
-from fumehood.llm.sandbox_holder import SandboxHolder
 from fumehood.llm.text_editor import Edited, edit
 from fumehood.text import visible_line
+
+_T = TypeVar("_T")
+_MAX_REASON_CHARS = 500
+
+
+class ScanVerdict(Protocol):
+    """The verdict of a scan about a piece of code."""
+
+    @property
+    def blocks(self) -> bool:
+        """True when the code must not run."""
+
+
+class WrappedText(Protocol):
+    """A wrapped text with further fields."""
+
+    @property
+    def text(self) -> str:
+        """The text for the model."""
+
+
+# A scan with a parameter `language` receives it; one without receives the code alone.
+Scan: TypeAlias = Callable[..., ScanVerdict | Awaitable[ScanVerdict]]
+WrapOutput: TypeAlias = Callable[[str], str | WrappedText | Awaitable[str | WrappedText]]
+
+
+async def reason_to_refuse(scan: Scan | None, code: str, *, language: str = "python") -> str:
+    """Return why the scan refuses `code`, or an empty text if there is no scan or it accepts the code."""
+    if scan is None:
+        return ""
+
+    try:
+        asked = functools.partial(scan, language=language) if _takes_language(scan) else scan
+        verdict = await ask_hook(asked, code)
+    except Exception as error:  # noqa: BLE001 - the scan gave no verdict, so the code is refused
+        return f"the scan failed ({type(error).__name__}), and unscanned code is not run"
+
+    blocks: object = getattr(verdict, "blocks", None)
+
+    if not isinstance(blocks, bool):
+        return "the scan gave no verdict, and unscanned code is not run"
+
+    if not blocks:
+        return ""
+
+    reason: object = getattr(verdict, "reason", None)
+    return visible_line(str(reason or verdict), max_characters=_MAX_REASON_CHARS)
+
+
+async def wrapped(wrap_output: WrapOutput | None, text: str) -> str:
+    """Return the wrapped `text`; a wrapper that fails lets nothing through."""
+    if wrap_output is None:
+        return text
+
+    try:
+        made: object = await ask_hook(wrap_output, text)
+    except Exception as error:  # noqa: BLE001 - unwrapped text must not pass
+        return f"[the output is withheld: wrap_output failed ({type(error).__name__})]"
+
+    made = getattr(made, "text", made)
+    return made if isinstance(made, str) else "[the output is withheld: wrap_output gave no text]"
+
+
+async def ask_hook(hook: Callable[[str], _T | Awaitable[_T]], text: str) -> _T:
+    """Call a caller's function, asynchronous or not."""
+    if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
+        return await cast("Callable[[str], Awaitable[_T]]", hook)(text)
+
+    answer = await asyncio.to_thread(hook, text)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _takes_language(scan: Scan) -> bool:
+    try:
+        return "language" in inspect.signature(scan).parameters
+    except (TypeError, ValueError):
+        # A function of C without a signature.
+        return False
+
+
+class SandboxHolder:
+    """Holds the sandbox of one interpreter.
+
+    Args:
+        sandbox: The borrowed one, or None.
+        options: Arguments for sandboxes that are made here; those that are None are left out. `lifetime` is the
+            sandbox's own `timeout`, a word that means one call here.
+    """
+
+    def __init__(self, sandbox: AsyncSandbox | Sandbox | None, options: Mapping[str, object]) -> None:
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self.is_owner = sandbox is None
+        self._sandbox = async_face(sandbox) if sandbox is not None else None
+
+        if sandbox is not None and self._options:
+            name, value = next(iter(self._options.items()))
+            raise InvalidArgumentError(
+                field=name, value=value, allowed="nothing when a sandbox is given: it has its own"
+            )
+
+        if "lifetime" in self._options:
+            self._options["timeout"] = self._options.pop("lifetime")
+
+    @property
+    def current(self) -> AsyncSandbox:
+        """The current sandbox.
+
+        Raises:
+            SandboxNotStartedError: None was made yet.
+        """
+        if self._sandbox is None:
+            raise SandboxNotStartedError
+
+        return self._sandbox
+
+    @property
+    def is_begun(self) -> bool:
+        """True when there is a sandbox."""
+        return self._sandbox is not None
+
+    async def begin(self) -> AsyncSandbox:
+        """Return the sandbox, made now if there is none."""
+        if self._sandbox is None:
+            self._sandbox = await AsyncSandbox(**self._options).__aenter__()  # type: ignore[arg-type]
+
+        return self._sandbox
+
+    async def replace(self) -> bool:
+        """Drop a sandbox that has ended; return True when the next use makes a fresh one."""
+        if not self.is_owner:
+            return False
+
+        await self.end()
+        return True
+
+    async def end(self) -> None:
+        """Kill the sandbox if it was made here."""
+        if self.is_owner and self._sandbox is not None:
+            sandbox, self._sandbox = self._sandbox, None
+            await sandbox.kill()
+
+
+def async_face(sandbox: AsyncSandbox | Sandbox) -> AsyncSandbox:
+    """Return the asynchronous object of a sandbox."""
+    if isinstance(sandbox, AsyncSandbox):
+        return sandbox
+
+    if isinstance(sandbox, Sandbox):
+        return sandbox._async
+
+    raise InvalidArgumentError(
+        field="sandbox", value=sandbox, allowed="a Sandbox or an AsyncSandbox, or None"
+    )
+
+
+def sync_face(sandbox: AsyncSandbox) -> Sandbox:
+    """Return the synchronous object of a sandbox."""
+    face = Sandbox.__new__(Sandbox)
+    face._hold(sandbox)
+    return face
+
 
 _MAX_FILES = 20
 _MAX_HINTED_FILES = 200

@@ -8,14 +8,16 @@ the host that has started us: its sandboxes have short names, and a call that na
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import anyio
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, TextContent
 
 from fumehood import (
     AsyncSandbox,
@@ -34,6 +36,7 @@ from fumehood.mcp.setup import Setup
 
 CallContext: TypeAlias = Context[Any, Any]
 Sandboxes: TypeAlias = list[AsyncSandbox]
+_P = ParamSpec("_P")
 
 # The key under which the server in front stores the caller of a request.
 CALLER_STATE = "mcp_caller"
@@ -358,3 +361,19 @@ async def _kill_quietly(sandbox: AsyncSandbox) -> None:
     except FumehoodError:
         # The sandbox has ended by itself, or its server is gone: it cannot be ended here.
         return
+
+
+def with_outputs(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_P, Awaitable[CallToolResult]]:
+    """Return the tool so that it copies new files of its sandbox to the folder for outputs, if there is one."""
+
+    @functools.wraps(tool)
+    async def brought(*args: _P.args, **kwargs: _P.kwargs) -> CallToolResult:
+        result = await tool(*args, **kwargs)
+        context = kwargs.get("context", args[0] if args else None)
+        assert isinstance(context, Context)
+        line = await in_order(caller_of(context).bring_files)
+        return result.model_copy(
+            update={"content": [*result.content, *([TextContent(text=line)] if line else [])]}
+        )
+
+    return brought

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fumehood import AsyncSandbox, Network, NetworkForbiddenError
-from fumehood.llm.hints import Surroundings
+from fumehood.llm.error_text import Surroundings
 from fumehood.values.network import NETWORK_LEVELS
 
 NetworkWord = Literal["none", "pip", "internet"]

@@ -1,7 +1,8 @@
-"""What a sandbox has made, brought to a folder of this machine after each call that may have made it.
+"""Files that a call has made in a sandbox, copied to a folder of this machine after the call.
 
-Runs in the process of the MCP server. The guest chose names and sizes: `save_files` bounds both, and leaves out what is
-hidden. A file of the user's is never replaced, and one that was brought before only while it is unchanged.
+Runs in the process of the MCP server. The guest chose names and sizes: `save_files` bounds both, and leaves out hidden
+files. A file of the user's is never replaced, and one that was copied before only while it is unchanged. The answer
+names the copies, so that a model can say where they are.
 """
 
 from __future__ import annotations

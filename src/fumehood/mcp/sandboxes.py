@@ -11,10 +11,9 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from fumehood.mcp.arguments import NamedSandbox
 from fumehood.mcp.caller import IDLE_SECONDS, CallContext, NewSandbox, caller_of
 from fumehood.mcp.network import NetworkArgument
-from fumehood.mcp.shapes import Ended, SandboxDescription, SandboxList
+from fumehood.mcp.shapes import Ended, NamedSandbox, SandboxDescription, SandboxList
 from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _MAX_LISTED = 50

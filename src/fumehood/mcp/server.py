@@ -23,13 +23,10 @@ from mcp.types import CallToolResult, ResourceTemplate, TextContent
 from mcp.types import Tool as MCPTool
 from pydantic import AnyUrl, ValidationError
 
-from fumehood.mcp.bringing import bringing
-from fumehood.mcp.caller import Caller
-from fumehood.mcp.refusals import refusing
-from fumehood.mcp.resources import TEMPLATE, read_file_at
-from fumehood.mcp.schemas import short_input, short_output
-from fumehood.mcp.toolbox import TOOLS
-from fumehood.mcp.wrong_arguments import explain_arguments
+from fumehood.mcp.caller import Caller, with_outputs
+from fumehood.mcp.files import TEMPLATE, read_file_at
+from fumehood.mcp.refusals import explain_arguments, refusing
+from fumehood.mcp.toolbox import TOOLS, short_input, short_output
 from fumehood.text import visible_line
 
 NAME = "fumehood"
@@ -134,7 +131,7 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
 
     for tool in TOOLS:
         if launcher is None or tool.name in launcher.tools:
-            function = tool.function if tool.is_read_only else bringing(tool.function)
+            function = tool.function if tool.is_read_only else with_outputs(tool.function)
             server.add_tool(
                 refusing(function), tool.name, tool.title, tool.description, annotations=tool.annotations
             )

@@ -1,14 +1,32 @@
-"""The results of the tools as data: the output schemas that clients see, bounded like the text beside them.
+"""The arguments and results of the tools as data: their types, bounds, and descriptions for models.
 
-Runs in the process of the MCP server. Hosts give a model either the text or this, so each is complete; names and units
-are those of the library. Text of a guest in it is made readable and shortened before.
+Runs in the process of the MCP server. A value out of bounds never reaches a tool: the SDK reports which argument it
+was. Hosts give a model either the text of a result or this, so each is complete; names and units are those of the
+library. Text of a guest in it is made readable and shortened before.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
+
+_ID_CHARS = 64
+_PATH_CHARS = 4096
+
+NamedSandbox = Annotated[str, Field(min_length=1, max_length=_ID_CHARS, description="Which")]
+SandboxId = Annotated[
+    str | None, Field(min_length=1, max_length=_ID_CHARS, description="Which; default: the last one")
+]
+Path = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_PATH_CHARS,
+        description="Relative to /home/user",
+    ),
+]
+Seconds = Annotated[float, Field(ge=0.1, le=3600, description="Seconds")]
 
 
 class CodeError(BaseModel):

@@ -87,7 +87,7 @@ async def _serve(source: int, sink: int, caller: Caller) -> None:
         loop.add_signal_handler(number, end)
 
     # They read and write as the SDK's files do, but never in a thread that cannot be ended.
-    lines, pen = cast(Any, _Lines(source)), cast(Any, _Pen(sink, end))
+    lines, pen = cast("Any", _Lines(source)), cast("Any", _Pen(sink, end))
 
     try:
         with suppress(asyncio.CancelledError):

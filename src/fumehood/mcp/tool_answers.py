@@ -14,8 +14,8 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent
 from pydantic import BaseModel
 
 from fumehood import Execution, SandboxInfo
+from fumehood.llm.error_text import Surroundings
 from fumehood.llm.execution_text import Shape, is_failure, tell
-from fumehood.llm.hints import Surroundings
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.readable_text import in_bytes, readable, shorten
 from fumehood.llm.result import ToolImage

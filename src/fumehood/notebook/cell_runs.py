@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fumehood.notebook.ipynb import facts_of, outputs_of, times_of
-from fumehood.notebook.source import source_of, tags_of
+from fumehood.notebook.ipynb import facts_of, outputs_of, source_of, tags_of, times_of
 from fumehood.values.execution import Execution
 
 _SKIP_TAG = "skip-execution"

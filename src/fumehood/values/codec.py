@@ -36,7 +36,7 @@ def read_value(kind: type[_T], data: object) -> _T:
     Raises:
         DataError: The data does not fit the class.
     """
-    return cast(_T, _read(kind, data, kind.__name__))
+    return cast("_T", _read(kind, data, kind.__name__))
 
 
 def _read(hint: Any, data: object, where: str) -> object:
@@ -44,7 +44,7 @@ def _read(hint: Any, data: object, where: str) -> object:
         return _result(_mapping(data, where), where)
 
     if dataclasses.is_dataclass(hint):
-        return _dataclass(cast(type, hint), _mapping(data, where), where)
+        return _dataclass(cast("type", hint), _mapping(data, where), where)
 
     origin, parts = get_origin(hint), get_args(hint)
 
@@ -142,21 +142,21 @@ def _part(name: str, data: object, where: str) -> bytes:
 def _float(data: object, where: str) -> float:
     is_number = isinstance(data, int | float) and not isinstance(data, bool)
     try:
-        return float(_expect(is_number, data, where, cast(float, data)))
+        return float(_expect(is_number, data, where, cast("float", data)))
     except OverflowError:
         raise DataError(f"{where} is a number that is too large") from None
 
 
 def _time(data: object, where: str) -> datetime:
     try:
-        return datetime.fromisoformat(cast(str, data))
+        return datetime.fromisoformat(cast("str", data))
     except (TypeError, ValueError):
         raise DataError(f"{where} is no time") from None
 
 
 def _bytes(data: object, where: str) -> bytes:
     try:
-        return base64.b64decode(cast(str, data), validate=True)
+        return base64.b64decode(cast("str", data), validate=True)
     except (TypeError, ValueError, binascii.Error):
         raise DataError(f"{where} is no base64") from None
 

@@ -1,17 +1,20 @@
-"""A tool call of a model, in one form for all providers.
+"""A tool call of a model in one form for all providers, and what all of them are told alike: the tool and its pictures.
 
-Plain values of the user's process. Arguments are a model's text: read within bounds, never trusted to have a type; a
-fault in them is stored as a sentence for the model, not raised.
+Plain values and pure functions. Arguments are a model's text: read within bounds, never trusted to have a type; a fault
+in them is stored as a sentence for the model, not raised. Pictures have been checked and bounded before. The
+description of the tool holds for every sandbox; differences between sandboxes are in the system prompt.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from fumehood import InvalidArgumentError
+from fumehood.llm.result import ToolImage, ToolResult
 from fumehood.text import visible_line
 
 # The provider's format in which a call was made, and is answered.
@@ -129,3 +132,59 @@ def _kind(value: object) -> str:
     return {list: "array", str: "string", bool: "boolean", int: "number", float: "number"}.get(
         type(value), "null"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWords:
+    """The description of the tool.
+
+    Attributes:
+        name: Its name in calls.
+        description: Its purpose.
+    """
+
+    name: str
+    description: str
+
+    def schema(self) -> Item:
+        """Return the JSON schema of its arguments; it suits strict modes too."""
+        code: Item = {"type": "string", "description": "Python source code, as in a notebook's cell."}
+        return {
+            "type": "object",
+            "properties": {CODE: code},
+            "required": [CODE],
+            "additionalProperties": False,
+        }
+
+
+def describe_tool(*, is_transactional: bool) -> str:
+    """Return the description of the tool."""
+    undone = (
+        "A call that fails is undone as a whole: neither its variables nor its files stay. "
+        if is_transactional
+        else ""
+    )
+    return (
+        "Runs Python code in an isolated, live interpreter and returns what it printed, the value of its last "
+        "expression, its figures, and the names of new files. Variables, imports and files are kept between calls. "
+        f"{undone}Data files are in /mnt/data; save files for the user there."
+    )
+
+
+_UNSEEN = "(Images cannot be shown to you here: print what you need of them, such as numbers.)"
+
+
+def text_without_images(result: ToolResult) -> str:
+    """Return the text of a result for an answer that can hold no pictures; it mentions pictures that are left out."""
+    return f"{result.text}\n{_UNSEEN}" if result.images else result.text
+
+
+def data_url(image: ToolImage) -> str:
+    """Return the picture as a data URL."""
+    return f"data:{image.mime};base64,{base64.b64encode(image.data).decode('ascii')}"
+
+
+def anthropic_image(image: ToolImage) -> Item:
+    """Return the picture as a block of Anthropic's messages."""
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": data}}

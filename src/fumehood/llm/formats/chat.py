@@ -1,16 +1,25 @@
-"""OpenAI's Chat Completions: tools, `tool_calls`, and messages of the role `tool`.
+"""OpenAI's Chat Completions: tools, `tool_calls` and messages of the role `tool`; and the deprecated functions.
 
 Pure translation. A tool message takes text alone, so pictures can only follow in a message of the user's role, where
-the caller wants that.
+the caller wants that. Some servers with OpenAI's API support only `functions`, `function_call` and the role `function`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fumehood.llm.formats.calls import CODE, Item, ModelCall, as_items, plain_dict, read_arguments, text_of
-from fumehood.llm.formats.pictures import data_url, text_without_images
-from fumehood.llm.formats.tool_words import ToolWords
+from fumehood.llm.formats.calls import (
+    CODE,
+    Item,
+    ModelCall,
+    ToolWords,
+    as_items,
+    data_url,
+    plain_dict,
+    read_arguments,
+    text_of,
+    text_without_images,
+)
 from fumehood.llm.result import ToolImage, ToolResult
 
 
@@ -72,3 +81,29 @@ def _picture_parts(call: ModelCall, images: Iterable[ToolImage]) -> list[Item]:
     parts: list[Item] = [{"type": "text", "text": f"Images of the tool call {call.id}, in order:"}]
     parts += [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in images]
     return parts
+
+
+def functions(words: ToolWords) -> list[Item]:
+    """Return the tool for `functions`."""
+    return [{"name": words.name, "description": words.description, "parameters": words.schema()}]
+
+
+def function_calls(message: Mapping[str, object]) -> list[ModelCall]:
+    """Return the call in an assistant's message; there is one at most."""
+    called = plain_dict(message.get("function_call"))
+
+    if not called:
+        return []
+
+    arguments, problem = read_arguments(called.get("arguments"))
+    return [
+        ModelCall(id="", name=text_of(called, "name"), form="function", arguments=arguments, problem=problem)
+    ]
+
+
+def function_answers(answered: Sequence[tuple[ModelCall, ToolResult]]) -> list[Item]:
+    """Return the message that answers the call."""
+    return [
+        {"role": "function", "name": call.name, "content": text_without_images(result)}
+        for call, result in answered
+    ]

@@ -11,8 +11,7 @@ from functools import partial
 
 from fumehood.llm.formats.anthropic import anthropic_answers, anthropic_calls
 from fumehood.llm.formats.calls import Form, Item, ModelCall, as_items, plain, plain_dict
-from fumehood.llm.formats.chat import chat_answers, chat_calls
-from fumehood.llm.formats.functions import function_answers, function_calls
+from fumehood.llm.formats.chat import chat_answers, chat_calls, function_answers, function_calls
 from fumehood.llm.formats.responses import response_answers, response_calls
 from fumehood.llm.result import ToolResult
 

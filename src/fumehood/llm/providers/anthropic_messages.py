@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fumehood.llm.costs import TokenUsage
 from fumehood.llm.events import CodeWritten, TextWritten
-from fumehood.llm.formats.calls import Item
-from fumehood.llm.formats.pictures import anthropic_image
-from fumehood.llm.providers.arguments import GrowingArguments
+from fumehood.llm.formats.calls import Item, anthropic_image
 from fumehood.llm.providers.base import (
     MAX_CALLS,
     MAX_MESSAGE_CHARS,
     CellOutput,
     CodeCall,
     CodeTool,
+    GrowingArguments,
     JsonObject,
     MessageEnd,
     ModelMessage,
@@ -27,8 +26,7 @@ from fumehood.llm.providers.base import (
     UserMessage,
     Written,
 )
-from fumehood.llm.providers.sdk import SdkProvider
-from fumehood.llm.providers.sdk_errors import Speaker
+from fumehood.llm.providers.sdk import SdkProvider, Speaker
 from fumehood.llm.result import ToolImage
 
 if TYPE_CHECKING:

@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from fumehood.llm.costs import TokenUsage
 from fumehood.llm.events import CodeWritten, TextWritten
-from fumehood.llm.formats.calls import Item
-from fumehood.llm.formats.pictures import data_url
-from fumehood.llm.providers.arguments import GrowingArguments
+from fumehood.llm.formats.calls import Item, data_url
 from fumehood.llm.providers.base import (
     MAX_CALLS,
     MAX_MESSAGE_CHARS,
     CellOutput,
     CodeTool,
+    GrowingArguments,
     MessageEnd,
     ModelMessage,
     ModelRequest,
     UserMessage,
     Written,
 )
-from fumehood.llm.providers.sdk import SdkProvider
-from fumehood.llm.providers.sdk_errors import Speaker
+from fumehood.llm.providers.sdk import SdkProvider, Speaker
 from fumehood.llm.result import ToolImage
 
 if TYPE_CHECKING:

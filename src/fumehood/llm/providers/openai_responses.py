@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fumehood.llm.costs import TokenUsage
 from fumehood.llm.events import CodeWritten, TextWritten
-from fumehood.llm.formats.calls import Item
-from fumehood.llm.formats.pictures import data_url
-from fumehood.llm.providers.arguments import GrowingArguments, read_call
+from fumehood.llm.formats.calls import Item, data_url
 from fumehood.llm.providers.base import (
     MAX_CALLS,
     MAX_MESSAGE_CHARS,
     CellOutput,
     CodeTool,
+    GrowingArguments,
     JsonObject,
     MessageEnd,
     ModelMessage,
     ModelRequest,
     UserMessage,
     Written,
+    read_call,
 )
-from fumehood.llm.providers.sdk import SdkProvider
-from fumehood.llm.providers.sdk_errors import Speaker
+from fumehood.llm.providers.sdk import SdkProvider, Speaker
 from fumehood.llm.result import ToolImage
 
 if TYPE_CHECKING:

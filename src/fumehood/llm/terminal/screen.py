@@ -1,20 +1,28 @@
-"""Shows the events of a turn on the user's terminal: prose, code, output, pictures, errors, files.
+"""Shows the events of a turn on the user's terminal: prose, highlighted code, output, pictures, errors, files.
 
 Runs in the user's terminal. Text of a model and of a guest passes `visible` before it is written, and is never parsed
-as rich's markup; the only escape sequences are our own.
+as rich's markup. A picture is a guest's bytes: it is sent as base64 within the escape sequence of kitty or iTerm2, so
+nothing in it can end the sequence. The environment shows what the terminal supports; it is never queried, because its
+answer would come in on the user's keyboard.
 """
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
+from typing import Literal
+
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.text import Text
 
 from fumehood import ExecutionError, Result
 from fumehood.api.artifacts import picture_of, save_pictures
-from fumehood.llm.answer import Answer, Cell
 from fumehood.llm.costs import AgentUsage
 from fumehood.llm.events import (
     AgentEvent,
+    Answer,
+    Cell,
     CellFinished,
     CellStarted,
     CodeWritten,
@@ -25,9 +33,99 @@ from fumehood.llm.events import (
     TurnFinished,
 )
 from fumehood.llm.readable_text import in_bytes
-from fumehood.llm.terminal.code_lines import CodeLines
-from fumehood.llm.terminal.pictures import Protocol, picture_sequence
 from fumehood.text import visible, visible_line
+
+# Highlighting everything again for each line is quadratic: longer code is shown plainly.
+_MAX_CHARS = 20_000
+
+
+class CodeLines:
+    """The code of one call."""
+
+    def __init__(self) -> None:
+        self._code = ""
+        self._shown_lines = 0
+        self._syntax = Syntax("", "python", theme="ansi_dark", background_color="default")
+
+    def add(self, text: str) -> list[Text]:
+        """Take a piece and return the lines that are complete now."""
+        self._code += text
+        return self._lines(self._code.count("\n")) if "\n" in text else []
+
+    def finish(self, code: str) -> list[Text]:
+        """Return the rest of the complete code."""
+        self._code = code if code.startswith(self._code) else self._code
+        return self._lines(len(self._code.splitlines()))
+
+    def _lines(self, count: int) -> list[Text]:
+        shown = visible(self._code)
+        text = self._syntax.highlight(shown) if len(shown) <= _MAX_CHARS else Text(shown)
+        lines = list(text.split("\n", allow_blank=True))[self._shown_lines : count]
+        self._shown_lines = max(count, self._shown_lines)
+        return lines
+
+
+Protocol = Literal["kitty", "iterm2", "none"]
+
+# kitty's graphics protocol takes base64 in pieces of at most so many characters.
+_PIECE_CHARS = 4_096
+_MAX_BYTES = 4 * 1024 * 1024
+_SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpg": b"\xff\xd8\xff"}
+
+
+def detect_protocol(environment: Mapping[str, str]) -> Protocol:
+    """Return the picture protocol of the terminal, by its environment."""
+    # A multiplexer is in between, and passes neither on by itself.
+    if environment.get("TMUX") or environment.get("STY"):
+        return "none"
+
+    program = environment.get("TERM_PROGRAM", "").lower()
+
+    if environment.get("KITTY_WINDOW_ID") or environment.get("TERM") in ("xterm-kitty", "xterm-ghostty"):
+        return "kitty"
+
+    if program in ("iterm.app", "wezterm") or environment.get("LC_TERMINAL") == "iTerm2":
+        return "iterm2"
+
+    return "none"
+
+
+def picture_sequence(protocol: Protocol, content: bytes, ending: str) -> str:
+    """Return the escape sequence that shows a picture; empty when the terminal cannot.
+
+    Args:
+        protocol: The protocol of the terminal.
+        content: The bytes of the file.
+        ending: Of the file's name: png or jpg.
+    """
+    signature = _SIGNATURES.get(ending)
+
+    if signature is None or not content.startswith(signature) or len(content) > _MAX_BYTES:
+        return ""
+
+    data = base64.b64encode(content).decode("ascii")
+
+    match protocol:
+        case "kitty" if ending == "png":
+            return _kitty(data)
+        case "iterm2":
+            return f"\x1b]1337;File=inline=1;size={len(content)};preserveAspectRatio=1:{data}\x07\n"
+        case _:
+            return ""
+
+
+def _kitty(data: str) -> str:
+    pieces = [data[start : start + _PIECE_CHARS] for start in range(0, len(data), _PIECE_CHARS)]
+    last = len(pieces) - 1
+    shown: list[str] = []
+
+    for number, piece in enumerate(pieces):
+        # q=2: it answers nothing, which would come in on the user's keyboard.
+        control = "a=T,f=100,q=2," if number == 0 else ""
+        shown.append(f"\x1b_G{control}m={int(number < last)};{piece}\x1b\\")
+
+    return "".join(shown) + "\n"
+
 
 _STOPPED = {
     "max_repairs": "stopped: too many cells in a row have failed",

@@ -1,22 +1,25 @@
 """A chat: reads the user's lines, runs the agent's turns, and carries out commands that begin with a slash.
 
 Runs in the user's terminal. Ctrl-C ends a turn and never the chat; an error of the provider is shown, and the chat goes
-on.
+on. The environment is an argument; nothing is read here.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+
+from rich.console import Console
 
 from fumehood import FileInfo, FumehoodError, Sandbox
 from fumehood.api.artifacts import list_tree, save_files
 from fumehood.llm.agent import Agent
 from fumehood.llm.readable_text import in_bytes
-from fumehood.llm.terminal.screen import ChatScreen, describe_usage
+from fumehood.llm.terminal.screen import ChatScreen, describe_usage, detect_protocol
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 
@@ -198,3 +201,34 @@ class ChatSession:
     def _entries(self) -> list[FileInfo]:
         found = [entry for root in _ROOTS for entry in list_tree(self._files_inside, root)]
         return [entry for entry in found if entry.type == "file"]
+
+
+_PROMPT = "you> "
+
+
+def open_session(
+    agent: Agent, sandbox: Sandbox, *, folder: str, notebook: str | None, environment: Mapping[str, str]
+) -> ChatSession:
+    """Return a chat in this terminal.
+
+    Args:
+        agent: The agent.
+        sandbox: The sandbox of its code.
+        folder: The folder for pictures and files.
+        notebook: The file of the conversation, written at the end.
+        environment: The environment of the terminal.
+    """
+    # Text of a model and of a guest has neither markup nor emoji, and numbers in it get no colour.
+    console = Console(highlight=False, emoji=False, markup=False)
+    screen = ChatScreen(console, protocol=detect_protocol(environment), folder=folder)
+    info = sandbox.get_info()
+    model = visible_line(agent.model)
+    screen.say(
+        f"model {model}, sandbox {info.id}, isolation {info.isolation.level}; /help lists the commands"
+    )
+    return ChatSession(agent, sandbox, screen, _read_line, folder=folder, notebook=notebook)
+
+
+def _read_line() -> str:
+    # Without a terminal there is no prompt.
+    return input(_PROMPT if sys.stdin.isatty() else "")

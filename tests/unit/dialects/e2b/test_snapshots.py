@@ -41,7 +41,7 @@ class Saving:
 
 
 def caller(backend: Saving, owner: str = "k") -> Caller:
-    return cast(Caller, SimpleNamespace(backend=backend, principal=SimpleNamespace(key_id=owner)))
+    return cast("Caller", SimpleNamespace(backend=backend, principal=SimpleNamespace(key_id=owner)))
 
 
 def asked(**body: str) -> Request:
@@ -60,7 +60,7 @@ async def _made(tmp_path: Path, requests: list[tuple[Request, Caller]]) -> list[
         services = SimpleNamespace(
             stored_files=StoredFiles(database), blobs=open_blobs(str(tmp_path / "blobs"))
         )
-        dialect = snapshots.Snapshots(cast(Services, services))
+        dialect = snapshots.Snapshots(cast("Services", services))
         work = [dialect.create(*request) for request in requests]
         return await asyncio.gather(*work, return_exceptions=True)
     finally:

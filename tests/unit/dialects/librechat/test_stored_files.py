@@ -34,7 +34,7 @@ async def opened(folder: Path) -> AsyncIterator[Services]:
             blobs=open_blobs(str(folder / "blobs")),
             settings=SimpleNamespace(max_upload_bytes=1 << 20),
         )
-        yield cast(Services, services)
+        yield cast("Services", services)
     finally:
         await database.close()
 

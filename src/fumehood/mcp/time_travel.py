@@ -1,7 +1,7 @@
-"""Tools that keep a point to go back to, and go back to it.
+"""Tools that keep a point to go back to, go back to it, and fork a sandbox.
 
-Runs in the process of the MCP server. Both take milliseconds, so a model may keep one before every step that it is not
-sure of.
+Runs in the process of the MCP server. Each takes milliseconds, so a model may keep a point before every step that it is
+not sure of, or try several ways from one state and continue with the best.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pydantic import Field
 
 from fumehood import CheckpointInfo
 from fumehood.llm.readable_text import in_bytes, readable
-from fumehood.mcp.arguments import SandboxId
 from fumehood.mcp.caller import CallContext, caller_of, in_order
-from fumehood.mcp.shapes import KeptCheckpoint
-from fumehood.mcp.tool_answers import answer
+from fumehood.mcp.shapes import Forks, KeptCheckpoint, SandboxId
+from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _NAME_CHARS = 100
 _MAX_LEFT_BEHIND = 20
@@ -65,3 +64,41 @@ def _describe(sandbox_id: str, info: CheckpointInfo) -> KeptCheckpoint:
 def _left_behind(info: CheckpointInfo) -> list[str]:
     """Returns the parts that could not be kept, as the guest reports them."""
     return [readable(item)[:200] for item in info.left_behind[:_MAX_LEFT_BEHIND]]
+
+
+_MAX_COUNT = 16
+
+ForkCount = Annotated[int, Field(ge=1, le=_MAX_COUNT, description="How many")]
+FromCheckpoint = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=_NAME_CHARS,
+        description="Where they begin; default: now",
+    ),
+]
+
+
+async def fork_sandbox(
+    context: CallContext,
+    count: ForkCount = 1,
+    checkpoint: FromCheckpoint = None,
+    sandbox_id: SandboxId = None,
+) -> Annotated[CallToolResult, Forks]:
+    """Make copies of a sandbox, with its variables and files, to try several ways; return their ids."""
+    caller = caller_of(context)
+    sandbox = await caller.sandbox(sandbox_id)
+
+    async with caller.forks(sandbox, count, checkpoint) as children:
+        infos = [caller.shown(await child.get_info()) for child in children]
+
+    left = [readable(item)[:200] for item in children[0].left_behind[:_MAX_LEFT_BEHIND]]
+    lines = [f"forked {caller.name_of(sandbox.id)} into", *(describe_in_words(info) for info in infos)]
+
+    if left:
+        lines.append(f"not taken along: {', '.join(left)}")
+
+    forks = Forks(
+        sandbox_id=caller.name_of(sandbox.id), forks=[describe(info) for info in infos], left_behind=left
+    )
+    return answer("\n".join(lines), forks)
