@@ -53,7 +53,7 @@ class Layer:
     Attributes:
         name: What it is, in one or two words.
         state: `"there"`, `"degraded"` or `"missing"`.
-        need: `"required"` (without it no sandbox starts), `"wanted"` (without it the isolation level says so) or
+        need: `"required"` (without it no sandbox starts), `"wanted"` (without it the isolation level reports it) or
             `"advice"` (a setting of the host, or what a single verb takes).
         why: What was found.
         how_to_get_it: What to do when it is not there; empty when it is.

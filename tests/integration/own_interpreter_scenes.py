@@ -21,10 +21,10 @@ from fumehood.engine.sandbox import SandboxLaunch
 from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, shared_portal
 from fumehood.runtimes import launcher_client
-from fumehood.runtimes.descriptors import until_readable
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.runtimes.own_interpreters import start_template
+from fumehood.runtimes.packets import until_readable
 from fumehood.values.limits import Limits
 from fumehood.values.sandbox import IsolationLevel
 

@@ -18,7 +18,7 @@ from fumehood import Limits, Sandbox, Template
 from fumehood.assemble import make_backend
 from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, call
-from fumehood.templates.preloads import LeftOut
+from fumehood.templates.recipe import LeftOut
 
 OK = "yes"
 _FIRST_SECONDS = 120

@@ -49,7 +49,7 @@ FOREIGN = {
     "fumehood.api.tool_schemas": {"jsonschema", "referencing"},
     "fumehood.cli": {"click"},
     # The extra `chat`; plain text without it.
-    "fumehood.cli.colours": {"rich"},
+    "fumehood.cli.terminal": {"rich"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
     "fumehood.server": {

@@ -97,7 +97,7 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.backup",
         "fumehood.cli.chat",
         # NO_COLOR and TERM: what a terminal shows is no setting of ours.
-        "fumehood.cli.colours",
+        "fumehood.cli.terminal",
         "fumehood.cli.host",
         # The scripts of `fumehood completion` ask by a variable.
         "fumehood.cli.main",

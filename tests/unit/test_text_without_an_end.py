@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.bounded_json import check_values, parse
+from fumehood.values.json_values import check_values, parse
 from fumehood.values.results import read_json
 
 

@@ -18,8 +18,7 @@ from fumehood.engine.settings import EngineSettings
 from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
-from fumehood.templates.preloads import LeftOut
-from fumehood.templates.recipe import Recipe, Say
+from fumehood.templates.recipe import LeftOut, Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, hint_of_names
 from fumehood.values.codec import read_value

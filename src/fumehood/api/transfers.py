@@ -1,8 +1,8 @@
 """Files that go between this machine and a sandbox: `upload`, `download`, and what the command line brings back.
 
 Over the public `AsyncFilesystem` only. The guest chose every name and every size: a name becomes a path of this machine
-only part by part, without `..`, links or control characters; nothing that is there is replaced unless the caller says
-so; the bytes are bounded in total, because a sparse file costs the guest nothing and may claim to be endless.
+only part by part, without `..`, links or control characters; an existing file is replaced only where the caller allows
+it; the bytes are bounded in total, because a sparse file costs the guest nothing and may claim to be endless.
 """
 
 from __future__ import annotations

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from fumehood.cli.colours import progress_bar
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.saved import SERVER_OPTIONS
-from fumehood.cli.terminal import counted, note
+from fumehood.cli.terminal import counted, note, progress_bar
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.refusals import naming_arguments
 

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fumehood.bounds import BOUNDS
-from fumehood.cli.colours import write_table
 from fumehood.cli.extras import require_extra
 from fumehood.cli.options import open_sandbox, sandbox_arguments, sandbox_options
 from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathWord, Verbs
-from fumehood.cli.terminal import note, patience
+from fumehood.cli.terminal import note, patience, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.text import visible_line
 

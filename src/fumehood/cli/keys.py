@@ -11,11 +11,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from fumehood.cli.colours import write_table
 from fumehood.cli.options import Seconds, Size
 from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, Verbs
 from fumehood.cli.saved import SERVER_OPTIONS
-from fumehood.cli.terminal import note
+from fumehood.cli.terminal import note, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line

@@ -12,11 +12,10 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fumehood.cli.colours import write_table
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
-from fumehood.cli.terminal import Screen, counted, line_of_path, note
+from fumehood.cli.terminal import Screen, counted, line_of_path, note, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line

@@ -11,10 +11,9 @@ import signal
 import sys
 import time
 
-from fumehood.cli.colours import write_table
 from fumehood.cli.options import read_envs
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
-from fumehood.cli.terminal import note
+from fumehood.cli.terminal import note, write_table
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
 from fumehood.values.plain_data import as_data

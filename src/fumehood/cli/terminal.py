@@ -1,20 +1,122 @@
-"""The user's terminal: guest text made harmless, and a word when something takes long.
+"""The user's terminal: guest text made harmless, colours, tables and bars, and a note when something takes long.
 
-Runs in the user's terminal. Guest text is written through `Screen` and through nothing else, so that no
-escape sequence of a guest reaches the terminal unless the user asked for it with `--raw`.
+Runs in the user's terminal. Guest text is written through `Screen` and through nothing else, so that no escape sequence
+of a guest reaches the terminal unless the user asked for it with `--raw`; text that looks like markup of rich stays as
+it is. Without rich, with `NO_COLOR` or with `TERM=dumb`, all is plain text.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from fumehood.cli.colours import write_traceback
 from fumehood.text import head_and_tail, visible, visible_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+# Of tracebacks, the lines that matter.
+_STYLES = {
+    r"(?m)^-{75}$": "dim",
+    r"(?m)^(File|Cell) .+": "cyan",
+    r"(?m)^-+> \d+.*$": "bold",
+    r"(?m)^[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt|Group|Exceeded|Died|Ended|Memory|Interrupted)\b": (
+        "bold red"
+    ),
+    r"(?m)^ +\d+ ": "dim",
+}
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Tell whether colours may be written to a stream."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def console_of(stream: TextIO) -> Console | None:
+    """Return rich's console for a stream, or None where text is to be plain."""
+    if not has_colours(stream) or importlib.util.find_spec("rich") is None:
+        return None
+
+    # Late: only a terminal needs it.
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """Show a bar while the block runs, where colours are shown; gives a function that adds to what is done.
+
+    Args:
+        stream: Where it is shown.
+        what: The word in front of it.
+        total: What there is to do; None: not known.
+    """
+    console = console_of(stream)
+
+    if console is None:
+        yield lambda _: None
+        return
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (what, BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
+
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def write_traceback(text: str, stream: TextIO) -> None:
+    """Write a traceback that has been made visible."""
+    console = console_of(stream)
+
+    if console is None:
+        stream.write(text)
+    else:
+        from rich.text import Text
+
+        shown = Text(text)
+
+        for pattern, style in _STYLES.items():
+            shown.highlight_regex(pattern, style)
+
+        console.print(shown, end="")
+
+    stream.flush()
+
+
+def write_table(head: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
+    """Write rows of visible text in columns under a head."""
+    console = console_of(stream)
+
+    if console is None:
+        lines = [head, *rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+        for line in lines:
+            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+            stream.write("  ".join(cells).rstrip() + "\n")
+    else:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*head, box=None, pad_edge=False, header_style="bold")
+
+        for row in rows:
+            table.add_row(*map(Text, row))
+
+        console.print(table)
+
+    stream.flush()
+
 
 # A shorter wait needs no message.
 _PATIENCE_SECONDS = 1.0

@@ -331,7 +331,7 @@ def _write(stream: Any, text: str) -> None:
 def _write_traceback(text: str) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         # Late: colours are for terminals.
-        from fumehood.cli.colours import write_traceback
+        from fumehood.cli.terminal import write_traceback
 
         write_traceback(_fit_for(sys.stderr, text), sys.stderr)
     else:

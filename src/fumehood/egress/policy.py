@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from fumehood.values.addresses import is_guarded, is_never_dialled, is_public
 from fumehood.values.domain_names import Address, Target, read_address
-from fumehood.values.network import Network
-from fumehood.values.network_rules import USUAL_PORTS, Rule, read_rule
+from fumehood.values.network import USUAL_PORTS, Network, Rule, read_rule
 
 _NO_NETWORK = "this sandbox has no network; make it with network=Network(allow=[...]) or network='internet'"
 # Names with a meaning only in private networks: "everything public" does not include them.

@@ -23,7 +23,7 @@ from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import FumehoodError, SlowReaderError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
-from fumehood.templates.preloads import LeftOut
+from fumehood.templates.recipe import LeftOut
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_metadata
 from fumehood.values.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fumehood.engine.loop_share import TURN_SECONDS, LoopShare
-from fumehood.runtimes.descriptors import close_all, copies
+from fumehood.runtimes.packets import close_all, copies
 from fumehood_wire.frames import MAX_PAYLOAD_BYTES, Decoder, ProtocolError, encode
 
 _RECEIVE_BYTES = 1 << 18

@@ -1,14 +1,16 @@
-"""The clock of one sandbox: it stops while the sandbox is paused, and all its timers with it.
+"""The clock of one sandbox: it stops while the sandbox is paused, with all its timers and the measure of idle time.
 
 Every time limit of a sandbox or in it must use this clock and no other, so that a pause takes no time from any of them.
-It follows the monotonic clock of the machine: setting the time of day does not affect it.
+It follows the monotonic clock of the machine: setting the time of day does not affect it. A call under way counts as
+use, however long it is silent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -129,3 +131,35 @@ class SandboxClock:
     def _arm(self, timer: Timer) -> None:
         loop = asyncio.get_running_loop()
         timer.handle = loop.call_later(max(0.0, timer.due_at - self.time()), timer.fire)
+
+
+class Idleness:
+    """When one sandbox was last used.
+
+    Args:
+        clock: The sandbox's clock.
+    """
+
+    def __init__(self, clock: SandboxClock) -> None:
+        self._clock = clock
+        self._last_used = clock.time()
+        self._under_way = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been unused; 0 during a call."""
+        return 0.0 if self._under_way else self._clock.time() - self._last_used
+
+    def touch(self) -> None:
+        """Records a use."""
+        self._last_used = self._clock.time()
+
+    @contextmanager
+    def during_call(self) -> Iterator[None]:
+        """Counts as use while the block runs."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self.touch()

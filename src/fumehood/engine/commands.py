@@ -14,9 +14,8 @@ from typing import Any
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import complete_or_undo
-from fumehood.engine.clock import SandboxClock
+from fumehood.engine.clock import Idleness, SandboxClock
 from fumehood.engine.command_process import LiveProcess
-from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitError
 from fumehood.engine.loop_share import LoopShare
 from fumehood.errors import CommandStartError, FumehoodError, ProcessNotFoundError

@@ -37,7 +37,7 @@ from fumehood.errors import (
 from fumehood.log import events
 from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.runtimes.own_interpreters import start_template
-from fumehood.templates.preloads import LeftOut
+from fumehood.templates.recipe import LeftOut
 from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network

@@ -18,17 +18,15 @@ from fumehood.egress.gateway import Route
 from fumehood.egress.route import BUNDLE_PATH, prepare_route
 from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.audit.trail import AuditTrail
-from fumehood.engine.clock import SandboxClock
+from fumehood.engine.clock import Idleness, SandboxClock
 from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT, LiveContexts
 from fumehood.engine.contexts.process import ContextStartError, new_link
 from fumehood.engine.egress import LiveEgress, route_envs
 from fumehood.engine.files import LiveFiles, one_piece
-from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
 from fumehood.engine.loop_share import LoopShare
-from fumehood.engine.metrics import LiveMetrics
 from fumehood.engine.pause import Pausing
 from fumehood.engine.ports import LivePorts
 from fumehood.engine.records import Recorder
@@ -37,7 +35,7 @@ from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.judge import Judge
 from fumehood.engine.time_travel.placeholder import end_processes, reduce_to_init
 from fumehood.engine.time_travel.transactions import Transactions
-from fumehood.engine.usage import Meter
+from fumehood.engine.usage import LiveMetrics, Meter
 from fumehood.engine.watches import LiveWatches
 from fumehood.errors import (
     CheckpointError,

@@ -1,21 +1,25 @@
-"""Measures the usage of an execution: by the kernel's counters for the whole sandbox, or by the guest's report.
+"""Measures resource usage: of one execution, and of a whole sandbox at a moment.
 
-The host's own clock measures the wall time. Figures that only the guest can give are taken from its reply, and must not
-be trusted more than the code in it.
+The kernel's counters for the whole sandbox are used where there are any; else the guest's report, or init's. The host's
+own clock measures the wall time. Figures that only the guest can give must not be trusted more than the code in it. For
+a paused sandbox, its last figures are returned.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.connection import Running
 from fumehood.runtimes.base import CpuTime, Guest
 from fumehood.values.limits import Usage
 from fumehood.values.requests import ExecuteRequest
+from fumehood.values.sandbox import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +171,67 @@ class ProcessMeter:
     ) -> Usage:
         """Returns the usage that the process reports."""
         return self._meter.end_alone(reading, running, request, reply)
+
+
+class LiveMetrics:
+    """Reads the usage of one sandbox.
+
+    Args:
+        guest: The runtime's object.
+        ask: Sends requests to init.
+        security: Checks init's figures.
+        clock: The sandbox's clock.
+    """
+
+    def __init__(
+        self,
+        guest: Guest,
+        ask: Callable[[str], Awaitable[tuple[Any, bytes]]],
+        security: SecurityMonitor,
+        clock: SandboxClock,
+    ) -> None:
+        self._guest = guest
+        self._ask = ask
+        self._security = security
+        self._clock = clock
+        self._started = time.monotonic()
+        self._last_figures: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """Starts the uptime, when the sandbox is handed out."""
+        self._started = time.monotonic()
+
+    async def remember(self) -> None:
+        """Saves init's figures, which cannot be requested while the sandbox is paused."""
+        self._last_figures = await self._figures()
+
+    async def read(self) -> Metrics:
+        """Returns the present usage."""
+        value = self._last_figures if self._clock.is_stopped else await self._figures_until_paused()
+        cpu = self._guest.cpu_time()
+        memory = self._guest.memory_bytes()
+        peak = self._guest.peak_memory_bytes()
+        return Metrics(
+            cpu_seconds=value["cpu_seconds"] if cpu is None else cpu.user_seconds + cpu.system_seconds,
+            memory_bytes=value["memory_bytes"] if memory is None else memory,
+            peak_memory_bytes=value["memory_bytes"] if peak is None else peak,
+            disk_used_bytes=value["disk_used_bytes"],
+            disk_total_bytes=value["disk_total_bytes"],
+            inodes_used=value["inodes_used"],
+            processes=value["processes"],
+            uptime_seconds=time.monotonic() - self._started,
+            security_events=self._security.counts,
+        )
+
+    async def _figures_until_paused(self) -> dict[str, Any]:
+        asking = asyncio.ensure_future(self._figures())
+        try:
+            await self._clock.while_going(asking)
+            return asking.result() if asking.done() else self._last_figures
+        finally:
+            asking.cancel()
+
+    async def _figures(self) -> dict[str, Any]:
+        figures, _ = await self._ask("metrics")
+        self._security.note_figures(figures)
+        return dict(figures)

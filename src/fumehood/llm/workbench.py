@@ -120,7 +120,7 @@ class SandboxHolder:
 
     Args:
         sandbox: The borrowed one, or None.
-        options: Arguments for sandboxes that are made here; those that are None are left out. `lifetime` is the
+        options: Arguments for sandboxes that are made here; an option of None is left out. `lifetime` is the
             sandbox's own `timeout`, a word that means one call here.
     """
 

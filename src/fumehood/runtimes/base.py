@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fumehood.errors import ForkError
-from fumehood.templates.preloads import LeftOut
+from fumehood.templates.recipe import LeftOut
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Layer

@@ -1,23 +1,61 @@
-"""How the processes of a template end: on request, or with the last guest that was made from them.
+"""The launcher of a template's processes, seen from the host: errors of a failed launch, and the end of the processes.
 
-Runs in the host process, on the engine's loop; shared by the Linux runtimes. A launcher ends only after all the
-processes that it keeps, so its end means that no process of the template is left.
+Runs in the host process, on the engine's loop; shared by the Linux runtimes. A failed step means either a missing
+layer, which is missing tomorrow too, or exhausted resources, which come back; the two must not be confused. A launcher
+ends only after all the processes that it keeps, so its end means that no process of the template is left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
+from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Spawner
-from fumehood.runtimes.descriptors import until_readable
 from fumehood.runtimes.namespaces.usage import Holder, Uncharged
-from fumehood.runtimes.packets import PacketSocket
+from fumehood.runtimes.packets import PacketSocket, until_readable
 from fumehood.runtimes.preload_reports import PreloadReport
+from fumehood.text import errno_text
+from fumehood_jail.errors import JailError
+
+# ENOSPC is not one of them: it is what the kernel returns where user namespaces are forbidden.
+_PASSING = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EINTR)
+
+
+def launch_fault(step: str, number: int, detail: str, hint: str) -> SandboxStartError:
+    """Returns the error for a failed step of the launch.
+
+    Args:
+        step: Its name.
+        number: The errno; 0 when no system call failed.
+        detail: What was tried.
+        hint: How to make it possible, where that is known.
+    """
+    reason = detail
+
+    if number and os.strerror(number) not in detail:
+        reason += f": {errno_text(number)}"
+
+    if number in _PASSING:
+        return SandboxStartError(
+            step=step, reason=reason, hint="it has nothing left for now: try again later"
+        )
+
+    hint = hint or "run `fumehood doctor` to see what this machine allows"
+    return IsolationUnavailableError(layer=step, reason=reason, how_to_get_it=hint)
+
+
+def cgroup_fault(error: JailError) -> SandboxStartError:
+    """Returns the error for a control group that could not be made although the driver works."""
+    return SandboxStartError(
+        step="make its control group", reason=str(error).partition("\n")[0], hint=error.hint
+    )
+
 
 _CLOSE_SECONDS = 10.0
 _MAX_REPORT_BYTES = 1 << 16

@@ -1,7 +1,8 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
 Messages are bounded and strictly parsed: the zygote runs packages that are not ours. What cannot be sent at once is
-queued in order, with duplicated descriptors.
+queued in order, with duplicated descriptors. A descriptor is a plain number that no garbage collector closes: a failure
+in the middle of several must not leak those already made.
 """
 
 from __future__ import annotations
@@ -9,14 +10,50 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fumehood.runtimes.descriptors import close_all, copies, until_readable
 from fumehood_wire.frames import ProtocolError, parse_json
+
+
+def copies(fds: Iterable[int]) -> tuple[int, ...]:
+    """Duplicates all of them, or none."""
+    made: list[int] = []
+    try:
+        for fd in fds:
+            made.append(os.dup(fd))
+    except OSError:
+        close_all(made)
+        raise
+
+    return tuple(made)
+
+
+def close_all(fds: Iterable[int]) -> None:
+    """Closes all of them."""
+    for fd in fds:
+        os.close(fd)
+
+
+async def until_readable(fd: int) -> None:
+    """Returns when `fd` is readable or at its end."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(fd, note)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
 
 # struct ucred: the process, its user and its group.
 _CREDENTIALS = struct.Struct("3i")

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.log import events
 from fumehood.runtimes.base import Spawner
-from fumehood.templates.preloads import Cause, LeftOut, without
+from fumehood.templates.recipe import Cause, LeftOut, without
 from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _MAX_REASON_CHARS = 300

@@ -20,10 +20,10 @@ from fumehood.bounds import MIB
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.saved.manifest import is_writable_place
 from fumehood.saved.records import MAX_VALUES
-from fumehood.values.bounded_json import parse
 from fumehood.values.checks import check_path
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.execution import Execution
+from fumehood.values.json_values import parse
 from fumehood.values.requests import ExecuteRequest, ReadFile
 from fumehood.values.sandbox import SandboxInfo
 from fumehood.values.saved_state import SavedFile, SavedFileType, SavedImport, SavedPart, SavedVariable

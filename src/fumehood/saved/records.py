@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from fumehood.bounds import MIB
 from fumehood.errors import SavedStateDamagedError
-from fumehood.values.bounded_json import parse
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.execution import Execution, Record, RecordedCell
+from fumehood.values.json_values import parse
 from fumehood.values.plain_data import as_data
 
 # Of all contexts together. In memory they take 16 MiB at most; JSON can take six bytes for one of those.

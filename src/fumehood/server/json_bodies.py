@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.bounded_json import check_values
+from fumehood.values.json_values import check_values
 
 _SHOWN_BYTES = 80
 

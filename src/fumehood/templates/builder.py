@@ -15,8 +15,7 @@ from dataclasses import replace
 from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import copy_files, describe_files
-from fumehood.templates.preloads import LeftOut
-from fumehood.templates.recipe import Recipe, Say, Workshop
+from fumehood.templates.recipe import LeftOut, Recipe, Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.values.template import Template
 

@@ -1,8 +1,9 @@
 """A recipe: all inputs of a named template, checked, with one digest of them; and the interface of a source.
 
-A source describes itself as plain data, by which a rebuild knows whether anything has changed, and makes the
-environment in an empty folder. Requirements are the first source; another one, such as an image that was pulled, needs
-these two verbs and nothing of the builder. A template is built again only when the digest of its recipe has changed.
+A source describes itself as plain data, by which a rebuild detects changes, and makes the environment in an empty
+folder. Requirements are the first source; another one, such as an image that was pulled, needs these two verbs and
+nothing of the builder. A template is built again only when the digest of its recipe has changed. Modules of the preload
+list that are left out are reported with the reason.
 """
 
 from __future__ import annotations
@@ -11,13 +12,42 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from typing import Literal
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.templates.given_files import describe_files
+from fumehood.text import visible_line
 from fumehood.values.template import Template
+
+Cause = Literal["missing", "threads", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A module of a preload list that is not preloaded; code in sandboxes can still import it, if it is there.
+
+    Attributes:
+        module: Its name.
+        cause: It is not installed; it leaves threads running, which a fork would lose; or its import fails.
+        reason: The same in words.
+    """
+
+    module: str
+    cause: Cause
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{visible_line(self.module)}: {visible_line(self.reason, max_characters=300)}"
+
+
+def without(preload: Iterable[str], left_out: Iterable[LeftOut]) -> tuple[str, ...]:
+    """Returns a preload list without the modules that are left out."""
+    names = {one.module for one in left_out}
+    return tuple(name for name in preload if name not in names)
+
 
 Say = Callable[[str], None]
 

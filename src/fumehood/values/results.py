@@ -13,8 +13,8 @@ from functools import cached_property
 
 from fumehood.text import shortened, visible
 from fumehood.values import safe_html
-from fumehood.values.bounded_json import JSON_STRING, count_values
 from fumehood.values.charts import Chart, JsonValue, read_chart
+from fumehood.values.json_values import JSON_STRING, count_values
 from fumehood.values.plain_data import as_data
 
 TEXT_MIME = "text/plain"

@@ -19,13 +19,12 @@ from fumehood_guest.context.checkpoint import Checkpoints
 from fumehood_guest.context.comms import KINDS as COMM_KINDS
 from fumehood_guest.context.driven import DrivenShell
 from fumehood_guest.context.event_loop import BackgroundLoop
-from fumehood_guest.context.inputs import Inputs
 from fumehood_guest.context.introspection import Answerer, answer, empty_answer
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.replies import Replies
 from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.context.signals import SignalGate
-from fumehood_guest.context.standard_input import BorrowedInput
+from fumehood_guest.context.standard_input import BorrowedInput, Inputs
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.context.telemetry import Telemetry
 from fumehood_guest.context.tools import HostTools

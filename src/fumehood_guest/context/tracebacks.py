@@ -1,21 +1,77 @@
-"""Tracebacks as plain text: what failed, where in the user's cells, and through which libraries.
+"""Tracebacks as plain text: what failed, where in the user's cells, through which libraries, and the keys of a table.
 
 Runs in a context, on exceptions of hostile code: their `__str__` may raise, their chains may be cyclic, their frames
 may be thousands. So everything is bounded and none of their values is trusted. Frames of IPython and of fumehood are
-left out; cells are shown with the lines around the failing one, libraries with that one line.
+left out; cells are shown with the lines around the failing one, libraries with that one line. Where a key is missing in
+a pandas table, its columns or labels are named: only pandas' own classes are asked, and a failure gives no line.
 """
 
 from __future__ import annotations
 
 import linecache
 import os
+import sys
 import traceback
 from types import TracebackType
 from typing import Any, Callable, List, NamedTuple, Optional, Set, Type
 
 import IPython
 
-from fumehood_guest.context.table_keys import existing_keys
+_MAX_KEYS = 20
+_MAX_KEY_CHARACTERS = 60
+_MAX_FRAMES = 200
+# The locals of pandas' functions that hold the table or its labels.
+_HOLDERS = ("self", "obj")
+
+
+def existing_keys(tb: Optional[TracebackType]) -> List[str]:
+    """Returns a line with the keys that there are; none if the key was missing elsewhere than in a table."""
+    pandas: Any = sys.modules.get("pandas")
+
+    if pandas is None:
+        return []
+
+    try:
+        labels = _labels(pandas, tb)
+        return [] if labels is None else [_described(labels)]
+    except Exception:
+        return []
+
+
+def _labels(pandas: Any, tb: Optional[TracebackType]) -> Any:
+    """Returns the labels that the innermost frames of pandas have searched."""
+    found = None
+
+    for _ in range(_MAX_FRAMES):
+        if tb is None:
+            break
+
+        for name in _HOLDERS if _is_of_pandas(tb) else ():
+            holder = tb.tb_frame.f_locals.get(name)
+
+            if isinstance(holder, pandas.Index):
+                found = holder
+            elif isinstance(holder, pandas.DataFrame):
+                found = holder.columns
+
+        tb = tb.tb_next
+
+    return found
+
+
+def _is_of_pandas(tb: TracebackType) -> bool:
+    return str(tb.tb_frame.f_globals.get("__name__", "")).startswith("pandas.")
+
+
+def _described(labels: Any) -> str:
+    keys = [
+        repr(key)[:_MAX_KEY_CHARACTERS]
+        for key in labels[:_MAX_KEYS].tolist()
+        if type(key) in (str, int, float)
+    ]
+    more = len(labels) - len(keys)
+    return f"There are: {', '.join(keys) or 'no keys'}{f', and {more:,} more' if more > 0 else ''}"
+
 
 _RULE = "-" * 75
 _HEADING = "Traceback (most recent call last)"

@@ -148,10 +148,9 @@ def test_help_and_version_import_no_command():
             "fumehood",
             "fumehood.bounds",
             "fumehood.cli",
-            "fumehood.cli.colours",
+            "fumehood.cli.terminal",
             "fumehood.cli.main",
             "fumehood.cli.parser",
-            "fumehood.cli.terminal",
             "fumehood.errors",
             "fumehood.text",
         }

@@ -15,10 +15,9 @@ from tests.waiting import until
 
 from fumehood.bounds import MIB
 from fumehood.engine import commands as live_processes
-from fumehood.engine.clock import SandboxClock
+from fumehood.engine.clock import Idleness, SandboxClock
 from fumehood.engine.command_output import CommandOutput
 from fumehood.engine.commands import LiveProcesses
-from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitError
 from fumehood.errors import ProcessNotFoundError
 from fumehood.values.limits import Limits

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fumehood.engine.clock import SandboxClock
-from fumehood.engine.idleness import Idleness
+from fumehood.engine.clock import Idleness, SandboxClock
 
 
 class Clock(SandboxClock):

@@ -23,13 +23,12 @@ from typing import Any
 import pytest
 
 from fumehood.engine.channel import Channel
-from fumehood.engine.clock import SandboxClock
+from fumehood.engine.clock import Idleness, SandboxClock
 from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.contexts.process import new_link
-from fumehood.engine.idleness import Idleness
 from fumehood.engine.init_client import InitClient
 from fumehood.engine.loop_share import LoopShare
-from fumehood.runtimes.descriptors import copies
+from fumehood.runtimes.packets import copies
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ProcessSpec, PtySize
 

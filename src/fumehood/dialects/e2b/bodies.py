@@ -22,7 +22,7 @@ from starlette.types import Message, Receive
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.server.body_limits import IngressRefusalError
-from fumehood.values.bounded_json import check_values
+from fumehood.values.json_values import check_values
 
 _CAPITAL = re.compile(r"[A-Z]")
 # JSON has infinity, by 1e999, and whole numbers of a thousand digits, too large for a float.

@@ -19,7 +19,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.bounded_json import check_values
+from fumehood.values.json_values import check_values
 from fumehood.values.plain_data import as_data
 
 # https://jupyter-client.readthedocs.io/en/stable/messaging.html

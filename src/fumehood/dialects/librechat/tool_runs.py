@@ -35,8 +35,8 @@ from fumehood.server.principal import Principal
 from fumehood.server.programs import Workbench, limits_within, open_workbench, pieces_of_bytes
 from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
-from fumehood.values.bounded_json import check_values
 from fumehood.values.guest_paths import DATA_PATH
+from fumehood.values.json_values import check_values
 from fumehood.values.requests import ProcessEvent, ProcessOutput, ProcessSpec, SendStdin
 
 _MAX_DEPTH = 100

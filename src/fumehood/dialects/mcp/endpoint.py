@@ -19,7 +19,7 @@ from fumehood.server.allowance import most_network
 from fumehood.server.auth import principal_of
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.services import Services
-from fumehood.values.bounded_json import check_values
+from fumehood.values.json_values import check_values
 
 if TYPE_CHECKING:
     from fumehood.mcp.http import HttpTransport

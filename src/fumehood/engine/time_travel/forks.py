@@ -22,7 +22,7 @@ from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
 from fumehood.engine.time_travel.checkpoints import Kept
 from fumehood.errors import ForkError
 from fumehood.runtimes.base import Guest, GuestContext
-from fumehood.runtimes.descriptors import close_all, copies
+from fumehood.runtimes.packets import close_all, copies
 
 _FILES_SECONDS = 60.0
 # One waits at its target while the next one starts.

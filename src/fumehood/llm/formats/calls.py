@@ -1,4 +1,4 @@
-"""A tool call of a model in one form for all providers, and what all of them are told alike: the tool and its pictures.
+"""A tool call of a model in one form for all providers, with the description of the tool and pictures for them.
 
 Plain values and pure functions. Arguments are a model's text: read within bounds, never trusted to have a type; a fault
 in them is stored as a sentence for the model, not raised. Pictures have been checked and bounded before. The

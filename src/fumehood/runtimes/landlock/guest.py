@@ -22,10 +22,9 @@ from fumehood.errors import (
     SandboxStartError,
 )
 from fumehood.runtimes.base import ContextLaunch, GuestContext
-from fumehood.runtimes.descriptors import until_readable
-from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.launcher_client import launch_fault
 from fumehood.runtimes.namespaces.usage import CountedGuest
-from fumehood.runtimes.packets import PacketSocket
+from fumehood.runtimes.packets import PacketSocket, until_readable
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.sandbox import Isolation

@@ -32,8 +32,7 @@ from fumehood.runtimes.landlock.plan import (
     template_python,
 )
 from fumehood.runtimes.landlock.spawner import LandlockSpawner, Place
-from fumehood.runtimes.launch_faults import launch_fault
-from fumehood.runtimes.launcher_client import read_report, until_ended
+from fumehood.runtimes.launcher_client import launch_fault, read_report, until_ended
 from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault

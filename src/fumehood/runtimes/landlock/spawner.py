@@ -19,8 +19,7 @@ from fumehood.errors import SandboxStartError
 from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.landlock.guest import LandlockGuest, LandlockGuestSpawner
 from fumehood.runtimes.landlock.isolation import describe_fence
-from fumehood.runtimes.launch_faults import cgroup_fault
-from fumehood.runtimes.launcher_client import KeptSpawner
+from fumehood.runtimes.launcher_client import KeptSpawner, cgroup_fault
 from fumehood.runtimes.namespaces.removal import remove_later, remove_now
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
 from fumehood.runtimes.packets import PacketSocket

@@ -17,8 +17,7 @@ from typing import Any
 from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
-from fumehood.runtimes.descriptors import close_all
-from fumehood.runtimes.launch_faults import launch_fault
+from fumehood.runtimes.launcher_client import launch_fault
 from fumehood.runtimes.namespaces.migration import (
     MigrationSource,
     MigrationTarget,
@@ -29,7 +28,7 @@ from fumehood.runtimes.namespaces.migration import (
 )
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
 from fumehood.runtimes.namespaces.usage import CountedGuest
-from fumehood.runtimes.packets import receive_word
+from fumehood.runtimes.packets import close_all, receive_word
 from fumehood.values.limits import Limits
 from fumehood.values.sandbox import Isolation
 from fumehood_jail import cgroups, device_nodes

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from fumehood.cancellation import consume_result, wait_shared
 from fumehood.errors import ForkError
 from fumehood.runtimes.base import GuestContext
-from fumehood.runtimes.descriptors import until_readable
 from fumehood.runtimes.namespaces.isolation import (
     groups_of,
     has_died,
@@ -31,7 +30,7 @@ from fumehood.runtimes.namespaces.isolation import (
     parent_of,
 )
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
-from fumehood.runtimes.packets import receive_word
+from fumehood.runtimes.packets import receive_word, until_readable
 from fumehood_jail import caps, syscalls
 from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.tracing import HeldProcess

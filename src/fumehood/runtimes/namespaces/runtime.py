@@ -23,8 +23,7 @@ import fumehood_jail
 from fumehood.cancellation import finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Room, Runtime
-from fumehood.runtimes.launch_faults import launch_fault
-from fumehood.runtimes.launcher_client import read_report, wait_for_exit
+from fumehood.runtimes.launcher_client import launch_fault, read_report, wait_for_exit
 from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX, Filters, LinuxSpawner

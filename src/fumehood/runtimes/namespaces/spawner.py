@@ -20,8 +20,7 @@ from typing import Any
 from fumehood import failpoints
 from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch
-from fumehood.runtimes.launch_faults import cgroup_fault
-from fumehood.runtimes.launcher_client import KeptSpawner
+from fumehood.runtimes.launcher_client import KeptSpawner, cgroup_fault
 from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest, LinuxGuestSpawner
 from fumehood.runtimes.namespaces.isolation import describe_isolation
 from fumehood.runtimes.namespaces.plan import GuestIds

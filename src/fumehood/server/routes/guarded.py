@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.server.auth import principal_of
-from fumehood.values.bounded_json import check_values
+from fumehood.values.json_values import check_values
 
 
 class GuardedRoute(APIRoute):
