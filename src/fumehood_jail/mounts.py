@@ -29,7 +29,7 @@ MASKED_PROC_FILES = (
     "kallsyms", "kcore", "keys", "key-users", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "modules", "sched_debug", "sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
     "pagetypeinfo", "interrupts", "iomem", "ioports", "config.gz", "cmdline", "buddyinfo", "cgroups",
-    "diskstats", "partitions", "schedstat", "softirqs", "swaps", "sys/kernel/random/boot_id",
+    "diskstats", "partitions", "schedstat", "softirqs", "swaps",
     "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr", "sys/fs/inode-nr", "sys/fs/inode-state",
     "sys/kernel/pty/nr",
 )  # fmt: skip

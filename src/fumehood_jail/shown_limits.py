@@ -1,21 +1,23 @@
-"""What a sandbox's own files of /proc and /sys show: its memory and its processors, not those of the machine.
+"""What a sandbox's own files of /proc and /sys show: its memory, processors and start, not those of the machine.
 
 `show` runs once per sandbox, in the clone that becomes its init, and mounts a small read-only /sys with the files that
 libraries size themselves by. `change_memory` rewrites the figures of memory when a sandbox gets another limit than it
-was made with. They are information: the limits are held by the control groups.
+was made with, `change_boot_id` the number of its start when all that ran in it has ended. They are information: the
+limits are held by the control groups.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Dict, Optional
+from typing import Dict, List, Optional
 
 from fumehood_jail import syscalls
 
 _FOLDER = "/sys"
 _MEMINFO = "/sys/fs/limits/meminfo"
 _CPUINFO = "/sys/fs/limits/cpuinfo"
+_BOOT_ID = "/sys/fs/limits/boot_id"
 _OPTIONS = "mode=0755,size=1m,nr_inodes=48"
 # A sandbox's own processes take a part of its memory from the beginning.
 _TAKEN_BYTES = 64 << 20
@@ -23,6 +25,7 @@ _PERIOD_MICROSECONDS = 100_000
 
 # Kept open by init, for `change_memory`: later mounts of the same files are read-only.
 _memory_files: Dict[str, int] = {}
+_boot_files: List[int] = []
 
 
 def show(memory_bytes: int, cpu_cores: Optional[float]) -> None:
@@ -48,10 +51,13 @@ def show(memory_bytes: int, cpu_cores: Optional[float]) -> None:
     if cores < machine_cores:
         os.close(_write(_CPUINFO, _first_processors(cores)))
 
+    _boot_files.append(_write(_BOOT_ID, _new_boot_id()))
+
     # The first mount stays writable, below this one, for the open files.
     syscalls.mount(_FOLDER, _FOLDER, None, syscalls.MS_BIND)
     syscalls.mount_setattr(_FOLDER, syscalls.MOUNT_ATTR_RDONLY, 0, False)
     syscalls.mount(_MEMINFO, "/proc/meminfo", None, syscalls.MS_BIND)
+    syscalls.mount(_BOOT_ID, "/proc/sys/kernel/random/boot_id", None, syscalls.MS_BIND)
 
     if cores < machine_cores:
         syscalls.mount(_CPUINFO, "/proc/cpuinfo", None, syscalls.MS_BIND)
@@ -71,6 +77,19 @@ def change_memory(memory_bytes: int) -> None:
         content = texts[path].encode()
         os.pwrite(fd, content, 0)
         os.ftruncate(fd, len(content))
+
+
+def change_boot_id() -> None:
+    """Shows another number of this start, where one is shown: programs know by it that everything began anew."""
+    for fd in _boot_files:
+        os.pwrite(fd, _new_boot_id().encode(), 0)
+
+
+def _new_boot_id() -> str:
+    """Returns a random number in the form of the kernel's: a UUID of version 4."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}\n"
 
 
 def _cpu_files(cores: int, cpu_cores: Optional[float]) -> Dict[str, str]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import uuid
 from pathlib import Path
 
 from fumehood_jail import mounts
@@ -261,11 +262,11 @@ COUNTERS = (
     "sys/fs/inode-state",
     "sys/kernel/pty/nr",
 )
-HIDDEN = ("diskstats", "partitions", "softirqs", "sys/kernel/random/boot_id", *COUNTERS)
+HIDDEN = ("diskstats", "partitions", "softirqs", *COUNTERS)
 
 
 def test_k15_what_the_machine_does_is_not_told(attacked):
-    """Disks, interrupts, pressure and the number of this start are not there; what honest programs read, is."""
+    """Disks, interrupts and pressure are not there; what honest programs read, is."""
     assert attacked.run(
         "import os\n"
         f"hidden = {HIDDEN}\n"
@@ -291,3 +292,24 @@ def test_k15_what_the_machine_does_is_not_told(attacked):
 
     for name in (*HIDDEN, "vmstat"):
         assert Path("/proc", name).read_text("ascii"), f"{name} is empty on the host too"
+
+
+def test_k15_the_number_of_the_machines_start_is_not_told(make, attacked):
+    """Each sandbox has one of its own, and another after all that ran in it has ended; nothing inside can set it."""
+    name = "/proc/sys/kernel/random/boot_id"
+    read = f"print(open({name!r}).read(), end='')"
+    machine = Path(name).read_text("ascii")
+    other = make()
+    first, second = attacked.run(read), other.run(read)
+    assert len({machine, first, second}) == 3
+    assert [len(text) for text in (machine, first, second)] == [37] * 3
+    assert str(uuid.UUID(first.strip())) == first.strip()
+    assert uuid.UUID(first.strip()).version == 4
+
+    refused = other.sandbox.run_code(f"open({name!r}, 'w')").error
+    assert refused is not None
+    assert refused.name in ("OSError", "PermissionError")
+
+    other.sandbox.pause(files_only=True)
+    other.sandbox.resume()
+    assert other.run(read) not in (machine, first, second)

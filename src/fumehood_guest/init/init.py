@@ -370,6 +370,7 @@ def _end_processes(reap: Callable[[], None]) -> Reply:
         left = list(process_usage.living())
 
         if not left:
+            shown_limits.change_boot_id()
             return None, b""
 
         if time.monotonic() > deadline:

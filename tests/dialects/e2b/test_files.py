@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
 import time
 from urllib.parse import parse_qs, urlsplit
 
@@ -143,6 +144,40 @@ def test_wrong_kinds_and_users_are_refused(shared):
 def test_root_is_the_same_user(shared):
     """It is accepted by name, and is not root: said in the documentation."""
     assert shared.commands.run("id -un", user="root").stdout == "user\n"
+
+
+# What root of a machine can do: the control tries the same commands there.
+ROOTS_POWERS = {
+    "take another id": "python3 -c 'import os; os.setresuid(0, 0, 0)'",
+    "give a file away": "cp /etc/hostname $PLACE/given && chown 1234 $PLACE/given",
+    "make a device": "mknod $PLACE/null c 1 3",
+    "mount": "mkdir -p $PLACE/mounted && unshare -m mount -t tmpfs none $PLACE/mounted",
+    "replace the root": "chroot / true",
+}
+WRITTEN = ("/usr/own", "/etc/own", "/own", "/opt/own", "/root/own", "/var/own", "/bin/own")
+
+
+def test_a_command_of_root_has_no_power_of_root(shared, tmp_path):
+    """The same ids, capabilities and files as every command; what root could do outside is refused inside."""
+    facts = "id -u; id -G; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status"
+    as_root, as_user = (shared.commands.run(facts, user=user).stdout for user in ("root", "user"))
+    assert as_root == as_user
+    assert as_root.startswith("1000\n1000\n")
+    assert {line.split()[1] for line in as_root.splitlines() if line.startswith("Cap")} == {"0" * 16}
+
+    tries = "; ".join(f"(umask 0; : > {path}) 2>/dev/null && echo {path}" for path in WRITTEN)
+    assert shared.commands.run(f"{tries}; true", user="root").stdout == ""
+
+    for power, command in ROOTS_POWERS.items():
+        said = shared.commands.run(
+            f"PLACE=/tmp; ({command}) 2>/dev/null && echo did || echo refused", user="root"
+        )
+        assert said.stdout == "refused\n", power
+
+    if os.geteuid() == 0:
+        for power, command in ROOTS_POWERS.items():
+            done = subprocess.run(["/bin/sh", "-c", f"PLACE={tmp_path}; {command}"], capture_output=True)
+            assert done.returncode == 0, (power, done.stderr)
 
 
 def test_a_full_disk_has_its_own_error(new_key):

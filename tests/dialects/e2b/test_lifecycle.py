@@ -143,6 +143,8 @@ def test_a_pause_of_files_only_is_a_reboot(sandbox, pause_mode):
     context = sandbox.create_code_context(cwd="/tmp")
     sandbox.run_code("x = 1")
     sandbox.files.write("kept.txt", "as it was")
+    boot = sandbox.files.read("/proc/sys/kernel/random/boot_id")
+    assert len(boot) == 37
 
     assert sandbox.pause(mode="filesystem") is True
     assert sandbox.pause(mode="filesystem") is False
@@ -151,6 +153,7 @@ def test_a_pause_of_files_only_is_a_reboot(sandbox, pause_mode):
     again = Sandbox.connect(sandbox.sandbox_id, timeout=300)
     assert again.sandbox_id == sandbox.sandbox_id
     assert again.files.read("kept.txt") == "as it was"
+    assert again.files.read("/proc/sys/kernel/random/boot_id") != boot
     assert again.commands.list() == []
     assert again.commands.kill(command.pid) is False
     assert again.run_code("x").error.name == "NameError"
