@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,11 +66,20 @@ fuzz: $(VENV)/.installed-dev ## 100,000 mutated messages through all that the ho
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 	@EVERY_CASE=1 $(BIN)/python -m pytest -q tests/server/test_openapi.py
 
-check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house; under a minute
+check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house, at once; under a minute
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target check-types check-rules check-format check-layers
+
+check-format: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --output-format concise $(SOURCES)
 	@$(BIN)/ruff check --output-format concise $(SOURCES)
+
+check-types: $(VENV)/.installed-dev
 	@$(BIN)/mypy
+
+check-layers: $(VENV)/.installed-dev
 	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/import_linter
+
+check-rules: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -q tests/rules
 
 format: $(VENV)/.installed-dev ## rewrite the sources in the house's format

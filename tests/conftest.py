@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 from tests.part_times import PartTimes
+from tests.tied import tied
+from tests.time_limits import TimeLimits
 
 CANNOT_EXIST_HERE = (
     "needs cgroup v1",
@@ -80,7 +82,7 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Print at the end of each run where its time went, and let the programs of tests be interrupted."""
+    """Say where the time went, let a time-out fail one test, and let the programs of tests be interrupted."""
     # A shell starts what runs in the background with SIGINT ignored, and each program that a test starts inherits that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -90,6 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     config.pluginmanager.register(PartTimes(), "part times")
+    config.pluginmanager.register(TimeLimits(), "time limits")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -161,7 +164,7 @@ class RunningHost:
         given = {"socket": self.socket, "state_folder": folder / "state", "pool_size": 0, **flags}
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         argv = [sys.executable, "-m", "fumehood", "host", *_flags(given)]
-        self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(tied(argv), env=envs, stderr=subprocess.PIPE, text=True)
         self.said: list[str] = []
         assert self.process.stderr is not None
 
@@ -212,7 +215,7 @@ class RunningServer:
         # Many tests send wrong tokens, all of them from one address.
         envs["FUMEHOOD_WRONG_TOKENS_PER_MINUTE"] = "0"
         state.mkdir(mode=0o700, exist_ok=True)
-        self.process = subprocess.Popen(argv, env=envs, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(tied(argv), env=envs, stderr=subprocess.PIPE, text=True)
         self.said: list[str] = []
         self.url = self._address()
         # What it says later must be read, or it would wait for us.

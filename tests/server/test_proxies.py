@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.tied import tied
 
 from fumehood import Sandbox
 from fumehood.assemble import remote_backend
@@ -185,7 +186,7 @@ def _start_nginx(text: str, port: int, folder: Path) -> subprocess.Popen[str]:
     file = folder / "nginx.conf"
     file.write_text(f"{around}http {{ access_log off;\n{paths}{text}}}\n", encoding="utf-8")
     argv = ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(file)]
-    return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(tied(argv), stderr=subprocess.PIPE, text=True)
 
 
 def _start_caddy(text: str, port: int, folder: Path) -> subprocess.Popen[str]:
@@ -194,7 +195,7 @@ def _start_caddy(text: str, port: int, folder: Path) -> subprocess.Popen[str]:
     file.write_text(options + text, encoding="utf-8")
     envs = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     argv = [str(shutil.which("caddy")), "run", "--config", str(file), "--adapter", "caddyfile"]
-    return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=envs)
+    return subprocess.Popen(tied(argv), stderr=subprocess.PIPE, text=True, env=envs)
 
 
 def _wait_until_open(process: subprocess.Popen[str], port: int) -> None:

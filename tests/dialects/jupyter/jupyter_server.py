@@ -11,6 +11,8 @@ import sys
 import threading
 from pathlib import Path
 
+from tests.tied import tied
+
 
 class JupyterServer:
     """One Jupyter server, open to everybody on this machine, in a folder of its own.
@@ -36,7 +38,7 @@ class JupyterServer:
             "--ServerApp.terminals_enabled=False",
         ]
         self.process = subprocess.Popen(
-            argv,
+            tied(argv),
             env=jupyter_envs(folder, JUPYTER_GATEWAY_AUTH_TOKEN=token),
             cwd=folder,
             stderr=subprocess.PIPE,

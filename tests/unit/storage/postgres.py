@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.tied import tied
 
 
 def programs() -> str:
@@ -62,7 +63,7 @@ def running_server() -> Iterator[str]:
         command = [f"{binaries}/postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-F"]
 
         with subprocess.Popen(
-            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=folder, **who
+            tied(command), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=folder, **who
         ) as server:
             try:
                 said = []
