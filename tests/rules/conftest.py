@@ -28,6 +28,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree, in the order of `ast.walk`; a walk takes longer than all that a rule looks at."""
+        return list(ast.walk(self.tree))
+
     @property
     def top(self) -> str:
         return self.name.partition(".")[0]
@@ -35,7 +40,7 @@ class Module:
     @cached_property
     def imports(self) -> list[str]:
         """Every module that is imported anywhere in this one, by its full name."""
-        return _imports(self.tree)
+        return _imports(self.nodes)
 
     def of_ours(self, known: set[str]) -> set[str]:
         """The modules of ours among the imports; a name imported from a module counts as the module."""
@@ -43,10 +48,10 @@ class Module:
         return {name if name in known else name.rpartition(".")[0] for name in names} - {self.name}
 
 
-def _imports(tree: ast.AST) -> list[str]:
+def _imports(nodes: list[ast.AST]) -> list[str]:
     found: list[str] = []
 
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

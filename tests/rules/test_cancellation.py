@@ -13,7 +13,7 @@ def test_nothing_is_shielded_elsewhere(modules):
         f"{module.name}, line {node.lineno}: use complete, finish or wait_shared"
         for module in modules
         if module.name != _HOME
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute) and node.attr == "shield"
     ] + [f"{module.name} imports shield" for module in modules if "asyncio.shield" in module.imports]
     assert broken == []
@@ -25,7 +25,7 @@ def test_no_callback_of_a_future_is_a_lambda(modules):
         f"{module.name}, line {node.lineno}: use consume_result or when_done"
         for module in modules
         if module.name != _HOME
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "add_done_callback"

@@ -46,7 +46,7 @@ def documented_methods(modules) -> dict[str, set[str]]:
     classes = {
         node.name: node
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef)
     }
 

@@ -13,7 +13,7 @@ def test_the_folders_of_a_sandbox_are_declared_once(modules):
         f"{module.name}, line {node.lineno}: use fumehood.values.guest_paths or fumehood_guest.shared.folders"
         for module in modules
         if module.name not in _DECLARED
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Constant) and node.value in ("/home/user", "/mnt/data")
     ]
     assert broken == []

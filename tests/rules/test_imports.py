@@ -160,7 +160,7 @@ def test_no_import_is_relative(modules):
         module.name
         for module in modules
         if not module.name.startswith("fumehood.scorecard.attack.")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert broken == []

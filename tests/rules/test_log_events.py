@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from fumehood.log import events
 from fumehood.log.events import EVENTS
 
@@ -22,46 +24,59 @@ NOT_POINTING = {
 CONFIGURING = {"mcp/server.py"}
 
 
-def modules():
-    for path in sorted(SOURCE.rglob("*.py")):
-        if path.parts[len(SOURCE.parts)] != "log":
-            yield str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def logging_modules(modules):
+    """The modules of `fumehood` that may log, by their paths."""
+    places = {module: module.path.relative_to(SOURCE) for module in modules if module.top == "fumehood"}
+    return {str(place): module for module, place in places.items() if place.parts[0] != "log"}
 
 
-def calls():
+@pytest.fixture(scope="module")
+def calls(logging_modules):
     """The calls `events.NAME.log(...)`, with the module of each and the declared event."""
-    for name, tree in modules():
-        for node in ast.walk(tree):
+    found = []
+
+    for name, module in logging_modules.items():
+        for node in module.nodes:
             match node:
                 case ast.Call(
                     func=ast.Attribute(
                         value=ast.Attribute(value=ast.Name(id="events"), attr=constant), attr="log"
                     )
                 ):
-                    yield name, node, BY_CONSTANT[constant]
+                    found.append((name, node, BY_CONSTANT[constant]))
+
+    assert found
+    return found
 
 
-def test_nothing_else_logs():
-    for name, tree in modules():
+def test_nothing_else_logs(logging_modules):
+    for name, module in logging_modules.items():
         if name in CONFIGURING:
             continue
 
-        used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        assert not {one for one in used if one.startswith("logging.get")}, name
+        used = {
+            node.attr
+            for node in module.nodes
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "logging"
+        }
+        assert not {one for one in used if one.startswith("get")}, name
 
 
-def test_calls_give_the_fields_that_are_declared():
-    for name, node, event in calls():
+def test_calls_give_the_fields_that_are_declared(calls):
+    for name, node, event in calls:
         given = {keyword.arg for keyword in node.keywords if keyword.arg is not None} - {"exc_info"}
         assert given <= set(event.fields), f"{name}:{node.lineno} gives {given - set(event.fields)}"
         assert not node.args, f"{name}:{node.lineno}"
 
 
-def test_each_field_is_given_somewhere():
+def test_each_field_is_given_somewhere(calls):
     given = defaultdict(set)
     is_open = set()
 
-    for _, node, event in calls():
+    for _, node, event in calls:
         given[event.name] |= {keyword.arg for keyword in node.keywords}
         is_open |= {event.name for keyword in node.keywords if keyword.arg is None}
 
@@ -74,21 +89,24 @@ def test_each_field_is_given_somewhere():
         assert event.name in given, f"{event.name} is never logged"
 
 
-def test_the_logger_of_an_event_is_that_of_its_folder():
+def test_the_logger_of_an_event_is_that_of_its_folder(calls):
     """A few are noticed in several: what a server logs in a dialect too, and storage that fails outside of it."""
-    for name, node, event in calls():
+    for name, node, event in calls:
         folder = name.partition("/")[0]
         shared = {"server": {"daemon", "dialects"}, "storage": {"saved"}}.get(event.package, set())
         assert folder in {event.package, *shared}, f"{name}:{node.lineno} logs {event.name}"
         assert (SOURCE / event.package).exists()
 
 
-def test_an_error_that_points_to_the_log_has_a_line_there():
+def test_an_error_that_points_to_the_log_has_a_line_there(logging_modules):
     """A `StorageError` hints at the log: whatever function makes one logs what it leaves out."""
     made = 0
 
-    for name, tree in modules():
-        for function in ast.walk(tree):
+    for name, module in logging_modules.items():
+        if "StorageError" not in module.text:
+            continue
+
+        for function in module.nodes:
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 called = [ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
 
@@ -109,20 +127,23 @@ POINTING = {
 }
 
 
-def test_each_text_that_points_to_a_log_has_an_event():
+def test_each_text_that_points_to_a_log_has_an_event(logging_modules):
     """In messages, hints and descriptions; a new one is listed here, with a test that its line is written."""
     found = set()
 
-    for _, tree in modules():
+    for module in logging_modules.values():
+        if " log" not in module.text:
+            continue
+
         documentation = {
             node.body[0].value
-            for node in ast.walk(tree)
+            for node in module.nodes
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and isinstance(node.body[0], ast.Expr)
         }
         found |= {
             node.value
-            for node in ast.walk(tree)
+            for node in module.nodes
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documentation
             if re.search(r"\b(?:its|'s|the|see the) log\b", node.value)
         }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ def _imports(path: Path) -> list[tuple[str, str]]:
     """The module and the name of each import of ours in a file; the name is empty for a plain import."""
     found: list[tuple[str, str]] = []
 
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -31,6 +33,15 @@ def _imports(path: Path) -> list[tuple[str, str]]:
     return [pair for pair in found if pair[0].partition(".")[0].startswith(("fumehood", "tests"))]
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node; an import is one, so that no expression is looked at."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()) if not isinstance(node, ast.expr) else ():
+            yield child
+            yield from _statements(child)
+
+
+@functools.cache
 def _exists(module: str, name: str) -> bool:
     """Whether the module can be found, and the name is in it."""
     try:

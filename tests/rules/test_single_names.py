@@ -88,7 +88,7 @@ def test_the_environment_is_read_in_one_place(modules):
         module.name
         for module in modules
         if module.top == "fumehood"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and _is_os(node.value)
     }
     assert users <= {
@@ -127,7 +127,7 @@ def test_names_say_what_a_thing_is(modules):
         for module in modules
         for name in [
             module.name.rpartition(".")[2],
-            *(node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)),
+            *(node.name for node in module.nodes if isinstance(node, ast.ClassDef)),
         ]
         # matplotlib asks a backend for a class of this name.
         if any(word in name.lower() for word in empty) and name != "FigureManager"

@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import functools
 import itertools
 import os
 import struct
@@ -26,12 +27,18 @@ NAMED_DANGEROUS = (
 )
 
 
+@functools.cache
+def decoded(program):
+    """The instructions of a BPF program; some tests run one many thousand times."""
+    return list(struct.iter_unpack("=HBBI", program))
+
+
 def run_filter(program, number, arguments=(), arch=None, machine="x86_64"):
     """Interprets a BPF program the way the kernel does, and returns what it returns."""
     arch = seccomp._AUDIT_ARCH[machine] if arch is None else arch
     padded = [argument % 2**64 for argument in (*arguments, 0, 0, 0, 0, 0, 0)[:6]]
     data = struct.pack("=IIQ6Q", number % 2**32, arch, 0, *padded)
-    code = list(struct.iter_unpack("=HBBI", program))
+    code = decoded(program)
     position, accumulator = 0, 0
     while True:
         operation, on_true, on_false, constant = code[position]
