@@ -64,7 +64,7 @@ faults: $(VENV)/.installed-dev ## every thing that can go wrong at every step of
 
 fuzz: $(VENV)/.installed-dev ## 100,000 mutated messages through all that the host reads (ARGS="--cases 1000000 --seed 11")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
-	@EVERY_CASE=1 $(BIN)/python -m pytest -q tests/server/test_openapi.py
+	@EVERY_CASE=1 $(BIN)/python -m pytest -q tests/server/test_openapi.py tests/unit/wire/test_fuzz.py
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house, at once; under a minute
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target check-types check-rules check-format check-layers

@@ -8,6 +8,7 @@ what a kind of machine cannot have and no installation step could bring.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -59,8 +60,6 @@ SERIAL = (
     "tests/integration/test_pauses.py",
     "tests/integration/test_start_faults.py",
     "tests/server/test_dialect_shutdown.py",
-    "tests/server/test_shutdown.py",
-    "tests/server/test_exhaustion.py",
     "tests/server/test_floods.py",
     "tests/soak/",
 )
@@ -73,6 +72,7 @@ LONG = (
     "tests/server/test_openapi.py",
     "tests/integration/test_cli.py",
     "tests/server/test_host_daemon.py",
+    "tests/server/test_shutdown.py",
     "tests/integration/test_examples.py",
     "tests/mcp/",
     "tests/contract/",
@@ -118,6 +118,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item: [not path.startswith(early) for early in (*SERIAL, *LONG)] for item, path in paths.items()
     }
     items.sort(key=places.__getitem__)
+
+
+def pytest_collection_finish() -> None:
+    """Take what collection has made out of sight of the garbage collector: there is much of it, and none is garbage.
+
+    Each full collection, those that tests ask for included, would look at all of it, and each fork would copy it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _fail_a_refused_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -44,10 +44,7 @@ def test_every_module_opens_with_a_charter(modules):
 def documented_methods(modules) -> dict[str, set[str]]:
     """Class -> the names that it documents or inherits the documentation of."""
     classes = {
-        node.name: node
-        for module in modules
-        for node in module.nodes
-        if isinstance(node, ast.ClassDef)
+        node.name: node for module in modules for node in module.nodes if isinstance(node, ast.ClassDef)
     }
 
     def names(node: ast.ClassDef) -> set[str]:

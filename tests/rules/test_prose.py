@@ -22,8 +22,9 @@ MAX_GLOSSARY_ENTRIES = 40
 
 _ODD = re.compile(
     r"\b(?:whoever|whomever|nobody|nobody's|somebody|somebody's|anybody|anybody's|everybody|whom)\b"
-    r"|(?<!user )(?<!users )(?<!person )(?<!people )(?<!reader )(?<!author )(?<!operator )(?<!attacker )"
-    r"\bwho (?!wrote\b)[a-z]+"
+    # The word comes first, so that what stands before it is looked at where the word is, and nowhere else.
+    r"|\bwho(?<!user who)(?<!users who)(?<!person who)(?<!people who)(?<!reader who)(?<!author who)"
+    r"(?<!operator who)(?<!attacker who) (?!wrote\b)[a-z]+"
     r"|\b(?:is|are|was|were|be|been|being) told\b"
     r"|\bwhat c[ao]me(?:s|) of\b"
     r"|\bmak(?:es|e|ing) way\b"

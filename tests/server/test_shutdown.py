@@ -10,13 +10,14 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from tests.conftest import RunningServer
 
 from .ends import (
     DEADLINE_SECONDS,
@@ -42,6 +43,24 @@ MIB = 1 << 20
 def start_server(start_server: Start) -> Start:
     """Starts servers that have nothing but what these tests need, for the sake of time."""
     return lambda *given, **flags: start_server(*given, **{"pool_size": 0, "dialects": "", **flags})
+
+
+@pytest.fixture(scope="module")
+def lasting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for tests that do not end it."""
+    running = RunningServer(tmp_path_factory.mktemp("lasting") / "state", pool_size=0, dialects="")
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture
+def lasting(lasting_server: RunningServer) -> Iterator[RunningServer]:
+    """The server for tests that do not end it, without sandboxes of the tests before."""
+    yield lasting_server
+
+    with client_of(lasting_server) as api:
+        for item in api.get("/v1/sandboxes").json()["items"]:
+            api.delete(f"/v1/sandboxes/{item['id']}")
 
 
 def begin_to_end(server: Any, api: httpx2.Client) -> None:
@@ -232,9 +251,9 @@ def settles(api: httpx2.Client, before: dict[str, float]) -> None:
     )
 
 
-def test_x10_a_reader_who_does_not_read_costs_others_nothing(start_server: Start) -> None:
+def test_x10_a_reader_who_does_not_read_costs_others_nothing(lasting: RunningServer) -> None:
     """Row X10: what waits for it is bounded, its neighbours are answered, and its end frees all."""
-    server = start_server()
+    server = lasting
 
     with client_of(server) as api:
         limits = {"stdout_bytes": 64 * MIB}
@@ -261,9 +280,9 @@ def test_x10_a_reader_who_does_not_read_costs_others_nothing(start_server: Start
         settles(api, before)
 
 
-def test_x11_a_client_that_is_gone_ends_what_it_followed(start_server: Start) -> None:
+def test_x11_a_client_that_is_gone_ends_what_it_followed(lasting: RunningServer) -> None:
     """Row X11: its execution is interrupted, the sandbox and its variables are there for the next."""
-    server = start_server()
+    server = lasting
 
     with client_of(server) as api:
         sandbox_id = new_sandbox(api)
@@ -281,9 +300,9 @@ def test_x11_a_client_that_is_gone_ends_what_it_followed(start_server: Start) ->
         settles(api, before)
 
 
-def test_x10_a_download_ends_with_its_client(start_server: Start) -> None:
+def test_x10_a_download_ends_with_its_client(lasting: RunningServer) -> None:
     """Row X10: a file without an end is not read for somebody who has gone."""
-    server = start_server()
+    server = lasting
 
     with client_of(server) as api:
         sandbox_id = new_sandbox(api)
@@ -308,9 +327,9 @@ def test_x10_a_download_ends_with_its_client(start_server: Start) -> None:
         settles(api, before)
 
 
-def test_x11_the_same_request_id_names_two_requests(start_server: Start) -> None:
+def test_x11_the_same_request_id_names_two_requests(lasting: RunningServer) -> None:
     """Row X11: it is for logs; what must happen once has an idempotency key."""
-    server = start_server()
+    server = lasting
 
     with client_of(server) as api:
         headers = {"X-Request-Id": "again"}
@@ -323,9 +342,9 @@ def test_x11_the_same_request_id_names_two_requests(start_server: Start) -> None
         assert second.headers["idempotent-replayed"] == "true"
 
 
-def test_x11_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> None:
+def test_x11_a_peer_whose_packets_are_lost_is_noticed(lasting: RunningServer) -> None:
     """Row X11, half-open: the kernel gives such a connection up within a minute and a half."""
-    server = start_server()
+    server = lasting
 
     with client_of(server) as api:
         assert api.get("/healthz").status_code == 200
@@ -344,9 +363,9 @@ def test_x11_a_peer_whose_packets_are_lost_is_noticed(start_server: Start) -> No
 # -- X14: calls that are given up
 
 
-def test_x14_calls_that_are_given_up_at_any_moment_end_once(start_server: Start) -> None:
+def test_x14_calls_that_are_given_up_at_any_moment_end_once(lasting: RunningServer) -> None:
     """Some dozens of each, at random offsets; afterwards nothing of them is there."""
-    server = start_server()
+    server = lasting
     dice = random.Random(14)
 
     with client_of(server) as api:
