@@ -279,6 +279,8 @@ def test_a_record_of_outputs_that_came_with_the_folder_counts_for_nothing(tmp_pa
     assert done.returncode == 0
     assert os.listdir(tmp_path / "out") == ["a"]
     (record,) = (tmp_path / "state" / "fumehood" / "outputs").iterdir()
+    # A server of the same user keeps its token there, and refuses a folder that others can enter.
+    assert (tmp_path / "state" / "fumehood").stat().st_mode & 0o777 == 0o700
     assert record.stat().st_mode & 0o077 == 0
     again = fumehood(
         "run",

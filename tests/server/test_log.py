@@ -88,6 +88,7 @@ def test_a_request_is_one_line_with_its_id_and_key(log: Log, client: httpx2.Clie
         200,
         "owner",
     )
+    assert line["address"] == "127.0.0.1"
     assert log.one("key.used", request_id=name)["key_id"] == "owner"
 
 

@@ -68,7 +68,9 @@ class OutputRecord:
         kept = dict(list(self._known.items())[-_MAX_FILES:])
         text = json.dumps({"folder": visible_path(self._folder), "files": kept})
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Each by itself: a mode is that of the last folder alone, and a server refuses one that others can enter.
+            state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=self._path.parent)
             with open(descriptor, "w") as file:
                 file.write(text)

@@ -221,11 +221,14 @@ class Verbs(_Help, click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words as far as they are the group's own."""
+        """Read the words as far as they are the group's own; options alone are those of the default verb."""
         if not args and not self._default and not ctx.resilient_parsing:
             raise WrongWordError("the following arguments are required: VERB", ctx)
 
-        return super().parse_args(ctx, args or [self._default])
+        is_default = self._default and (
+            not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        )
+        return super().parse_args(ctx, [self._default, *args] if is_default else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

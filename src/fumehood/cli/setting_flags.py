@@ -30,6 +30,8 @@ _TELLING = (
 def setting_flags(kind: Any) -> list[Option]:
     """Return a flag for each setting of a kind, for its TOML file, and for printing them."""
     headings = {name: heading for heading, names in kind.GROUPS.items() for name in names}
+    # As they are grouped, and not as they are declared: the first groups are what most want to set.
+    order = {name: position for position, name in enumerate(headings)}
     flags = [
         Option(
             ["--config"], type=PathWord(), metavar="FILE", help="TOML file with settings (FUMEHOOD_CONFIG)"
@@ -37,7 +39,7 @@ def setting_flags(kind: Any) -> list[Option]:
         Option(["--print-config"], is_flag=True, help="print every setting and where it came from, and end"),
     ]
 
-    for item in fields(kind):
+    for item in sorted(fields(kind), key=lambda item: order.get(item.name, len(order))):
         default = item.default if item.default not in ("", ()) else None
         shown = "" if default is None else f" (default: {_shown(default)})"
         # A flag that says yes or no says yes by itself.

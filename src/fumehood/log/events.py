@@ -161,7 +161,7 @@ LOG_REPEATS = LogEvent(
 )
 
 # Requests.
-_REQUEST = ("method", "route", "status", "duration_seconds", "key_id", "sandbox_id")
+_REQUEST = ("method", "route", "status", "duration_seconds", "address", "key_id", "sandbox_id")
 REQUEST_SERVED = LogEvent(
     "request.served",
     INFO,
@@ -169,7 +169,8 @@ REQUEST_SERVED = LogEvent(
     "request",
     _REQUEST,
     "The access log: one line for each request when its answer has ended. `route` is the pattern of the path, never "
-    "the path itself; status 101 is a WebSocket, 499 a client that has left.",
+    "the path itself; status 101 is a WebSocket, 499 a client that has left. `address` is the client's; behind a proxy "
+    "that is not trusted it is the proxy's.",
 )
 REQUEST_ANONYMOUS = LogEvent(
     "request.anonymous",

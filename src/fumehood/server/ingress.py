@@ -289,6 +289,7 @@ class _Answer:
             "route": self.route or "-",
             "status": int(status),
             "duration_seconds": seconds,
+            "address": (scope.get("client") or (None,))[0],
             "key_id": self._logged.key_id,
             "sandbox_id": sandbox_id if _SANDBOX_ID.fullmatch(sandbox_id) else None,
         }

@@ -20,7 +20,7 @@ from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
 from fumehood.server.http_server import BACKLOG, serve_app
-from fumehood.server.settings import ServerSettings
+from fumehood.server.settings import SHORTEST_TOKEN, ServerSettings
 from fumehood.server.tracing import trace
 from fumehood.setting_fields import shown_settings
 
@@ -109,6 +109,10 @@ def _greet(settings: ServerSettings, listener: socket.socket, token_file: str) -
 
     if token_file:
         lines.append(f"its token is in {token_file}")
+    elif len(settings.token) < SHORTEST_TOKEN:
+        lines.append(
+            f"its token is short: other users of this machine may guess it; take {SHORTEST_TOKEN} characters"
+        )
 
     lines.append(f"dialects: {', '.join(settings.dialects) or 'none'}")
     sys.stderr.write("\n".join([*lines, ""]))

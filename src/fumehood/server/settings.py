@@ -26,6 +26,8 @@ from fumehood.setting_fields import (
 from fumehood.values.network import NETWORK_LEVELS, check_address_rule
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
+# Of an owner, where others than this machine's users can try it.
+SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +160,11 @@ class ServerSettings(EngineSettings):
         for text in self.private_networks:
             check_address_rule("private_networks", text)
 
-        if not self.is_loopback and len(self.token) < 16:
+        if not self.is_loopback and len(self.token) < SHORTEST_TOKEN:
             raise InvalidArgumentError(
                 field="token",
                 value="a short token" if self.token else ...,
-                allowed=f"16 characters or more when host is {self.host}, which others can reach",
+                allowed=f"{SHORTEST_TOKEN} characters or more when host is {self.host}, which others can reach",
             )
 
     @property

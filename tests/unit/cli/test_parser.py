@@ -11,6 +11,8 @@ import click
 import pytest
 
 from fumehood.cli.main import COMMANDS, PROGRAM, main, root
+from fumehood.cli.parser import Command, Option, Verbs, start
+from fumehood.cli.setting_flags import setting_flags
 from fumehood.server.settings import ServerSettings
 from fumehood.values.limits import Limits
 
@@ -224,3 +226,29 @@ def test_bash_completes_what_is_typed(typed, offered, tmp_path):
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == offered
+
+
+def test_options_alone_are_those_of_the_default_verb():
+    """`demo --fast` is `demo time-travel --fast`; help stays the group's."""
+    given = []
+    show = Command(
+        "show",
+        lambda options: given.append(options.fast) or 0,
+        brief="b",
+        params=[Option(["--fast"], is_flag=True)],
+    )
+    demo = Verbs("demo", [show], brief="b", default="show")
+
+    for words in ([], ["--fast"], ["show", "--fast"]):
+        assert start(demo, "demo", words) == 0
+
+    assert given == [False, True, True]
+
+    with pytest.raises(SystemExit):
+        start(demo, "demo", ["--help"])
+
+
+def test_settings_are_listed_as_they_are_grouped():
+    """What most want to set stands first."""
+    names = [name for option in setting_flags(ServerSettings) for name in option.opts]
+    assert names[2:5] == ["--host", "--port", "--token"]

@@ -65,7 +65,8 @@ def test_a_fault_has_the_line_that_its_answer_points_to(lines: Any) -> None:
     assert sent[0]["status"] == 500
     body = json.loads(sent[1]["body"])
     assert body["detail"] == "the server failed; its log says more under this request's id"
-    failed, served = lines()
+    # On a busy machine it may have been slow as well.
+    failed, served = [line for line in lines() if line["event"] != "request.slow"]
     assert (failed["event"], failed["level"], failed["request_id"]) == (
         "request.failed",
         "error",
@@ -86,7 +87,7 @@ def test_a_fault_of_a_dialect_has_its_line_too(lines: Any) -> None:
 
     sent = ask(app)
     assert b"its log says more" in sent[1]["body"]
-    failed, _ = lines()
+    failed, _ = [line for line in lines() if line["event"] != "request.slow"]
     assert (failed["event"], failed["request_id"]) == ("request.failed", "mine")
     assert "KeyError" in failed["exception"]
 
