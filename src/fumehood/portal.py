@@ -150,7 +150,7 @@ async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object
 
     def begin() -> None:
         task = there.create_task(_awaited(make))
-        when_done(task, here.call_soon_threadsafe, _settle, ended, task)
+        when_done(task, here.call_soon_threadsafe, _resolve, ended, task)
         tasks.append(task)
 
         if on_waiting is not None:
@@ -287,7 +287,7 @@ class Turn:
             reply: asyncio.Future[_Outcome[_T]] = loop.create_future()
 
             def job() -> None:
-                loop.call_soon_threadsafe(_settle, reply, _outcome_of(callback, argument))
+                loop.call_soon_threadsafe(_resolve, reply, _outcome_of(callback, argument))
 
             self._inbox.put(job)
             return (await reply)()
@@ -369,7 +369,7 @@ def _entries(where: TracebackType | None) -> Iterator[TracebackType]:
         where = where.tb_next
 
 
-def _settle(reply: asyncio.Future[_T], value: _T) -> None:
+def _resolve(reply: asyncio.Future[_T], value: _T) -> None:
     if not reply.done():
         reply.set_result(value)
 

@@ -80,7 +80,7 @@ class AuditChain:
     @property
     def head(self) -> AuditHead | None:
         """The newest entry; None when it is empty."""
-        self.settle()
+        self.hash_pending()
         return AuditHead(sequence=self._next - 1, hash=self._last) if self._next else None
 
     @property
@@ -90,13 +90,13 @@ class AuditChain:
 
     def log(self, sandbox_id: str) -> AuditLog:
         """Returns the kept entries as the record of a sandbox."""
-        self.settle()
+        self.hash_pending()
         entries = tuple(kept.entry() for kept in self._kept)
         return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=self._next - len(entries))
 
     def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         """Adds an entry, and returns the new head."""
-        self.settle()
+        self.hash_pending()
         return self._add(datetime.now(UTC), kind, fields)
 
     def add_later(self, kind: str, make: Callable[[], dict[str, JsonValue]]) -> AuditHead:
@@ -104,20 +104,20 @@ class AuditChain:
         if self._file is not None:
             return self.add(kind, make())
 
-        head = ComingHead(self._next + len(self._coming), self.settle)
+        head = ComingHead(self._next + len(self._coming), self.hash_pending)
         self._coming.append((datetime.now(UTC), kind, make, head))
 
         if len(self._coming) >= _MAX_COMING:
-            self.settle()
+            self.hash_pending()
 
         return head
 
-    def settle(self) -> None:
+    def hash_pending(self) -> None:
         """Makes and hashes the entries that were added for later."""
         coming, self._coming = self._coming, []
 
         for at, kind, make, head in coming:
-            head.settle(self._add(at, kind, make()).hash)
+            head.set_hash(self._add(at, kind, make()).hash)
 
     def _add(self, at: datetime, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         sequence, previous = self._next, self._last

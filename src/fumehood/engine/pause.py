@@ -41,7 +41,7 @@ class Pausable(Protocol):
     def alive(self) -> bool:
         """Whether its end has not begun."""
 
-    async def settle(self) -> None:
+    async def prepare_pause(self) -> None:
         """Returns when no context is being started, after saving the figures that can be read only while it runs."""
 
     async def end_processes(self) -> None:
@@ -108,7 +108,7 @@ class Pausing:
         if self.is_paused:
             return False
 
-        await self._sandbox.settle()
+        await self._sandbox.prepare_pause()
         self._sandbox.clock.stop()
         try:
             await failpoints.reach("pause.settled", self._sandbox)

@@ -188,7 +188,7 @@ class Provisioner:
         started = await self._started(spec.template_name)
         pooled = started.pool.take() if _fits_the_pool(spec.limits, started) else None
 
-        if pooled is not None and await self._adopted(pooled, _envs(started, spec, route), spec.limits):
+        if pooled is not None and await self._assigned(pooled, _envs(started, spec, route), spec.limits):
             return await _with_network(pooled, route)
 
         try:
@@ -209,11 +209,11 @@ class Provisioner:
         started = await self._started(spec.template_name)
         return await _with_network(await self._make(started, spec.limits, _envs(started, spec, route)), route)
 
-    async def _adopted(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
+    async def _assigned(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
         """Applies a caller's settings to a sandbox of the pool; returns False if it has died there."""
         try:
             await failpoints.reach("pool.adopt", sandbox)
-            await sandbox.adopt(limits, envs)
+            await sandbox.assign(limits, envs)
         except SandboxError:
             sandbox.end("died")
         except BaseException:

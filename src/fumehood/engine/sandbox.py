@@ -156,7 +156,7 @@ class LiveSandbox:
         guest.on_excess = partial(self.end, "excess")
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
         self.contexts = LiveContexts(self, self.files.start_folder)
-        self.contexts.default.adopt(launching.link, guest.first_context)
+        self.contexts.default.attach(launching.link, guest.first_context)
         when_done(guest.ended, self._ended)
 
     @property
@@ -184,7 +184,7 @@ class LiveSandbox:
         """Records a use."""
         self._idleness.touch()
 
-    async def settle(self) -> None:
+    async def prepare_pause(self) -> None:
         """Waits until no context is being started, and saves the figures that cannot be read while it is paused."""
         for context in self.contexts:
             await context.settled()
@@ -217,7 +217,7 @@ class LiveSandbox:
         """Runs an empty cell of ours, so that the pages that every cell writes to are copied before a user waits."""
         await self.contexts.default.execute(_REHEARSAL, lambda _: None)
 
-    async def adopt(self, limits: Limits, envs: dict[str, str]) -> None:
+    async def assign(self, limits: Limits, envs: dict[str, str]) -> None:
         """Hands a prepared sandbox out, with the limits and environment of its caller."""
         changed_memory = limits.memory_bytes != self.limits.memory_bytes
         self.limits = limits

@@ -92,13 +92,13 @@ class LinkRewriter:
     def feed(self, text: str) -> str:
         """Return the text that can be shown after this piece."""
         self._held += text
-        return self._settle(is_end=False)
+        return self._release(is_end=False)
 
     def finish(self) -> str:
         """Return the rest."""
-        return self._settle(is_end=True)
+        return self._release(is_end=True)
 
-    def _settle(self, *, is_end: bool) -> str:
+    def _release(self, *, is_end: bool) -> str:
         # The character before is only for the search.
         text, start = self._before + self._held, len(self._before)
         done: list[str] = []
@@ -115,7 +115,7 @@ class LinkRewriter:
             done.append(step[0])
             place = step[1]
 
-        cut = len(text) if is_end else max(place, _settled_length(text))
+        cut = len(text) if is_end else max(place, _complete_length(text))
         done.append(text[place:cut])
         self._keep(text, cut)
         return "".join(done)
@@ -288,7 +288,7 @@ def _name(path: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in last) or "file"
 
 
-def _settled_length(text: str) -> int:
+def _complete_length(text: str) -> int:
     """Return how much of a text cannot become part of a link: its end may be the beginning of `sandbox:/`."""
     for length in range(min(len(_SCHEME), len(text)), 0, -1):
         if f"{_SCHEME}/".startswith(text[-length:].lower()):

@@ -91,7 +91,7 @@ class CpuMeter:
         if sandbox_id is not None and (account := self._accounts.get(sandbox_id)) is not None:
             account.charged_seconds += seconds
 
-    async def settle(self, sandbox_id: str, answer_seconds: float = _ANSWER_SECONDS) -> None:
+    async def charge_latest(self, sandbox_id: str, answer_seconds: float = _ANSWER_SECONDS) -> None:
         """Charges the CPU time of a sandbox that was not charged yet.
 
         A sandbox that does not answer within `answer_seconds` is charged later, if it still lives then.
@@ -115,7 +115,7 @@ class CpuMeter:
 
     async def close(self, sandbox_id: str) -> None:
         """Charges the CPU time of a sandbox before it is killed."""
-        await self.settle(sandbox_id, _AT_END_SECONDS)
+        await self.charge_latest(sandbox_id, _AT_END_SECONDS)
         self._accounts.pop(sandbox_id, None)
 
     @asynccontextmanager
@@ -144,7 +144,7 @@ class CpuMeter:
                     continue
 
                 account.has_worked = False
-                await self.settle(sandbox_id)
+                await self.charge_latest(sandbox_id)
 
 
 _RETRY_SECONDS = 1.0

@@ -62,7 +62,7 @@ class Drain:
 
         return kind == "websocket" or not (method in _SAFE_METHODS or path.endswith(_FOR_WHAT_RUNS))
 
-    async def finish(self, seconds: float, is_busy: Callable[[], bool]) -> bool:
+    async def wait(self, seconds: float, is_busy: Callable[[], bool]) -> bool:
         """Waits until no work is under way, and returns whether all of it ended by itself in this time.
 
         Args:

@@ -105,7 +105,7 @@ class _Server(uvicorn.Server):
         events.SERVER_ENDING.log(drain_seconds=seconds)
 
         # Meanwhile it still listens, so that new requests are answered with a retry.
-        if not await services.drain.finish(seconds, services.is_busy):
+        if not await services.drain.wait(seconds, services.is_busy):
             events.SERVER_CUT_OFF.log(reason="the time to end is over")
             self.exit_code = EXIT_CUT_OFF
 

@@ -1,6 +1,6 @@
 """Bodies of JSON for dialects: how much one may become, and its fields as a pydantic model.
 
-Used in the server process; pure. A byte of JSON can cost thirty in memory, and the loop stands still meanwhile, so the
+Used in the server process. A byte of JSON can cost thirty in memory, and the loop stands still meanwhile, so the
 values of a large body are counted before anything parses it; text and files are long and cost what they are. A refusal
 names the first field of the wrong form, in the order of the model, and what it takes.
 """
@@ -21,8 +21,9 @@ from pydantic import (
     ValidationError,
 )
 from pydantic_core import CoreSchema, core_schema
+from starlette.requests import Request
 
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.values.json_values import check_values
 
 _SHOWN_BYTES = 80
@@ -64,6 +65,23 @@ def required() -> Any:
 def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentError:
     """Returns the refusal of a field."""
     return InvalidArgumentError(field=field or "body", value=value, allowed=allowed)
+
+
+async def bounded_body(request: Request, max_bytes: int) -> bytes:
+    """Returns the body of a request.
+
+    Raises:
+        RequestTooLargeError: It is larger than `max_bytes`.
+    """
+    body = bytearray()
+
+    async for piece in request.stream():
+        body += piece
+
+        if len(body) > max_bytes:
+            raise RequestTooLargeError(what="request", maximum=max_bytes)
+
+    return bytes(body)
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -8,20 +8,21 @@ under the request's id, which the ingress logs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from fumehood.errors import FumehoodError, RateLimitError
 from fumehood.text import visible_line
 from fumehood.values.plain_data import as_data
 
+Handler = Callable[[Request], Awaitable[Response]]
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:fumehood:problem:"
 
@@ -247,3 +248,23 @@ def _allowed_methods(request: Request) -> set[str]:
 
 def _response(body: dict[str, Any], headers: Mapping[str, str]) -> JSONResponse:
     return JSONResponse(body, body["status"], headers=dict(headers), media_type=MEDIA_TYPE)
+
+
+def answering(refuse: Callable[[FumehoodError], Response]) -> Callable[[Handler], Handler]:
+    """Returns a decorator for handlers of a dialect, by which `refuse` answers errors in the dialect's form."""
+
+    def decorate(handler: Handler) -> Handler:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except FumehoodError as error:
+                return refuse(error)
+
+        return endpoint
+
+    return decorate
+
+
+def message_with_hint(error: FumehoodError) -> str:
+    """Returns the message of an error and its way out, in one line."""
+    return f"{error.message}: {error.hint}" if error.hint else error.message

@@ -19,6 +19,7 @@ from starlette.types import Scope
 from fumehood.errors import RateLimitError
 from fumehood.log import events
 from fumehood.server.principal import Principal
+from fumehood.token_bucket import TokenBucket
 
 _MINUTE_SECONDS = 60.0
 _REMEMBERED = 10_000
@@ -106,34 +107,31 @@ class RateLimits:
 
 
 class _Buckets:
-    """Token buckets by name: full at first, with as many tokens as are added in a minute."""
+    """Token buckets by name, each with as many tokens as come back in a minute; the latest names are remembered."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self.per_minute = per_minute
         self._clock = clock
-        # Tokens left, and when they were counted; the latest last.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        # The latest last.
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def missing_seconds(self, name: str) -> float:
         """Returns how long it takes until there is a token to take; 0 when there is one."""
-        return max(0.0, (1 - self._now(name)) * _MINUTE_SECONDS / self.per_minute) if self.per_minute else 0.0
+        bucket = self._buckets.get(name)
+        return 0.0 if bucket is None else bucket.missing_seconds()
 
     def take(self, name: str) -> None:
         if not self.per_minute:
             return
 
-        left = self._now(name)
-        self._left[name] = max(0.0, left - 1), self._clock()
-        self._left.move_to_end(name)
+        if name not in self._buckets:
+            self._buckets[name] = TokenBucket(self.per_minute, self.per_minute / _MINUTE_SECONDS, self._clock)
 
-        if len(self._left) > _REMEMBERED:
-            self._left.popitem(last=False)
+        self._buckets[name].take()
+        self._buckets.move_to_end(name)
 
-    def _now(self, name: str) -> float:
-        left, counted = self._left.get(name, (float(self.per_minute), self._clock()))
-        return min(
-            float(self.per_minute), left + (self._clock() - counted) * self.per_minute / _MINUTE_SECONDS
-        )
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
 
 
 def _network_of(address: str) -> str:

@@ -353,7 +353,7 @@ class TenantBackend(Backend):
                 return await inner.judge(sandbox_id, request)
         finally:
             # Much can run in it, and the next request is held against the day.
-            await self._allowance.spending.cpu.settle(sandbox_id)
+            await self._allowance.spending.cpu.charge_latest(sandbox_id)
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         async with self._way("start_process", sandbox_id) as inner:

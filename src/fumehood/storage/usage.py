@@ -155,7 +155,7 @@ class UsageLedger:
 
                     raise
 
-                self._settle(batch)
+                self._subtract_stored(batch)
 
             await self._read_today()
 
@@ -215,7 +215,7 @@ class UsageLedger:
         if self._day not in (-1, today):
             self._day, self._stored, self._unstored = today, {}, {}
 
-    def _settle(self, batch: Mapping[tuple[str, int], UsageCounts]) -> None:
+    def _subtract_stored(self, batch: Mapping[tuple[str, int], UsageCounts]) -> None:
         """Subtract the stored counts from the unstored ones; no await lies between a commit and this."""
         self._unstored = {}
 
@@ -253,7 +253,7 @@ class UsageLedger:
 
         self._day = today
         self._stored = {row.key_id: _counts(row) for row in rows}
-        self._settle({})
+        self._subtract_stored({})
 
     def _today(self) -> int:
         return int(self._clock() // (_HOUR_SECONDS * _DAY_HOURS))

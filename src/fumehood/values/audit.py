@@ -65,7 +65,7 @@ class ComingHead(AuditHead):
 
         return self._found
 
-    def settle(self, found: str) -> None:
+    def set_hash(self, found: str) -> None:
         """Set the hash."""
         object.__setattr__(self, "_found", found)
         object.__setattr__(self, "_find", None)

@@ -188,7 +188,7 @@ class BashShell:
             _fill(self._code, source.replace("\0", "").encode("utf-8", "surrogateescape"))
             _fill(self._input, execution.stdin or b"")
 
-        self._settle()
+        self._wait_ready()
         save, restore = _borrow(execution.envs)
         # Reopened, so that each cell reads from the beginning.
         run = _RUN.format(stdin=f"/proc/self/fd/{self._input}" if execution.stdin else "/dev/null")
@@ -223,7 +223,7 @@ class BashShell:
             )
             self._outlet.error("ExitCode", str(status), [f"ExitCode: {words}"])
 
-    def _settle(self) -> None:
+    def _wait_ready(self) -> None:
         """Waits until bash can take a cell; starts a new one if it has ended by itself between two cells."""
         try:
             self._synchronize()

@@ -114,7 +114,7 @@ class Context:
         self._repairs.attach(self._streams)
         self._inputs.install()
         self._background.install()
-        os.register_at_fork(before=self._streams.settle, after_in_child=self._become_fork)
+        os.register_at_fork(before=self._streams.send_pending, after_in_child=self._become_fork)
 
         if self._spoken != "python":
             # A child inherits the mask: it must not be started with signals blocked.
@@ -172,7 +172,7 @@ class Context:
 
     def _make_checkpoint(self, request_id: str) -> None:
         """Forks a checkpoint, and waits until the host lets this context proceed: nothing may change meanwhile."""
-        self._insist(self._streams.settle)
+        self._insist(self._streams.send_pending)
         self._insist(self._flush_c)
         self._insist(self._replies.let_go)
         try:
@@ -241,7 +241,7 @@ class Context:
             self._insist(self._tools.take_back)
 
         self._insist(self._repairs.apply)
-        self._insist(self._streams.settle)
+        self._insist(self._streams.send_pending)
         self._insist(self._flush_c)
         self._insist(lambda: self._language.report(error))
         self._insist(borrowed.give_back)
@@ -290,7 +290,7 @@ class Context:
             self._shell.leave_fork()
 
         header, payload = reply
-        self._insist(self._streams.settle)
+        self._insist(self._streams.send_pending)
         self._insist(lambda: self._channel.send({**header, "id": question["id"]}, payload))
 
     def _insist(self, step: Callable[[], None]) -> None:

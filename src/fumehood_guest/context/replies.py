@@ -297,7 +297,7 @@ class Replies:
 
         if waiter.future is not None:
             try:
-                waiter.loop.call_soon_threadsafe(_settle, waiter.future)
+                waiter.loop.call_soon_threadsafe(_resolve, waiter.future)
             except RuntimeError:
                 return  # the loop is closed
 
@@ -316,6 +316,6 @@ class Replies:
                 return
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

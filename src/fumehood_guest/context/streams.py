@@ -41,7 +41,7 @@ class Streams:
         other.send_pending()
         self.last_written.send_pending()
 
-    def settle(self) -> None:
+    def send_pending(self) -> None:
         """Sends pending text, and ends the gathering thread: at the end of a cell, and before a fork."""
         self.flush()
         self.gathering.rest()

@@ -260,7 +260,7 @@ def _lies_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
-def settle(places: Dict[str, str]) -> None:
+def set_places(places: Dict[str, str]) -> None:
     """Sets where folders really are: a sandbox without a root of its own has them under other names."""
     _places.update(places)
 

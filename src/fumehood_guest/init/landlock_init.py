@@ -204,7 +204,7 @@ def main(sock_fd: int, orders_fd: int, options: Dict[str, Any], program: bytes, 
         landlock_launch.enter_init(options)
         places = _places(options["folder"])
         _set_up(places, options)
-        files.settle(places)
+        files.set_places(places)
         process_usage.live_among_others(options["folder"])
         os.chdir(places[HOME])
         sock = socket.socket(fileno=sock_fd)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fumehood.dialects.fusion.bodies import RunCodeCall, RunJupyterCall
+from fumehood.dialects.jupyter.bodies import NewKernel, SessionBody
 from fumehood.dialects.librechat.bodies import ExecCall, read_programmatic
 from fumehood.dialects.openai.bodies import NewContainer
 from fumehood.dialects.replit.adapter import CodeExecCall
@@ -21,6 +22,8 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "code_exec": lambda body: read_body(CodeExecCall, body),
     "exec": lambda body: read_body(ExecCall, body),
     "programmatic": read_programmatic,
+    "kernel": lambda body: read_body(NewKernel, body),
+    "session": lambda body: read_body(SessionBody, body).required_path(),
     "container": lambda body: read_body(NewContainer, body).spec(),
 }
 # By reader: the body, the field, its value as it is shown, and what the field takes.

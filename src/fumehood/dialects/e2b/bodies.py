@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import json
 import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -21,8 +20,9 @@ from starlette.types import Message, Receive
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
+from fumehood.server import json_bodies
 from fumehood.server.body_limits import IngressRefusalError
-from fumehood.values.json_values import check_values
+from fumehood.server.json_bodies import bounded_body
 
 _CAPITAL = re.compile(r"[A-Z]")
 # JSON has infinity, by 1e999, and whole numbers of a thousand digits, too large for a float.
@@ -35,17 +35,7 @@ def read_object(data: bytes) -> Fields:
     Raises:
         InvalidArgumentError: It is no JSON object.
     """
-    check_values(data)
-
-    try:
-        value = json.loads(data) if data.strip() else {}
-    except (ValueError, RecursionError):
-        raise InvalidArgumentError(field="body", value=data[:40], allowed="a JSON object") from None
-
-    if not isinstance(value, dict):
-        raise InvalidArgumentError(field="body", value=value, allowed="a JSON object")
-
-    return Fields(value)
+    return Fields(json_bodies.read_object(data) if data.strip() else {})
 
 
 class Fields:
@@ -241,26 +231,9 @@ class Inbox:
             return
 
 
-async def whole_body(request: Request, max_bytes: int = MAX_JSON_BYTES) -> bytes:
-    """Returns a body.
-
-    Raises:
-        RequestTooLargeError: It is larger than `max_bytes`.
-    """
-    body = bytearray()
-
-    async for piece in request.stream():
-        body += piece
-
-        if len(body) > max_bytes:
-            raise RequestTooLargeError(what="request", maximum=max_bytes)
-
-    return bytes(body)
-
-
 async def json_body(request: Request) -> Fields:
     """Returns the JSON object in a body; an empty body is an empty object."""
-    return read_object(await whole_body(request))
+    return read_object(await bounded_body(request, MAX_JSON_BYTES))
 
 
 async def body_pieces(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:

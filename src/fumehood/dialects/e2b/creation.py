@@ -19,12 +19,13 @@ from fumehood.bounds import MIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import NotOfferedError
 from fumehood.dialects.e2b.auth import Caller, SandboxTokens
-from fumehood.dialects.e2b.bodies import Fields, read_object, whole_body
+from fumehood.dialects.e2b.bodies import MAX_JSON_BYTES, Fields, read_object
 from fumehood.dialects.e2b.sandboxes import kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
 from fumehood.server.allowance import most_network
+from fumehood.server.json_bodies import bounded_body
 from fumehood.server.ports.rules import PortRules
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.idempotency import (
@@ -243,7 +244,7 @@ class Creation:
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """Makes a sandbox, or returns the one that was made for the same idempotency key."""
-        body = await whole_body(request)
+        body = await bounded_body(request, MAX_JSON_BYTES)
         key = request.headers.get("idempotency-key", "")
         info = await (self._create_once(key, body, caller) if key else self._create(body, caller))
         return JSONResponse(sandbox_data(info, self._tokens, self._domain), 201)

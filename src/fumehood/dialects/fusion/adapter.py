@@ -25,7 +25,7 @@ from fumehood.server.auth import take_token_from_query, token_of
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.json_bodies import DialectBody, read_body
 from fumehood.server.principal import Principal
-from fumehood.server.problems import headers_of, status_of
+from fumehood.server.problems import headers_of, message_with_hint, status_of
 from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
 
@@ -107,11 +107,7 @@ async def _answered(
         return JSONResponse(answer)
     except FumehoodError as error:
         if (status := _status(error)) != 200:
-            detail = (
-                error.message
-                if error.code == "unauthenticated"
-                else f"{error.message}: {error.hint}".removesuffix(": ")
-            )
+            detail = error.message if error.code == "unauthenticated" else message_with_hint(error)
             return JSONResponse({"detail": detail}, status, headers=headers_of(error))
 
         return JSONResponse(failed(error))

@@ -20,10 +20,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fumehood.dialects.jupyter.answers import answering, read_body
+from fumehood.dialects.jupyter.answers import answering
 from fumehood.errors import ForbiddenError, InvalidArgumentError, UnauthenticatedError
 from fumehood.server.auth import take_token_from_query
 from fumehood.server.authenticator import Authenticator
+from fumehood.server.json_bodies import bounded_body
 from fumehood.server.principal import Principal
 
 SESSION_COOKIE = "fumehood-jupyter"
@@ -169,7 +170,7 @@ class LoginRoutes:
         # The caller is not authenticated yet, and may not hold a request open.
         try:
             async with asyncio.timeout(_FORM_SECONDS):
-                form = _read_form(await read_body(request, _MAX_FORM_BYTES))
+                form = _read_form(await bounded_body(request, _MAX_FORM_BYTES))
         except TimeoutError:
             return Response(status_code=408, headers={"Connection": "close"})
 

@@ -6,21 +6,20 @@ They answer as a Jupyter server does, within what the caller's key may do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fumehood.dialects.jupyter.answers import answering, read_object
+from fumehood.dialects.jupyter.answers import answering
 from fumehood.dialects.jupyter.auth import Callers
+from fumehood.dialects.jupyter.bodies import NewKernel, body_of
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
 from fumehood.dialects.jupyter.messages import timestamp
-from fumehood.dialects.jupyter.sessions import read_text
 from fumehood.dialects.jupyter.spec import DEFAULT_SPEC, LOGO, LOGO_NAME, all_specs, find_spec
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.json_bodies import read_body
 from fumehood.server.principal import Principal
 from fumehood.server.services import Services
 
@@ -124,9 +123,9 @@ class KernelRoutes:
 
     async def _start(self, request: Request) -> Response:
         caller = await self._callers.principal_of(request)
-        content = await read_object(request)
-        name = read_text(content, "name", DEFAULT_SPEC)
-        kernel = await self._kernels.start(caller, name, _envs(content))
+        wanted = read_body(NewKernel, await body_of(request))
+        name = DEFAULT_SPEC if wanted.name is None else wanted.name
+        kernel = await self._kernels.start(caller, name, wanted.envs or {})
         return JSONResponse(kernel.model(), 201, headers={"Location": f"/api/kernels/{kernel.id}"})
 
     async def _describe(self, request: Request) -> Response:
@@ -151,15 +150,3 @@ class KernelRoutes:
     async def _find(self, request: Request) -> tuple[Principal, Kernel]:
         caller = await self._callers.principal_of(request)
         return caller, await self._kernels.find(caller, request.path_params["kernel_id"])
-
-
-def _envs(content: Mapping[str, Any]) -> Mapping[str, str]:
-    envs = content.get("env")
-
-    if envs is None:
-        return {}
-
-    if not isinstance(envs, dict):
-        raise InvalidArgumentError(field="env", value=envs, allowed="an object of text to text")
-
-    return envs

@@ -76,7 +76,7 @@ class Kernels:
             )
         )
         try:
-            return await self._adopt(backend, info, spec)
+            return await self._restore(backend, info, spec)
         except BaseException:
             await backend.kill(info.id, wait=False)
             raise
@@ -125,9 +125,9 @@ class Kernels:
             # Its template was removed since, which does not affect it.
             spec = KernelSpec(name=name, template=info.template)
 
-        return await self._adopt(backend, info, spec)
+        return await self._restore(backend, info, spec)
 
-    async def _adopt(self, backend: Backend, info: SandboxInfo, spec: KernelSpec) -> Kernel:
+    async def _restore(self, backend: Backend, info: SandboxInfo, spec: KernelSpec) -> Kernel:
         context_id = await context_for(backend, info.id, spec.language)
 
         # A concurrent request may have added it meanwhile.

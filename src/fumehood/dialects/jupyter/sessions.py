@@ -6,9 +6,7 @@ it lasts as long as that.
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,20 +14,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fumehood.dialects.jupyter.answers import answering, read_object
+from fumehood.dialects.jupyter.answers import answering
 from fumehood.dialects.jupyter.auth import Callers
+from fumehood.dialects.jupyter.bodies import SessionBody, body_of
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
 from fumehood.dialects.jupyter.spec import DEFAULT_SPEC
-from fumehood.errors import InvalidArgumentError, OverloadedError
+from fumehood.errors import OverloadedError
+from fumehood.server.json_bodies import read_body
 from fumehood.server.principal import Principal
 from fumehood.server.services import Services
 
 _MAX_SESSIONS = 10_000
-_MAX_CHARACTERS = 4096
 # So that one key cannot use up the sessions of all others.
 _MAX_SESSIONS_OF_KEY = 1000
-_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ class NotebookSessions:
         """Returns one of them by its path."""
         return next((session for session in self.all_of(owner) if session.path == path), None)
 
-    def add(self, owner: str, content: Mapping[str, Any], kernel: Kernel) -> NotebookSession:
+    def add(self, owner: str, body: SessionBody, kernel: Kernel) -> NotebookSession:
         """Makes a session.
 
         Raises:
@@ -102,23 +100,21 @@ class NotebookSessions:
         session = NotebookSession(
             id=str(uuid.uuid4()),
             owner=owner,
-            path=read_text(content, "path"),
-            name=read_text(content, "name", ""),
-            kind=read_text(content, "type", "notebook"),
+            path=body.required_path(),
+            name=body.name or "",
+            kind="notebook" if body.kind is None else body.kind,
             kernel=kernel,
         )
         self._sessions[session.id] = session
         return session
 
-    def change(
-        self, session: NotebookSession, content: Mapping[str, Any], kernel: Kernel | None
-    ) -> NotebookSession:
+    def change(self, session: NotebookSession, body: SessionBody, kernel: Kernel | None) -> NotebookSession:
         """Gives a session another path, name, kind or kernel."""
         changed = replace(
             session,
-            path=read_text(content, "path", session.path),
-            name=read_text(content, "name", session.name),
-            kind=read_text(content, "type", session.kind),
+            path=session.path if body.path is None else body.path,
+            name=session.name if body.name is None else body.name,
+            kind=session.kind if body.kind is None else body.kind,
             kernel=kernel or session.kernel,
         )
         self._sessions[session.id] = changed
@@ -132,26 +128,6 @@ class NotebookSessions:
         for session in list(self._sessions.values()):
             if session.kernel.state == "dead":
                 self.remove(session)
-
-
-def read_text(content: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Returns a text of a body, or the default if there is none.
-
-    Raises:
-        InvalidArgumentError: It is no text, is too long, or must be there and is not.
-    """
-    value = content.get(name)
-
-    if value is None and default is not None:
-        return default
-
-    # Half a surrogate pair could not be encoded in any response.
-    if not isinstance(value, str) or len(value) > _MAX_CHARACTERS or _HALVES.search(value):
-        raise InvalidArgumentError(
-            field=name, value=value, allowed=f"text of at most {_MAX_CHARACTERS} characters"
-        )
-
-    return value
 
 
 class SessionRoutes:
@@ -186,13 +162,13 @@ class SessionRoutes:
 
     async def _create(self, request: Request) -> Response:
         caller = await self._callers.principal_of(request)
-        content = _modern(await read_object(request))
-        session = self._sessions.find_by_path(caller.key_id, read_text(content, "path"))
+        body = read_body(SessionBody, await body_of(request))
+        session = self._sessions.find_by_path(caller.key_id, body.required_path())
 
         if session is None:
-            kernel = await self._kernel(caller, content)
+            kernel = await self._kernel(caller, body)
             kernel = kernel or await self._kernels.start(caller, DEFAULT_SPEC, {})
-            session = self._sessions.add(caller.key_id, content, kernel)
+            session = self._sessions.add(caller.key_id, body, kernel)
 
         headers = {"Location": f"/api/sessions/{session.id}"}
         return JSONResponse(session.model(), 201, headers=headers)
@@ -207,10 +183,10 @@ class SessionRoutes:
         if session is None:
             return _not_found()
 
-        content = _modern(await read_object(request))
+        body = read_body(SessionBody, await body_of(request))
         before = session.kernel
-        kernel = await self._kernel(caller, content)
-        changed = self._sessions.change(session, content, kernel)
+        kernel = await self._kernel(caller, body)
+        changed = self._sessions.change(session, body, kernel)
 
         if changed.kernel is not before and not self._sessions.is_used(before):
             await before.end(self._services.backend_for(caller))
@@ -234,33 +210,17 @@ class SessionRoutes:
         caller = await self._callers.principal_of(request)
         return caller, self._sessions.find(caller.key_id, request.path_params["session_id"])
 
-    async def _kernel(self, caller: Principal, content: Mapping[str, Any]) -> Kernel | None:
+    async def _kernel(self, caller: Principal, body: SessionBody) -> Kernel | None:
         """Returns the kernel that a body names by its id, or starts one by its spec."""
-        wanted = content.get("kernel")
+        wanted = body.kernel
 
-        if wanted is None:
-            return None
+        if wanted is not None and wanted.id is not None:
+            return await self._kernels.find(caller, wanted.id)
 
-        if not isinstance(wanted, dict):
-            raise InvalidArgumentError(field="kernel", value=wanted, allowed="an object with a name or an id")
-
-        if wanted.get("id") is not None:
-            return await self._kernels.find(caller, read_text(wanted, "id"))
-
-        if wanted.get("name") is not None:
-            return await self._kernels.start(caller, read_text(wanted, "name"), {})
+        if wanted is not None and wanted.name is not None:
+            return await self._kernels.start(caller, wanted.name, {})
 
         return None
-
-
-def _modern(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Converts a body in the form of before 2017, which had the path in `notebook`, to that of today."""
-    notebook = content.get("notebook")
-
-    if not isinstance(notebook, dict):
-        return content
-
-    return {"type": "notebook", "path": notebook.get("path") or notebook.get("name"), **content}
 
 
 def _not_found() -> Response:

@@ -6,18 +6,17 @@ A refusal holds the message of the error, and no internal detail.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.server import problems
 from fumehood.server.auth import token_of
 from fumehood.server.principal import Principal
-from fumehood.server.problems import headers_of, status_of
+from fumehood.server.problems import headers_of, message_with_hint, status_of
 from fumehood.server.services import Services
 
-Handler = Callable[[Request], Awaitable[Response]]
 # Nothing was done, and a later attempt may succeed: the one refusal that the clients report to their users as such.
 _BUSY = ("overloaded", "queue_timeout", "capacity", "quota", "rate_limited")
 _ERROR_BY_STATUS = {
@@ -33,18 +32,6 @@ _ERROR_BY_STATUS = {
 
 class NotThereError(InvalidArgumentError):
     """A file, a session or a token of the request does not exist, or belongs to another key."""
-
-
-def answering(handler: Handler) -> Handler:
-    """Returns the handler with errors of the tree answered in the form of the code API."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except FumehoodError as error:
-            return refusal(error)
-
-    return endpoint
 
 
 def refusal(error: FumehoodError) -> JSONResponse:
@@ -63,10 +50,17 @@ def refusal(error: FumehoodError) -> JSONResponse:
 
     status = status_of(error)
     return JSONResponse(
-        {"error": _ERROR_BY_STATUS.get(status, error.code), "code": error.code, "details": _said(error)},
+        {
+            "error": _ERROR_BY_STATUS.get(status, error.code),
+            "code": error.code,
+            "details": message_with_hint(error),
+        },
         status,
         headers=headers_of(error),
     )
+
+
+answering = problems.answering(refusal)
 
 
 async def caller_of(services: Services, request: Request) -> Principal:
@@ -81,7 +75,3 @@ async def caller_of(services: Services, request: Request) -> Principal:
     principal = await services.authenticator.authenticate(given)
     principal.require("execute")
     return principal
-
-
-def _said(error: FumehoodError) -> str:
-    return f"{error.message}: {error.hint}" if error.hint else error.message

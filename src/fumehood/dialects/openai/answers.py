@@ -5,18 +5,15 @@ A refusal holds the message of the error, and no internal detail.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
 from fumehood.port.backend import Backend
+from fumehood.server import problems
 from fumehood.server.auth import principal_of
-from fumehood.server.problems import headers_of, status_of
+from fumehood.server.problems import headers_of, message_with_hint, status_of
 from fumehood.server.services import Services
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 _TYPES = {
     401: "authentication_error",
@@ -32,31 +29,22 @@ class UnknownFileError(InvalidArgumentError):
     """A file id of the request names no file of the container."""
 
 
-def answering(handler: Handler) -> Handler:
-    """Returns the handler with errors of the tree answered in OpenAI's form."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except FumehoodError as error:
-            return refusal(error)
-
-    return endpoint
-
-
 def refusal(error: FumehoodError) -> JSONResponse:
     """Returns an error as an answer."""
     is_missing = error.code in _NOT_THERE or isinstance(error, (UnknownFileError, PathNotFoundError))
     status = 404 if is_missing else status_of(error)
     status = _STATUS_BY_STATUS.get(status, status)
     kind = "invalid_request_error" if status < 500 else "server_error"
-    told = {
-        "message": f"{error.message}: {error.hint}" if error.hint else error.message,
+    body = {
+        "message": message_with_hint(error),
         "type": _TYPES.get(status, kind),
         "param": getattr(error, "field", None),
         "code": error.code,
     }
-    return JSONResponse({"error": told}, status, headers=headers_of(error))
+    return JSONResponse({"error": body}, status, headers=headers_of(error))
+
+
+answering = problems.answering(refusal)
 
 
 async def backend_of(services: Services, request: Request) -> Backend:

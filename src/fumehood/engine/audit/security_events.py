@@ -16,12 +16,13 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from fumehood.cancellation import keep
-from fumehood.engine.audit.trail import AuditTrail, Pace, shown
+from fumehood.engine.audit.trail import AuditTrail, event_bucket, shown
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.pause import pause_or_end
 from fumehood.errors import EndReason, SandboxError
 from fumehood.log import events
 from fumehood.log.request_ids import logged_request
+from fumehood.token_bucket import TokenBucket
 from fumehood.values.limits import Limits
 from fumehood.values.network import EgressRecord
 from fumehood.values.security import (
@@ -78,7 +79,7 @@ class SecurityMonitor:
         self._ask_figures = ask_figures
         self._settings = SecuritySettings()
         self._counts: Counter[str] = Counter()
-        self._paces: dict[str, Pace] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self._events: deque[SecurityEvent] = deque(maxlen=MAX_EVENTS)
         self._made = 0
         self._news = asyncio.Event()
@@ -207,7 +208,7 @@ class SecurityMonitor:
         count = self._counts[kind]
         action = self._settings.action_at(kind, count)
 
-        if action == "record" and not self._paces.setdefault(kind, Pace()).admits():
+        if action == "record" and not self._buckets.setdefault(kind, event_bucket()).take():
             return
 
         event = SecurityEvent(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from fumehood.audit.chain import AuditChain
 from fumehood.bounds import KIB, MIB
 from fumehood.text import visible_line
+from fumehood.token_bucket import TokenBucket
 from fumehood.values.audit import AuditHead, AuditLog
 from fumehood.values.charts import JsonValue
 from fumehood.values.network import EgressRecord
@@ -88,7 +88,7 @@ class AuditTrail:
         self._chain: AuditChain | None = None
         self._has_ended = False
         self._holds_on = False
-        self._paces: dict[str, Pace] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self._left_out: Counter[str] = Counter()
         # Writers for executions under way, called before the last entry when the sandbox ends.
         self._unfinished: dict[object, Callable[[], object]] = {}
@@ -141,17 +141,17 @@ class AuditTrail:
         self._holds_on = self._holds_on or holds_on
         return self._chain.add_later(kind, lambda: _given(make()))
 
-    def settle(self) -> None:
+    def hash_pending(self) -> None:
         """Makes the deferred entries, at a moment when no caller waits."""
         if self._chain is not None:
-            self._chain.settle()
+            self._chain.hash_pending()
 
     def note_of_guest(self, kind: str, fields: Mapping[str, JsonValue]) -> None:
         """Records an event that a guest has caused; only counts it beyond the allowed rate."""
         if not self.is_open:
             return
 
-        if not self._paces.setdefault(kind, Pace()).admits():
+        if not self._buckets.setdefault(kind, event_bucket()).take():
             self._left_out[kind] += 1
             return
 
@@ -202,7 +202,7 @@ class AuditTrail:
         self._unfinished.clear()
 
         if self._holds_on:
-            self._chain.settle()
+            self._chain.hash_pending()
 
         for kind in tuple(self._left_out):
             self._tell_left_out(kind)
@@ -248,21 +248,6 @@ class EndedTrails:
         return trail
 
 
-class Pace:
-    """A rate limit: a burst, and a rate in the long run."""
-
-    def __init__(self) -> None:
-        self._left = float(_AT_ONCE)
-        self._looked_at = time.monotonic()
-
-    def admits(self) -> bool:
-        """Returns whether another event is within the rate, and counts it if so."""
-        now = time.monotonic()
-        self._left = min(float(_AT_ONCE), self._left + (now - self._looked_at) * _PER_SECOND)
-        self._looked_at = now
-
-        if self._left < 1:
-            return False
-
-        self._left -= 1
-        return True
+def event_bucket() -> TokenBucket:
+    """Returns the bound of one kind of events that a guest can cause at will."""
+    return TokenBucket(_AT_ONCE, _PER_SECOND)

@@ -268,13 +268,13 @@ class ContextConnection:
 
     def early_output(self) -> str:
         """Returns the output before the first execution: the reason, when a context does not become ready."""
-        self._output.settle()
+        self._output.deliver_held()
         events = (event for event in self._background if isinstance(event, StdoutEvent | StderrEvent))
         return "".join(event.text for event in events)[:_MAX_EARLY_CHARACTERS].strip()
 
     def close(self) -> None:
         """Closes channel and pipes; a running execution ends without a reply."""
-        self._output.settle()
+        self._output.deliver_held()
         self._channel.close()
         self._output.close()
         self._guest_end.close()
@@ -311,7 +311,7 @@ class ContextConnection:
         is_last = message_type == "execute_reply"
         follows_pipes = header.get("after_fd", False) or is_last
 
-        self._output.settle(sent_at=None if follows_pipes else header["at"], is_last=is_last)
+        self._output.deliver_held(sent_at=None if follows_pipes else header["at"], is_last=is_last)
 
         if is_last:
             self._finish(header)

@@ -37,18 +37,18 @@ class LiveContext:
     """One context of a sandbox.
 
     Args:
-        host: The sandbox.
+        sandbox: The sandbox, as a context needs it.
         info: Its id, language and directory.
         meter: Measures its executions; None: the sandbox's own.
     """
 
-    def __init__(self, host: ContextOwner, info: ContextInfo, meter: Measure | None = None) -> None:
+    def __init__(self, sandbox: ContextOwner, info: ContextInfo, meter: Measure | None = None) -> None:
         self.info = info
-        self.record = ContextRecorder(host.recorder, info.id)
-        self._host = host
+        self.record = ContextRecorder(sandbox.recorder, info.id)
+        self._sandbox = sandbox
         self._turn = asyncio.Lock()
-        self._life = ContextProcesses(host, info)
-        self._work = ExecutionRunner(host, info, self.record, meter or host.meter)
+        self._life = ContextProcesses(sandbox, info)
+        self._work = ExecutionRunner(sandbox, info, self.record, meter or sandbox.meter)
 
     @property
     def busy(self) -> bool:
@@ -64,9 +64,9 @@ class LiveContext:
         """Returns how many executions there have been under the name of a conversation."""
         return self._life.count_of(name)
 
-    def adopt(self, link: ContextConnection, guest: GuestContext) -> None:
+    def attach(self, link: ContextConnection, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
-        self._life.adopt(link, guest)
+        self._life.attach(link, guest)
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
@@ -99,8 +99,8 @@ class LiveContext:
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
     ) -> Execution:
         """As `execute`, for a caller that holds the turn."""
-        wants_telemetry = self._host.security.wants_telemetry and self.info.language == "python"
-        message = wire_request(request, comm, self._host.limits, telemetry=wants_telemetry)
+        wants_telemetry = self._sandbox.security.wants_telemetry and self.info.language == "python"
+        message = wire_request(request, comm, self._sandbox.limits, telemetry=wants_telemetry)
 
         with naming_faults(outcome_unknown=False):
             if failpoints.armed:
@@ -111,16 +111,16 @@ class LiveContext:
             if failpoints.armed:
                 await failpoints.reach("run.ready", self)
 
-        audited = await begin_execution(self._host, self.info, request, comm)
+        audited = await begin_execution(self._sandbox, self.info, request, comm)
 
         def run(living: ContextProcess) -> Awaitable[Execution]:
             return self._work.run(living, request, message, emit)
 
         try:
             if request.transactional:
-                execution = await self._host.transactions.carry_out(self, process, request, run, emit)
+                execution = await self._sandbox.transactions.carry_out(self, process, request, run, emit)
             elif request.tell_changes:
-                execution = await self._host.transactions.observe(self, process, run)
+                execution = await self._sandbox.transactions.observe(self, process, run)
             else:
                 execution = await run(process)
         except BaseException as error:

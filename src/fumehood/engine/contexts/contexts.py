@@ -31,13 +31,13 @@ class LiveContexts:
     """The contexts of one sandbox.
 
     Args:
-        host: The sandbox.
+        sandbox: The sandbox, as a context needs it.
         start_folder: Resolves a caller's path to the folder in which a context starts.
     """
 
-    def __init__(self, host: ContextOwner, start_folder: Callable[[str], Awaitable[str]]) -> None:
-        self.default = LiveContext(host, DEFAULT_CONTEXT)
-        self._host = host
+    def __init__(self, sandbox: ContextOwner, start_folder: Callable[[str], Awaitable[str]]) -> None:
+        self.default = LiveContext(sandbox, DEFAULT_CONTEXT)
+        self._sandbox = sandbox
         self._start_folder = start_folder
         self._contexts: dict[str, LiveContext] = {DEFAULT_CONTEXT_ID: self.default}
         self._next_number = 1
@@ -120,7 +120,7 @@ class LiveContexts:
         context_id = f"context-{self._next_number}"
         self._next_number += 1
         info = ContextInfo(id=context_id, language=call.language, cwd=cwd)
-        context = self._contexts[context_id] = LiveContext(self._host, info)
+        context = self._contexts[context_id] = LiveContext(self._sandbox, info)
         try:
             await context.start()
         except BaseException:
@@ -133,11 +133,11 @@ class LiveContexts:
     async def _remove(self, context: LiveContext) -> None:
         await context.remove()
         self._contexts.pop(context.info.id, None)
-        self._host.recorder.forget(context.info.id)
+        self._sandbox.recorder.forget(context.info.id)
 
     def _made(self, name: str, language: str) -> LiveContext:
         if name not in self._contexts:
             info = ContextInfo(id=name, language=language, cwd=HOME_PATH)
-            self._contexts[name] = LiveContext(self._host, info)
+            self._contexts[name] = LiveContext(self._sandbox, info)
 
         return self._contexts[name]

@@ -96,7 +96,7 @@ class GuestOutput:
 
         self.write_ends.clear()
 
-    def settle(self, *, sent_at: float | None = None, is_last: bool = False) -> None:
+    def deliver_held(self, *, sent_at: float | None = None, is_last: bool = False) -> None:
         """Delivers held bytes if they were read before `sent_at`; without a time, everything in the pipes.
 
         Args:

@@ -145,19 +145,19 @@ class ContextProcess:
     """A forked context process.
 
     Args:
-        host: Its sandbox.
+        sandbox: Its sandbox, as a context needs it.
         info: Its context.
         link: The connection to it.
         guest: The runtime's object.
     """
 
     def __init__(
-        self, host: ContextOwner, info: ContextInfo, link: ContextConnection, guest: GuestContext
+        self, sandbox: ContextOwner, info: ContextInfo, link: ContextConnection, guest: GuestContext
     ) -> None:
         loop = asyncio.get_running_loop()
         self.link = link
         self.exited: asyncio.Future[Exit] = loop.create_future()
-        self._host = host
+        self._sandbox = sandbox
         self._info = info
         self._guest = guest
         link.close_guest_fds()
@@ -186,11 +186,11 @@ class ContextProcess:
             LanguageUnavailableError: The template lacks its language.
             ContextStartError: It ended before, or took too long; it is gone.
         """
-        await self._host.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
+        await self._sandbox.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
 
         if not self.link.is_ready:
             # Its channel closes before its exit status is known.
-            await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
+            await self._sandbox.clock.wait(self.exited, seconds=_EXIT_SECONDS)
             self.forget()
 
             if self.exit.status == LANGUAGE_UNAVAILABLE_STATUS:
@@ -205,7 +205,7 @@ class ContextProcess:
     async def send_signal(self, number: int) -> None:
         """Sends a signal to it and its process group."""
         if self.link.pid is not None and self.lives:
-            await self._host.signal_context(self.link.pid, number)
+            await self._sandbox.signal_context(self.link.pid, number)
 
     async def end(self) -> None:
         """Kills it with all that it started; returns when it has ended."""
@@ -214,7 +214,7 @@ class ContextProcess:
                 return
 
             asking = keep(kill())
-            await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
+            await self._sandbox.clock.wait(self.exited, seconds=_EXIT_SECONDS)
             asking.cancel()
 
     def forget(self) -> None:
@@ -231,7 +231,7 @@ class ContextProcess:
 
     def _note_exit(self, status: int | None) -> None:
         if self.lives:
-            killed_for_memory = self._host.was_out_of_memory(self.link.pid)
+            killed_for_memory = self._sandbox.was_out_of_memory(self.link.pid)
             # An exit of its own is no kill: another process of the sandbox was killed then.
             self.close(Exit(status, killed_for_memory and status in (None, -signal.SIGKILL)))
 
@@ -241,20 +241,20 @@ class ContextProcess:
             keep(self._end_if_it_stays())
 
     async def _end_if_it_stays(self) -> None:
-        await self._host.clock.wait(self.exited, seconds=_EXIT_SECONDS)
+        await self._sandbox.clock.wait(self.exited, seconds=_EXIT_SECONDS)
         await self.end()
 
     async def _kill_tree(self) -> None:
         if self.link.pid is None:
             self._guest.kill()
         else:
-            await self._host.kill_context(self.link.pid)
+            await self._sandbox.kill_context(self.link.pid)
 
     async def _kill_alone(self) -> None:
         self._guest.kill()
 
     async def _kill_sandbox(self) -> None:
-        self._host.end_unkillable()
+        self._sandbox.end_unkillable()
 
 
 def new_link(

@@ -28,12 +28,12 @@ class ContextProcesses:
     """The processes of one context, one after the other.
 
     Args:
-        host: The sandbox.
+        sandbox: The sandbox, as a context needs it.
         info: The context.
     """
 
-    def __init__(self, host: ContextOwner, info: ContextInfo) -> None:
-        self._host = host
+    def __init__(self, sandbox: ContextOwner, info: ContextInfo) -> None:
+        self._sandbox = sandbox
         self._info = info
         self.process: ContextProcess | None = None
         self._starting: asyncio.Task[ContextProcess] | None = None
@@ -42,10 +42,10 @@ class ContextProcesses:
         # By the names of its processes' conversations.
         self._counts: dict[str, int] = {}
 
-    def adopt(self, link: ContextConnection, guest: GuestContext) -> None:
+    def attach(self, link: ContextConnection, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
         self._note_count()
-        self.process = ContextProcess(self._host, self._info, link, guest)
+        self.process = ContextProcess(self._sandbox, self._info, link, guest)
         self._starting = asyncio.create_task(self._ready(self.process))
         # A process may die before its start is awaited.
         consume_result(self._starting)
@@ -82,19 +82,19 @@ class ContextProcesses:
 
         self._check_not_removed()
         # A paused sandbox starts nothing: a new process in it would run.
-        await self._host.clock.going()
+        await self._sandbox.clock.going()
         return await wait_shared(self.start_fresh())
 
     def start_fresh(self) -> asyncio.Task[ContextProcess]:
         """Has a fresh process forked."""
-        link = new_link(self._host.limits, self._host.broken, self._host.share)
+        link = new_link(self._sandbox.limits, self._sandbox.broken, self._sandbox.share)
         try:
-            guest = self._host.start_context(link, self._info)
+            guest = self._sandbox.start_context(link, self._info)
         except BaseException:
             link.close()
             raise
 
-        self.adopt(link, guest)
+        self.attach(link, guest)
         assert self._starting is not None, "adopt has just set it"
         return self._starting
 
@@ -104,7 +104,7 @@ class ContextProcesses:
             self._has_settled
             and not self.process_lives
             and not self.is_closed
-            and not self._host.clock.is_stopped
+            and not self._sandbox.clock.is_stopped
         ):
             self.start_fresh()
 
@@ -152,12 +152,12 @@ class ContextProcesses:
         self._note_count()
         await failpoints.reach("rollback.turn", self)
         link = new_link(
-            self._host.limits, self._host.broken, self._host.share, name, self._counts.get(name, 0)
+            self._sandbox.limits, self._sandbox.broken, self._sandbox.share, name, self._counts.get(name, 0)
         )
         files_are_back = False
         try:
             asked = asyncio.ensure_future(line.revive(link))
-            await self._host.clock.wait(asked, seconds=_REVIVE_SECONDS)
+            await self._sandbox.clock.wait(asked, seconds=_REVIVE_SECONDS)
             guest = asked.result() if asked.done() else None
 
             if guest is None:
@@ -184,7 +184,7 @@ class ContextProcesses:
             raise
 
         self.is_closed = False
-        self.adopt(link, guest)
+        self.attach(link, guest)
         link.proceed()
         await self.living()
         return True

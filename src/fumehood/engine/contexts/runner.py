@@ -52,16 +52,16 @@ class ExecutionRunner:
     """The work of one context; its callers take turns.
 
     Args:
-        host: The sandbox.
+        sandbox: The sandbox, as a context needs it.
         info: The context.
         record: Records the executions.
         meter: Measures them.
     """
 
     def __init__(
-        self, host: ContextOwner, info: ContextInfo, record: ContextRecorder, meter: Measure
+        self, sandbox: ContextOwner, info: ContextInfo, record: ContextRecorder, meter: Measure
     ) -> None:
-        self._host = host
+        self._sandbox = sandbox
         self._meter = meter
         self._info = info
         self._record = record
@@ -91,7 +91,7 @@ class ExecutionRunner:
 
     async def ask(self, process: ContextProcess, question: Question) -> Answer:
         """Sends a question to an idle process; returns an empty answer after a time-out."""
-        stop = Stop(process, self._host.limits.grace_seconds, self._host.clock)
+        stop = Stop(process, self._sandbox.limits.grace_seconds, self._sandbox.clock)
         asked = process.link.ask(question, self._after_interrupt())
         stop.after(_ANSWER_SECONDS, "time_limit")
         answer = await self._stoppable(asked, stop)
@@ -103,7 +103,7 @@ class ExecutionRunner:
         """For a cancelled caller: completes the work and undoes it; discards its exceptions."""
         cleanup = keep(_finish_and_undo(asyncio.ensure_future(work), undo))
         # Other contexts wait too: files may be restored that they write to.
-        self._host.cleanups.add(cleanup)
+        self._sandbox.cleanups.add(cleanup)
         await self.delay_next(cleanup)
 
     async def at_rest(self) -> None:
@@ -119,7 +119,7 @@ class ExecutionRunner:
         """Blocks later callers until `task` is done; this caller does not wait while the sandbox is paused."""
         tasks = [task] if self._cleanup is None else [task, self._cleanup]
         self._cleanup = keep(_all_done(tasks))
-        await self._host.clock.while_going(self._cleanup)
+        await self._sandbox.clock.while_going(self._cleanup)
 
     async def run(
         self,
@@ -129,10 +129,10 @@ class ExecutionRunner:
         emit: Callable[[Event], None],
     ) -> Execution:
         """Runs code in an idle process; emits its events, and returns the complete execution."""
-        host, limits = self._host, self._host.limits
+        sandbox, limits = self._sandbox, self._sandbox.limits
         running, reading, transcript = self._begin(process.link, request, message, emit)
         wall_seconds = request.wall_seconds or limits.wall_seconds
-        stop = Stop(process, limits.grace_seconds, host.clock)
+        stop = Stop(process, limits.grace_seconds, sandbox.clock)
         try:
             reply = await self._reply(process, running, reading, stop, wall_seconds)
         except asyncio.CancelledError:
@@ -144,10 +144,10 @@ class ExecutionRunner:
 
             raise
 
-        for line in running.telemetry if host.security.wants_telemetry else ():
-            host.security.note_telemetry(line, process.link.pid)
+        for line in running.telemetry if sandbox.security.wants_telemetry else ():
+            sandbox.security.note_telemetry(line, process.link.pid)
 
-        stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits, host.ended_by)
+        stopped = why_stopped(stop, reply, process.exit, wall_seconds, limits, sandbox.ended_by)
 
         if request.transactional:
             stopped = undone(stopped)
@@ -171,7 +171,7 @@ class ExecutionRunner:
         emit: Callable[[Event], None],
     ) -> tuple[Running, Reading, Transcript]:
         """Sends the code, and prepares for its output."""
-        host = self._host
+        sandbox = self._sandbox
         fields, payload = message
 
         with naming_faults(outcome_unknown=False):
@@ -183,11 +183,11 @@ class ExecutionRunner:
         transcript = Transcript(
             execution_id=running.id,
             context_id=self._info.id,
-            limits=host.limits,
-            isolation=host.isolation_level,
+            limits=sandbox.limits,
+            isolation=sandbox.isolation_level,
             started_at=datetime.now(UTC),
         )
-        host.audit.settle()
+        sandbox.audit.hash_pending()
 
         def record(event: Event) -> None:
             if isinstance(event, ErrorEvent):
@@ -205,8 +205,8 @@ class ExecutionRunner:
 
         if request.tools:
             reply_to = partial(link.reply_to_tool, running.id)
-            running.tools = self._tool_calls = ToolCalls(running.id, request.tools, reply_to, host.clock)
-            self._tool_calls.on_asked = partial(host.audit.note_tool_call, running.id)
+            running.tools = self._tool_calls = ToolCalls(running.id, request.tools, reply_to, sandbox.clock)
+            self._tool_calls.on_asked = partial(sandbox.audit.note_tool_call, running.id)
 
         return running, reading, transcript
 
@@ -214,7 +214,7 @@ class ExecutionRunner:
         self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float
     ) -> dict[str, Any] | None:
         """Waits for the reply, and enforces the time limits; returns None when the context is gone."""
-        limits = self._host.limits
+        limits = self._sandbox.limits
         watch = asyncio.create_task(self._watch_cpu(reading, stop)) if limits.cpu_seconds else None
         stop.after(wall_seconds, "time_limit")
         try:
@@ -227,7 +227,7 @@ class ExecutionRunner:
                 watch.cancel()
 
         if reply is None and process.lives:
-            await self._host.clock.wait(process.exited, seconds=_EXIT_SECONDS)
+            await self._sandbox.clock.wait(process.exited, seconds=_EXIT_SECONDS)
 
         return reply
 
@@ -261,7 +261,7 @@ class ExecutionRunner:
     async def _watch_cpu(self, reading: Reading, stop: Stop) -> None:
         """Checks the CPU time at the earliest moment at which the limit can be reached, until it is."""
         cores = os.cpu_count() or 1
-        limit_seconds = self._host.limits.cpu_seconds or 0.0
+        limit_seconds = self._sandbox.limits.cpu_seconds or 0.0
 
         while True:
             left = limit_seconds - await self._meter.cpu_seconds_since(reading)

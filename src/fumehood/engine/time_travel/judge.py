@@ -143,12 +143,12 @@ class Judge:
     """Judges programs in one sandbox.
 
     Args:
-        host: The sandbox.
+        sandbox: The sandbox, as a context needs it.
         checkpoints: Its checkpoints.
     """
 
-    def __init__(self, host: ContextOwner, checkpoints: LiveCheckpoints) -> None:
-        self._host = host
+    def __init__(self, sandbox: ContextOwner, checkpoints: LiveCheckpoints) -> None:
+        self._sandbox = sandbox
         self._checkpoints = checkpoints
 
     async def run(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
@@ -169,10 +169,10 @@ class Judge:
         return tuple(cases.runs[number] for number in range(len(request.stdins)))
 
     def _processors(self) -> int:
-        return max(1, round(self._host.limits.cpu_cores or os.cpu_count() or 1))
+        return max(1, round(self._sandbox.limits.cpu_cores or os.cpu_count() or 1))
 
     async def _prepare(self, request: JudgeRequest) -> Kept:
-        context = LiveContext(self._host, ContextInfo(id="judge", language="python", cwd=HOME_PATH))
+        context = LiveContext(self._sandbox, ContextInfo(id="judge", language="python", cwd=HOME_PATH))
         code = _PREPARE.format(source=request.code.removeprefix("\ufeff"))
         try:
             asked = ExecuteRequest(code=code, silent=True, wall_seconds=_PREPARE_SECONDS)
@@ -218,7 +218,7 @@ class Judge:
         """Runs a case; returns None when no process can be made for it."""
         info = ContextInfo(id="judge", language="python", cwd=HOME_PATH)
         # Several cases run at once: the usage of the whole sandbox is useless for one of them.
-        context = LiveContext(self._host, info, ProcessMeter(self._host.meter))
+        context = LiveContext(self._sandbox, info, ProcessMeter(self._sandbox.meter))
         asked = ExecuteRequest(
             code=f"_judge({request.memory_bytes or 0})",
             silent=True,

@@ -29,17 +29,17 @@ def test_what_frames_wait_for_is_bounded_in_one_turn():
 
             for _ in range(1000):
                 os.write(output.write_ends[0], PIECE)
-                output.settle()
+                output.deliver_held()
 
                 if seen - before > guest_output._MAX_TURN_BYTES:
                     break
 
             turns.append(seen - before)
             # What lies there when the execution ends comes before its end, all the same.
-            output.settle()
+            output.deliver_held()
             assert seen - before == turns[-1]
             os.write(output.write_ends[1], b"last")
-            output.settle(is_last=True)
+            output.deliver_held(is_last=True)
             assert seen - before == turns[-1] + 4
             await asyncio.sleep(0)
 
