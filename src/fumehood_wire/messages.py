@@ -203,6 +203,10 @@ def _comms(common: Mapping[str, Rule], optional: Mapping[str, Rule] | None = Non
     return {"comm_open": opening, "comm_msg": other, "comm_close": other}
 
 
+# Options of an execution that are true or false, and false where they are missing. Each has the same name in the
+# request of the port, in the message, and in the context that acts on it.
+EXECUTION_FLAGS = ("silent",)
+
 HOST_TO_CONTEXT: Table = {
     # The payload is the code, and behind it as many bytes of standard input as "stdin_bytes" says.
     "execute_request": _message(
@@ -210,12 +214,12 @@ HOST_TO_CONTEXT: Table = {
             "id": _ID,
             **_BOUNDS,
             "allow_stdin": flag(),
-            "silent": flag(),
             "store_history": flag(),
             "envs": _ENVIRONMENT,
         },
         {
             **_AFTER_INTERRUPT,
+            **{name: flag() for name in EXECUTION_FLAGS},
             "stdin_bytes": _COUNT,
             # What the code may call on the host, and how often at most, all together.
             "tools": items(_TOOL, MAX_TOOLS),

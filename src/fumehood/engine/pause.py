@@ -116,7 +116,7 @@ class Pausing:
             if files_only:
                 # With the clock stopped no context is started, so nothing new comes up.
                 await self._sandbox.end_processes()
-                await self._sandbox.settle()
+                await self._sandbox.prepare_pause()
 
             await self._freeze()
             await failpoints.reach("pause.frozen", self._sandbox)

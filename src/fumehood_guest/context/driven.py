@@ -107,7 +107,7 @@ class DrivenShell:
                 "code": source,
                 "typescript": self._is_typescript,
                 "envs": execution.envs,
-                "silent": execution.silent,
+                "silent": execution.flags["silent"],
             }
         )
         try:

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional
 
 from fumehood_guest.context.bundles import Bundle, encode_bundle
 from fumehood_guest.context.channel import Channel, encode_lines
-from fumehood_wire.messages import MAX_TRACEBACK_BYTES
+from fumehood_wire.messages import EXECUTION_FLAGS, MAX_TRACEBACK_BYTES
 
 STREAM_FDS = {"stdout": 1, "stderr": 2}
 # Size of one `stream` frame; a character has at most four bytes.
@@ -35,7 +35,7 @@ class Execution:
     def __init__(self, request: Dict[str, Any]) -> None:
         self.id: str = request["id"]
         self.allow_stdin: bool = request["allow_stdin"]
-        self.silent: bool = request["silent"]
+        self.flags: Dict[str, bool] = {name: request.get(name, False) for name in EXECUTION_FLAGS}
         self.store_history: bool = request["store_history"]
         self.after_interrupt: bool = request.get("after_interrupt", False)
         self.tells_changes: bool = request.get("changes", False)

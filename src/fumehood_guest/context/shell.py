@@ -167,7 +167,7 @@ class PythonShell(ConnectedShell):
         """Runs one cell and sends its output; an error of it is kept for `report`."""
         self._begin_work(source)
         try:
-            self.run_cell(source, store_history=execution.store_history, silent=execution.silent)
+            self.run_cell(source, store_history=execution.store_history, silent=execution.flags["silent"])
             self.figures.show_open()
         finally:
             self.background.take_back()

@@ -451,7 +451,7 @@ def wire_request(
         "type": "execute_request",
         **bounds,
         "allow_stdin": request.allow_input,
-        "silent": request.silent,
+        **{name: getattr(request, name) for name in messages.EXECUTION_FLAGS},
         "store_history": not request.silent,
         "envs": dict(request.envs),
     }
