@@ -18,7 +18,9 @@ _FOLDER = "/sys"
 _MEMINFO = "/sys/fs/limits/meminfo"
 _CPUINFO = "/sys/fs/limits/cpuinfo"
 _BOOT_ID = "/sys/fs/limits/boot_id"
-_OPTIONS = "mode=0755,size=1m,nr_inodes=48"
+# The rest of it is small; the description of processors takes about 1.5 KB for each.
+_OPTIONS = "mode=0755,size={}k,nr_inodes=48"
+_ROOM_KIB = 512
 # A sandbox's own processes take a part of its memory from the beginning.
 _TAKEN_BYTES = 64 << 20
 _PERIOD_MICROSECONDS = 100_000
@@ -37,10 +39,12 @@ def show(memory_bytes: int, cpu_cores: Optional[float]) -> None:
         memory_bytes: The limit of memory.
         cpu_cores: The limit of processors; None: all of the machine.
     """
-    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
-    syscalls.mount("tmpfs", _FOLDER, "tmpfs", flags, _OPTIONS)
     machine_cores = os.sysconf("SC_NPROCESSORS_CONF")
     cores = machine_cores if cpu_cores is None else max(1, min(math.ceil(cpu_cores), machine_cores))
+    processors = _first_processors(cores) if cores < machine_cores else ""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    room_kib = _ROOM_KIB + (len(processors.encode()) >> 10)
+    syscalls.mount("tmpfs", _FOLDER, "tmpfs", flags, _OPTIONS.format(room_kib))
 
     for path, text in _cpu_files(cores, cpu_cores).items():
         os.close(_write(path, text))
@@ -48,8 +52,8 @@ def show(memory_bytes: int, cpu_cores: Optional[float]) -> None:
     for path, text in _memory_texts(memory_bytes).items():
         _memory_files[path] = _write(path, text)
 
-    if cores < machine_cores:
-        os.close(_write(_CPUINFO, _first_processors(cores)))
+    if processors:
+        os.close(_write(_CPUINFO, processors))
 
     _boot_files.append(_write(_BOOT_ID, _new_boot_id()))
 
@@ -59,7 +63,7 @@ def show(memory_bytes: int, cpu_cores: Optional[float]) -> None:
     syscalls.mount(_MEMINFO, "/proc/meminfo", None, syscalls.MS_BIND)
     syscalls.mount(_BOOT_ID, "/proc/sys/kernel/random/boot_id", None, syscalls.MS_BIND)
 
-    if cores < machine_cores:
+    if processors:
         syscalls.mount(_CPUINFO, "/proc/cpuinfo", None, syscalls.MS_BIND)
 
 
@@ -126,8 +130,18 @@ def _memory_texts(memory_bytes: int) -> Dict[str, str]:
 
 
 def _first_processors(cores: int) -> str:
+    """Returns the descriptions of so many processors; no more is read, since the kernel writes each when it is read."""
+    lines = []
+
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        return "\n\n".join(file.read().split("\n\n")[:cores]).rstrip("\n") + "\n\n"
+        for line in file:
+            lines.append(line)
+            cores -= line == "\n"
+
+            if cores == 0:
+                break
+
+    return "".join(lines).rstrip("\n") + "\n\n"
 
 
 def _write(path: str, text: str) -> int:

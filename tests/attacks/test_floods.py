@@ -243,6 +243,53 @@ def test_h04_messages_that_mean_nothing_end_the_sandbox(name, make):
     assert broken_rule(mine, code).startswith(rule)
 
 
+# Runs in the process of the checkpoint itself, as soon as that is forked: writes to the socket that is new to it.
+FLOODED_CHECKPOINT = """
+import os, stat, threading
+piece = b''.join(frame(one) for one in %s) * 20_000
+def flood(fd):
+    try:
+        while True: os.write(fd, piece)
+    except OSError: pass
+def sockets():
+    found = {}
+    for fd in range(64):
+        try: one = os.fstat(fd)
+        except OSError: continue
+        if stat.S_ISSOCK(one.st_mode): found[one.st_ino] = fd
+    return found
+before = sockets()
+def begin():
+    for number, fd in sockets().items():
+        if number not in before: threading.Thread(target=flood, args=(fd,), daemon=True).start()
+os.register_at_fork(after_in_child=begin)
+"""
+CHECKPOINTS = {
+    "ends of nothing": ("[{'type': 'ended', 'number': 1, 'signal': 9}]", "does not live"),
+    "kept, again and again": ("[{'type': 'kept', 'pid': 7, 'left_behind': []}]", "kept twice"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_t06_a_flood_by_a_checkpoint_ends_its_sandbox(name, make):
+    """Its channel has no message that may come twice without being asked for; a neighbour does not notice."""
+    neighbour, mine = make(), make()
+    neighbour.run("1")
+    mine.run(SPEAKER)
+    said, rule = CHECKPOINTS[name]
+    mine.run(FLOODED_CHECKPOINT % said)
+
+    def use() -> None:
+        mine.sandbox.checkpoint()
+        until(lambda: mine.sandbox.run_code("1") and None, "its end")
+
+    with loop_stalls() as stalls, pytest.raises(ProtocolViolationError, match=rule):
+        use()
+
+    assert stalls.longest_seconds <= LONGEST_STALL_SECONDS
+    assert neighbour.run("print(1)") == "1\n"
+
+
 def test_h04_what_an_honest_program_does_often_ends_nothing(make):
     """The control: clearing without an end in sight, empty prints, and lines of nothing."""
     mine = make()

@@ -16,6 +16,7 @@ import jupyter_kernel_test
 import nbformat
 import psutil
 import pytest
+import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 from nbclient import NotebookClient
@@ -161,6 +162,40 @@ def test_the_kernel_ends_with_the_program_that_started_it(kernels):
         client.kill()
 
     kernel.wait(SECONDS)
+
+
+def test_a_kernel_whose_client_has_ended_while_it_starts_ends_too(kernels):
+    """Before its sandbox is there, and before it has looked who started it."""
+    program = (
+        "import sys; from jupyter_client.manager import KernelManager\n"
+        "manager = KernelManager(kernel_name='fumehood'); manager.start_kernel()\n"
+        "print(manager.provisioner.pid, flush=True); sys.stdin.read()"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with client:
+        assert client.stdout is not None
+        kernel = psutil.Process(int(client.stdout.readline()))
+        client.kill()
+
+    kernel.wait(SECONDS)
+
+
+def test_a_strangers_message_that_is_too_large_is_not_taken(running):
+    """Its signature is looked at when all of it is there: another user of the machine could fill the memory."""
+    manager, client = running
+    process = psutil.Process(manager.provisioner.pid)
+    before = process.memory_info().rss
+    context = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    closed = stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    stranger.connect(f"tcp://127.0.0.1:{manager.shell_port}")
+    stranger.send(bytes(300 << 20))
+    assert closed.poll(SECONDS * 1000), "the connection is not closed"
+    assert process.memory_info().rss - before < 100 << 20
+    context.destroy(0)
+    assert outputs_of(client, "6 * 7")[1] == "42"
 
 
 def test_a_notebook_runs(tmp_path):

@@ -140,6 +140,42 @@ def test_a_folder_of_the_user_is_at_hand_and_stays_as_it_is(tmp_path: Path) -> N
     assert (folder / "penguins.csv").read_text() == "a,b\n1,2\n"
 
 
+def test_calls_that_come_at_once_keep_to_their_own_sandboxes(tmp_path: Path) -> None:
+    """What one has made comes back with its own answer, though another names another sandbox meanwhile."""
+    output = tmp_path / "out"
+    output.mkdir()
+
+    async def scene() -> None:
+        async with over_stdio(options=["--output", str(output)]) as client:
+            await run(client, "1")
+            await client.call_tool("create_sandbox", {})
+            slow = "import time\ntime.sleep(1)\nopen('first.txt', 'w').write('1')"
+            first, second = await asyncio.gather(
+                run(client, slow, "s1"), run(client, "open('second.txt', 'w').write('2')", "s2")
+            )
+            assert "[brought to the user: first.txt]" in text_of(first)
+            assert "[brought to the user: second.txt]" in text_of(second)
+
+    play(scene)
+    assert {path.name for path in output.iterdir()} == {"first.txt", "second.txt"}
+
+
+def test_each_of_several_calls_is_told_that_its_sandbox_has_ended(server: Any) -> None:
+    """One of them begins the new one; the variables of all are gone."""
+
+    async def scene() -> None:
+        async with over_stdio(**at(server)) as client:
+            await client.call_tool("create_sandbox", {"idle_timeout": 1})
+
+            while "s1: " in await told(client, "list_sandboxes"):
+                await asyncio.sleep(0.1)
+
+            answers = await asyncio.gather(*(run(client, f"x{number} = {number}") for number in range(3)))
+            assert all("sandbox s1 has ended; this is a new one, s2" in text_of(one) for one in answers)
+
+    play(scene)
+
+
 def test_only_some_tools_are_served(server: Any) -> None:
     """Hints then name none of the others."""
 

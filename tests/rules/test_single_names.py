@@ -100,6 +100,7 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.terminal",
         "fumehood.cli.host",
         # The scripts of `fumehood completion` ask by a variable.
+        "fumehood.cli.kernel",
         "fumehood.cli.main",
         "fumehood.cli.mcp",
         # XDG_STATE_HOME: where the user's state lies is no setting of ours.

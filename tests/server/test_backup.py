@@ -137,3 +137,102 @@ def test_a_backup_that_is_not_there_is_named(tmp_path: Path) -> None:
     """As every other file that a command cannot read."""
     done = command("restore", tmp_path / "none", "--state-folder", tmp_path / "state", home=tmp_path)
     assert (done.returncode, "none': No such file or directory" in done.stderr) == (74, True), done.stderr
+
+
+def whole() -> Path:
+    return OLDER / "0.1.0.backup"
+
+
+def test_a_state_folder_may_be_a_mount_and_another_users(tmp_path: Path) -> None:
+    """A volume of its own, as in a container; what is restored by root belongs to the owner of the folder."""
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "lost+found").mkdir()
+    nobody = 65534
+
+    if os.geteuid() == 0:
+        os.chown(state, nobody, nobody)
+
+    # A mount of the folder upon itself cannot be renamed over, as that of a volume.
+    restore = f"{sys.executable} -m fumehood restore {whole()} --state-folder {state}"
+    mounted = f"mount --bind {state} {state} && exec {restore}"
+    user = ["--user", "--map-root-user"] if os.geteuid() else []
+    envs = os.environ | {"FUMEHOOD_ARTIFACTS": str(tmp_path / "artifacts")}
+    done = subprocess.run(
+        ["unshare", *user, "--mount", "sh", "-c", mounted],
+        env=envs,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"fumehood.db", "secret", "lost+found"} <= {path.name for path in state.iterdir()}
+    assert not (state / ".restoring").exists()
+    assert not (tmp_path / "artifacts").exists()
+    owners = {path.stat().st_uid for path in state.rglob("*") if path.name != "lost+found"}
+    assert owners == {nobody if os.geteuid() == 0 else os.geteuid()}
+
+
+def test_the_database_is_restored_to_where_the_settings_say(start_server: Start, tmp_path: Path) -> None:
+    """The server that starts there finds its keys; a database that is there already is not touched."""
+    database, config = tmp_path / "db" / "server.db", tmp_path / "server.toml"
+    config.write_text(f'database_url = "sqlite+aiosqlite:///{database}"\n')
+    words = ["restore", whole(), "--config", config, "--state-folder"]
+    done = command(*words, tmp_path / "state", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert database.is_file()
+    assert not (tmp_path / "state" / "fumehood.db").exists()
+    server = start_server(tmp_path / "state", pool_size=0, database_url=f"sqlite+aiosqlite:///{database}")
+
+    with client_of(server, (OLDER / "0.1.0.token").read_text().strip()) as api:
+        assert api.get("/v1/info").status_code == 200
+
+    before = database.stat().st_ino
+    again = command(*words, tmp_path / "again", home=tmp_path)
+    assert (again.returncode, "overwrites nothing" in again.stderr) == (64, True)
+    assert database.stat().st_ino == before
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_database_that_a_backup_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """A server that uses PostgreSQL would not see what was restored to a file."""
+    config = tmp_path / "server.toml"
+    config.write_text('database_url = "postgresql+asyncpg://u:secret@db/x"\n')
+    done = command(
+        "restore", whole(), "--config", config, "--state-folder", tmp_path / "state", home=tmp_path
+    )
+    assert (done.returncode, "a database of SQLite" in done.stderr, "secret" in done.stderr) == (
+        64,
+        True,
+        False,
+    )
+    assert not (tmp_path / "state").exists()
+
+
+def test_no_server_starts_on_half_a_restore(tmp_path: Path) -> None:
+    """One that was killed leaves its folder; the server would begin with an empty database."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "state" / ".restoring").mkdir()
+    done = command("serve", "--port", "0", "--state-folder", tmp_path / "state", home=tmp_path)
+    assert (done.returncode, "whose restore is finished" in done.stderr) == (64, True), done.stderr
+
+
+def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
+    """A file that cannot take its place: what was moved before it is removed again."""
+    from fumehood.storage import restore
+    from fumehood.storage.backup import Places
+
+    class Failing(type(tmp_path)):  # type: ignore[misc]
+        def rename(self, target: Path) -> Path:
+            if self.name == "fumehood.db":
+                raise OSError(28, "No space left on device")
+
+            return super().rename(target)
+
+    (tmp_path / "state").mkdir()
+    places = Places(state=Failing(tmp_path / "state"), database_url="", artifacts=None)
+
+    with pytest.raises(OSError, match="No space"):
+        restore.restore_backup(whole(), places)
+
+    assert not list((tmp_path / "state").iterdir())

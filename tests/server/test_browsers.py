@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from .ends import client_of
+from .ends import client_of, new_sandbox, run
 
 Start = Callable[..., Any]
 ORIGIN = "https://app.example.org"
@@ -66,3 +66,43 @@ def test_no_page_may_call_by_default(server: Any) -> None:
     asked = httpx2.options(f"{server.url}/v1/execute", headers=PREFLIGHT)
     assert asked.status_code in (404, 405)
     assert not [name for name in asked.headers if name.startswith("access-control")]
+
+
+# Answers a preflight by itself, as servers with pages of their own do.
+GUESTS = """
+import http.server, threading
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_OPTIONS(self):
+        self.send_response(204)
+        self.send_header("Access-Control-Allow-Origin", "https://guest.example")
+        self.end_headers()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+"""
+
+
+def test_servers_in_sandboxes_answer_preflights_themselves(start_server: Start) -> None:
+    """An origin that may call the server is not thereby one that may read what a guest serves."""
+    server = start_server(pool_size=0, dialects="", allowed_origins=ORIGIN, domain="box.example")
+
+    with client_of(server) as api:
+        name = new_sandbox(api)
+        assert run(api, name, GUESTS)["error"] is None
+        signed = api.post(f"/v1/sandboxes/{name}/ports/8000/sign", json={"expires_in_seconds": 60}).json()
+        by_host = {"Host": f"8000-{name}.box.example", **server.headers}
+
+        for url, headers in ((signed["url"], {}), (server.url, by_host)):
+            asked = httpx2.options(url, headers={**PREFLIGHT, **headers})
+            assert asked.headers.get("access-control-allow-origin") == "https://guest.example"
+            answer = httpx2.get(url, headers={"Origin": ORIGIN, **headers})
+            assert (answer.status_code, "access-control-allow-origin" in answer.headers) == (200, False)

@@ -1,4 +1,4 @@
-"""T06 at a server: streams and WebSockets that flood it, or that nobody reads, leave a neighbour's calls alone.
+"""T06 at a server: streams, records and WebSockets that flood it, read or not, leave a neighbour's calls alone.
 
 The control is the same sandboxes and as many programs of the machine, computing: a flood takes processor time
 wherever it is read. What is left is what the server itself holds up.
@@ -37,6 +37,24 @@ line = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 line.sendall(sys.argv[2].encode())
 while line.recv(1 << 16): pass
 """
+# Asks for a stream and reads nothing of it.
+SILENT = """
+import socket, sys, threading
+line = socket.socket()
+line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+line.connect(('127.0.0.1', int(sys.argv[1])))
+line.sendall(sys.argv[2].encode())
+threading.Event().wait()
+"""
+# Four processes that make calls which are refused, each of which is an event and stands in the record.
+REFUSED = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+open('begun', 'w').close()
+for _ in range(3):
+    if not os.fork(): break
+while True: libc.mount(0, 0, 0, 0, 0)
+"""
 # Asks over a WebSocket as fast as it can, and reads nothing of the answers, or all.
 ASKER = """
 import json, sys, threading
@@ -51,12 +69,42 @@ with connect(url, additional_headers={'Authorization': 'Bearer ' + token}, max_s
     print('begun', flush=True)
     while True: line.send(said)
 """
+# Opens a WebSocket, says one thing, and reads as fast as messages come, or not at all.
+LISTENER = """
+import sys, threading
+from websockets.sync.client import connect
+url, token, said, reads = sys.argv[1:]
+with connect(url, additional_headers={'Authorization': 'Bearer ' + token}, max_size=None, max_queue=1) as line:
+    if said: line.send(said if said[0] == '{' else said.encode())
+    print('begun', flush=True)
+    if reads != 'reads': threading.Event().wait()
+    for _ in line: pass
+"""
+# In a sandbox: speaks the protocol of WebSockets, or just bytes to who sends a byte, without an end.
+SPEAKING = """
+import base64, hashlib, os, socket, threading
+def serve(line):
+    try:
+        head = line.recv(4096)
+        if head.startswith(b'GET'):
+            key = next(one[19:] for one in head.split(b'\\r\\n') if one.lower().startswith(b'sec-websocket-key'))
+            accept = base64.b64encode(hashlib.sha1(key + b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest())
+            line.sendall(b'HTTP/1.1 101 x\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n'
+                b'Sec-WebSocket-Accept: ' + accept + b'\\r\\n\\r\\n')
+        while True: line.sendall(%(piece)s)
+    except OSError: pass
+listener = socket.create_server(('127.0.0.1', 8000), backlog=100)
+open('begun', 'w').close()
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
 
 
 @pytest.fixture(scope="module")
 def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server of which nothing else is asked meanwhile."""
-    running = RunningServer(tmp_path_factory.mktemp("flooded") / "state", pool_size=0)
+    folder = tmp_path_factory.mktemp("flooded")
+    running = RunningServer(folder / "state", pool_size=0, audit_folder=str(folder / "audit"))
     yield running
     assert running.stop() == 0
 
@@ -88,7 +136,7 @@ def programs(arguments: list[list[str]]) -> Iterator[list[subprocess.Popen[str]]
 
 
 @contextlib.contextmanager
-def running(server: Any, api: httpx2.Client, code: str, *, is_read: bool) -> Iterator[None]:
+def running(server: Any, api: httpx2.Client, code: str, *, is_read: bool) -> Iterator[list[str]]:
     """Runs code in some sandboxes over streams that are read as fast as can be, or not at all."""
     port = int(server.url.rpartition(":")[2])
     ids = [new_sandbox(api) for _ in range(FLOODS)]
@@ -112,10 +160,30 @@ def running(server: Any, api: httpx2.Client, code: str, *, is_read: bool) -> Ite
             begun = f"/v1/sandboxes/{one}/files/info?path=begun"
             until(lambda begun=begun: api.get(begun).status_code == 200, "it has begun")
 
-        yield
+        yield ids
 
     for one in ids:
         api.delete(f"/v1/sandboxes/{one}")
+
+
+@contextlib.contextmanager
+def refused(server: Any, api: httpx2.Client, *, is_read: bool) -> Iterator[None]:
+    """Sandboxes that make refused calls without an end, and a client that follows the events of each."""
+    port = int(server.url.rpartition(":")[2])
+
+    with running(server, api, REFUSED, is_read=True) as ids:
+        heads = [
+            f"GET /v1/sandboxes/{one}/audit/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"Authorization: Bearer {server.token}\r\n\r\n"
+            for one in ids
+        ]
+
+        with programs([[READER if is_read else SILENT, str(port), one] for one in heads]):
+            for one in ids:
+                record = f"/v1/sandboxes/{one}/audit"
+                until(lambda record=record: "mount" in api.get(record).text, "it is in the record")
+
+            yield
 
 
 @contextlib.contextmanager
@@ -137,6 +205,72 @@ def asking(server: Any, api: httpx2.Client, kind: str, *, is_read: bool) -> Iter
 
     for one in kernels:
         api.delete(f"/api/kernels/{one}")
+
+
+@contextlib.contextmanager
+def listening(
+    server: Any, api: httpx2.Client, paths: list[str], said: str = "", *, is_read: bool
+) -> Iterator[None]:
+    """Clients of WebSockets, each of which begins a flood by connecting, or by the first thing it says."""
+    base = server.url.replace("http", "ws", 1)
+    reads = "reads" if is_read else "reads not"
+
+    with programs([[LISTENER, f"{base}{path}", server.token, said, reads] for path in paths]) as begun:
+        for one in begun:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "begun\n"
+
+        yield
+
+
+@contextlib.contextmanager
+def terminals(server: Any, api: httpx2.Client, line: str, *, is_read: bool) -> Iterator[None]:
+    """Terminals whose shells write without an end."""
+    ids = [new_sandbox(api) for _ in range(FLOODS)]
+
+    with listening(server, api, [f"/v1/sandboxes/{one}/pty" for one in ids], line, is_read=is_read):
+        yield
+
+    for one in ids:
+        api.delete(f"/v1/sandboxes/{one}")
+
+
+@contextlib.contextmanager
+def served(server: Any, api: httpx2.Client, path: str, piece: str, *, is_read: bool) -> Iterator[None]:
+    """Programs in sandboxes that write to the clients of their port without an end."""
+    ids = [new_sandbox(api) for _ in range(FLOODS)]
+
+    for one in ids:
+        command = {"argv": ["python3", "-c", SPEAKING % {"piece": piece}]}
+        answer = api.post(f"/v1/sandboxes/{one}/commands", json=command)
+        assert answer.status_code == 201, answer.text
+        begun = f"/v1/sandboxes/{one}/files/info?path=begun"
+        until(lambda begun=begun: api.get(begun).status_code == 200, "it listens")
+
+    with listening(server, api, [f"/v1/sandboxes/{one}{path}" for one in ids], "x", is_read=is_read):
+        yield
+
+    for one in ids:
+        api.delete(f"/v1/sandboxes/{one}")
+
+
+@contextlib.contextmanager
+def watched(server: Any, api: httpx2.Client, code: str, *, is_read: bool) -> Iterator[None]:
+    """A kernel whose code writes without an end, and three clients of it."""
+    kernel = api.post("/api/kernels", json={}).json()["id"]
+    path = f"/api/kernels/{kernel}/channels"
+    header = {"msg_id": "1", "msg_type": "execute_request", "session": "s", "username": "", "version": "5.3"}
+    content = {"code": code, "silent": False}
+    asked = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+
+    with (
+        listening(server, api, [path] * 2, is_read=is_read),
+        listening(server, api, [path], json.dumps(asked), is_read=is_read),
+    ):
+        until(lambda: api.get(f"/api/kernels/{kernel}").json()["execution_state"] == "busy", "it runs")
+        yield
+
+    api.delete(f"/api/kernels/{kernel}")
 
 
 def hold(server: Any, flood: Callable[[httpx2.Client], Any]) -> None:
@@ -180,3 +314,50 @@ def test_t06_websockets_that_ask_without_an_end_leave_a_neighbour_alone(
 ) -> None:
     """Messages to kernels as fast as the server takes them, whether their answers are read or not."""
     hold(flooded, lambda api: asking(flooded, api, kind, is_read=is_read))
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("line", ["yes\n", "while :; do echo; done\n"], ids=["yes", "echo"])
+def test_t06_terminals_without_an_end_leave_a_neighbour_alone(flooded: Any, line: str, is_read: bool) -> None:
+    """Bytes of terminals over WebSockets, from a program and from the shell itself."""
+    hold(flooded, lambda api: terminals(flooded, api, line, is_read=is_read))
+
+
+# One message of a byte, and one of 64 KiB; each piece holds many, so that the sender costs little.
+SHORT_MESSAGES = "b'\\x82\\x01x' * 20_000"
+LONG_MESSAGES = "(b'\\x82\\x7f' + (65_536).to_bytes(8, 'big') + bytes(65_536)) * 8"
+# In small writes, each of which is a message of its own at the client.
+SMALL_WRITES = "b'x'"
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize(
+    ("path", "piece"),
+    [
+        ("/ports/8000/", SHORT_MESSAGES),
+        ("/ports/8000/", LONG_MESSAGES),
+        ("/tunnels/8000", "bytes(1 << 20)"),
+        ("/tunnels/8000", SMALL_WRITES),
+    ],
+    ids=["short", "long", "tunnel", "tunnel of bytes"],
+)
+def test_t06_websockets_of_ports_without_an_end_leave_a_neighbour_alone(
+    flooded: Any, path: str, piece: str, is_read: bool
+) -> None:
+    """What a guest's server says to its clients, as messages and as bytes."""
+    hold(flooded, lambda api: served(flooded, api, path, piece, is_read=is_read))
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("code", [SHORT_LINES, CHARTS], ids=["short", "charts"])
+def test_t06_three_clients_of_a_flooding_kernel_leave_a_neighbour_alone(
+    flooded: Any, code: str, is_read: bool
+) -> None:
+    """Each of them gets all that the code writes."""
+    hold(flooded, lambda api: watched(flooded, api, code, is_read=is_read))
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+def test_t06_records_without_an_end_leave_a_neighbour_alone(flooded: Any, is_read: bool) -> None:
+    """Refused calls: each is written to the audit record, its file on the disk, and the streams that follow it."""
+    hold(flooded, lambda api: refused(flooded, api, is_read=is_read))

@@ -99,3 +99,30 @@ def test_headers_of_strangers_are_not_believed(start_server: Start) -> None:
         answers = [api.get("/v1/info", headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(2)]
 
     assert [answer.status_code for answer in answers] == [401, 429]
+
+
+def test_visitors_of_a_signed_address_use_up_nothing_of_the_key(strict: Any) -> None:
+    """They are bounded by themselves: the holder of the key goes on, and so does another key."""
+    with client_of(strict) as owner:
+        token = owner.post("/v1/keys", json={"name": "host"}).json()["token"]
+
+    with client_of(strict, token) as api:
+        name = api.post("/v1/sandboxes", json={}).json()["id"]
+        signed = api.post(f"/v1/sandboxes/{name}/ports/8000/sign", json={"expires_in_seconds": 60}).json()
+        visits = [httpx2.get(signed["url"]) for _ in range(5)]
+        assert [visit.status_code for visit in visits] == [502] * 4 + [429]
+        assert visits[-1].headers["ratelimit-policy"] == '"visits of one key";q=4;w=60'
+        assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
+
+
+def test_tokens_in_the_form_of_e2b_are_tried_once(start_server: Start) -> None:
+    """One that begins with `e2b_` may stand for another, or be the owner's as it is; a right one is no wrong one."""
+    owners = "e2b_" + "61" * 20
+    server = start_server(pool_size=0, dialects="e2b", wrong_tokens_per_minute=1, token=owners)
+
+    with httpx2.Client(base_url=server.url, timeout=60) as api:
+        answers = [api.get("/sandboxes", headers={"X-API-Key": owners}) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200] * 3
+        # Nothing was counted: the one wrong token that is allowed is still looked at.
+        assert api.get("/sandboxes", headers={"X-API-Key": "e2b_" + "62" * 20}).status_code == 401
+        assert api.get("/sandboxes", headers={"X-API-Key": "e2b_" + "63" * 20}).status_code == 429

@@ -30,7 +30,7 @@ def _backup(options: Options) -> int:
 
 def _restore(options: Options) -> int:
     require_extra("server", "sqlalchemy", "alembic", command="restore")
-    from fumehood.storage.backup import restore_backup
+    from fumehood.storage.restore import restore_backup
 
     places = _places(options)
     _tell(f"restored to {places.state}", restore_backup(Path(options.file), places))
@@ -77,7 +77,8 @@ RESTORE = Command(
     "restore",
     _restore,
     brief="restore a server from such a file, into an empty folder",
-    about="Restore what `fumehood backup` has written into a state folder that is empty or not there yet; nothing is "
-    "overwritten, and a backup of a newer version is refused.",
+    about="Restore what `fumehood backup` has written into a state folder that is empty or not there yet, and the "
+    "database to where the settings say that it is; nothing is overwritten, and a backup of a newer version is "
+    "refused. As root, what is restored belongs to the user that owns the folder.",
     params=_PARAMS,
 )

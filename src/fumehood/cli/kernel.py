@@ -105,9 +105,11 @@ def run_start(options: Options) -> int:
     # Late: only a kernel needs an engine and sockets.
     import asyncio
 
-    from fumehood.dialects.jupyter.process import Sockets, read_connection, serve
+    from fumehood.dialects.jupyter.process import Sockets, parent_of_kernel, read_connection, serve
     from fumehood.dialects.jupyter.shell import CELL_RESULTS, CELL_SECONDS
 
+    # Before the sandbox is started: the client may end meanwhile.
+    parent = parent_of_kernel(os.environ)
     # A notebook's cell may take as long as its sandbox lives, unless a time is asked for.
     options.timeout = options.timeout or CELL_SECONDS
     # First: clients connect at once, and what they send waits.
@@ -122,7 +124,7 @@ def run_start(options: Options) -> int:
 
         with kept_alive(sandbox):
             backend = sandbox._async._sandbox_handle.backend
-            asyncio.run(serve(sockets, backend, sandbox.id, _spec(options)))
+            asyncio.run(serve(sockets, backend, sandbox.id, _spec(options), parent=parent))
 
     return 0
 

@@ -51,7 +51,7 @@ class PeerProtocol(HttpToolsProtocol):
 class PeerAuthenticator(Authenticator):
     """Authenticates every caller as the owner: connections of other users were closed."""
 
-    async def authenticate(self, token: str | None) -> Principal:
+    async def authenticate(self, token: str | None, *, meant: str | None = None) -> Principal:
         """Returns the owner; see `Authenticator`."""
         admit_caller()
         note_key(OWNER_ID)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -48,6 +49,27 @@ _MAX_KEPT = 32
 _KILL_SECONDS = 10.0
 _GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 _T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Used:
+    """The sandbox that one call uses; None: none yet. Calls that come at once share only the last one of the caller."""
+
+    sandbox: AsyncSandbox | None = None
+
+
+_USED: ContextVar[Used] = ContextVar("fumehood_mcp_used")
+
+
+@contextmanager
+def one_call() -> Iterator[Used]:
+    """Notes the sandbox that the call in this block uses, also in tasks that it begins."""
+    used = Used()
+    token = _USED.set(used)
+    try:
+        yield used
+    finally:
+        _USED.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +118,7 @@ class Caller:
     outputs: Outputs | None = None
     tools: Collection[str] = ()
     _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _successors: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
     async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
@@ -108,7 +131,7 @@ class Caller:
         async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
             yield sandbox
 
-        self.last = sandbox.id
+        self._use(sandbox)
 
     @asynccontextmanager
     async def forks(
@@ -141,10 +164,9 @@ class Caller:
             if sandbox_id is None and not self.last:
                 return await self._begin()
 
-        found = self.id_of(sandbox_id or self.last)
-        sandbox = self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend)
-        self.last = sandbox.id
-        return sandbox
+            found = self.id_of(sandbox_id or self.last)
+
+        return self._use(self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend))
 
     async def sandbox_to_run(self) -> tuple[AsyncSandbox, str]:
         """Return the last sandbox, and the name of the one that it replaces, because that has ended.
@@ -152,26 +174,22 @@ class Caller:
         Raises:
             FumehoodError: None could be made.
         """
-        ended = ""
+        wanted = self.last
 
         async with self._beginning:
-            if self.last:
-                try:
-                    sandbox = self.made.get(self.last) or await AsyncSandbox.connect(
-                        self.last, backend=self.backend
-                    )
-                    await sandbox.get_info()
-                    return sandbox, ""
-                except _GONE:
-                    ended = self.name_of(self.last)
+            # What another call has begun meanwhile: the first one, or one in place of that which has ended.
+            begun = self._successors.get(wanted, "") if wanted else self.last
+            sandbox = await _living(self, wanted) or await _living(self, begun)
 
-            return await self._begin(), ended
+            if sandbox is None:
+                sandbox = await self._begin()
+                self._successors[wanted] = sandbox.id
 
-    async def bring_files(self) -> str:
-        """Bring new files of the last sandbox to the user, where one wants them; return a line about them."""
-        sandbox = self.made.get(self.last)
+        return self._use(sandbox), self.name_of(wanted) if wanted not in ("", sandbox.id) else ""
 
-        if self.outputs is None or sandbox is None:
+    async def bring_files(self, sandbox: AsyncSandbox | None) -> str:
+        """Bring new files of a sandbox to the user, where one wants them; return a line about them."""
+        if self.outputs is None or sandbox is None or sandbox.id not in self.made:
             return ""
 
         try:
@@ -244,7 +262,15 @@ class Caller:
     async def _begin(self) -> AsyncSandbox:
         """Make a sandbox as the setup says; it is the last one, so a call that is cancelled does not lose it."""
         (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
+        return self._use(sandbox)
+
+    def _use(self, sandbox: AsyncSandbox) -> AsyncSandbox:
+        """Notes a sandbox as that of this call, and as the last one; returns it."""
         self.last = sandbox.id
+
+        if (used := _USED.get(None)) is not None:
+            used.sandbox = sandbox
+
         return sandbox
 
     async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
@@ -355,6 +381,21 @@ async def in_order(
         raise
 
 
+async def _living(caller: Caller, sandbox_id: str) -> AsyncSandbox | None:
+    if not sandbox_id:
+        return None
+
+    try:
+        sandbox = caller.made.get(sandbox_id) or await AsyncSandbox.connect(
+            sandbox_id, backend=caller.backend
+        )
+        await sandbox.get_info()
+    except _GONE:
+        return None
+
+    return sandbox
+
+
 async def _kill_quietly(sandbox: AsyncSandbox) -> None:
     try:
         await sandbox.kill()
@@ -368,10 +409,12 @@ def with_outputs(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_P, 
 
     @functools.wraps(tool)
     async def brought(*args: _P.args, **kwargs: _P.kwargs) -> CallToolResult:
-        result = await tool(*args, **kwargs)
+        with one_call() as used:
+            result = await tool(*args, **kwargs)
+
         context = kwargs.get("context", args[0] if args else None)
         assert isinstance(context, Context)
-        line = await in_order(caller_of(context).bring_files)
+        line = await in_order(lambda: caller_of(context).bring_files(used.sandbox))
         return result.model_copy(
             update={"content": [*result.content, *([TextContent(text=line)] if line else [])]}
         )

@@ -7,6 +7,7 @@ names the copies, so that a model can say where they are.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ class Outputs:
     folder: str
     _changes: dict[str, FileChanges] = field(default_factory=dict)
     _written: dict[str, str] = field(default_factory=dict)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def begin(self, sandbox: AsyncSandbox) -> None:
         """Take note of the files that a sandbox begins with; they are the user's own."""
@@ -41,6 +43,11 @@ class Outputs:
 
     async def bring(self, sandbox: AsyncSandbox) -> str:
         """Bring the files that are new or changed since the last time, and return a line about them for the model."""
+        # Calls that end at once may have made files of the same name.
+        async with self._turn:
+            return await self._bring(sandbox)
+
+    async def _bring(self, sandbox: AsyncSandbox) -> str:
         if sandbox.id not in self._changes:
             # Another program has made it: what it holds is not what this conversation has made.
             await self.begin(sandbox)

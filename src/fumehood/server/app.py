@@ -21,7 +21,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from fumehood.errors import FumehoodError
 from fumehood.log import events
 from fumehood.server import problems
-from fumehood.server.ingress import Ingress
+from fumehood.server.ingress import SIGNED_PORTS, Ingress
 from fumehood.server.openapi import complete_description
 from fumehood.server.routes import ROUTERS
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
@@ -67,11 +67,12 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
     app.add_exception_handler(HTTPException, problems.answer_http_error)
     app.add_exception_handler(RequestValidationError, problems.answer_invalid)
 
-    if settings.domain:
-        app.add_middleware(HostNames, domain=settings.domain)
-
+    # Inside of `HostNames`: servers in sandboxes answer the preflights of their own origins themselves.
     if settings.allowed_origins:
         _allow_origins(app, settings.allowed_origins)
+
+    if settings.domain:
+        app.add_middleware(HostNames, domain=settings.domain)
 
     app.add_middleware(
         Ingress,
@@ -91,7 +92,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
 def _allow_origins(app: FastAPI, origins: Iterable[str]) -> None:
     """Lets pages of these origins read answers (CORS); tokens are in headers, so cookies are not allowed with them."""
     app.add_middleware(
-        CORSMiddleware,
+        _OwnAnswers,
         allow_origins=[origin.lower().rstrip("/") for origin in origins],
         allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["*"],
@@ -104,6 +105,17 @@ def _allow_origins(app: FastAPI, origins: Iterable[str]) -> None:
         ],
         max_age=_PREFLIGHT_SECONDS,
     )
+
+
+class _OwnAnswers(CORSMiddleware):
+    """Adds the headers of CORS to what the server answers, and nothing to what a guest does at a signed address."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request, or passes it on."""
+        if scope["path"].startswith(SIGNED_PORTS):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:

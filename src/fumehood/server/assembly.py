@@ -32,14 +32,28 @@ from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
+from fumehood.storage.restore import RESTORING
 from fumehood.storage.usage import UsageLedger
 
 _RUNS_PER_CORE = 4
 
 
 def prepare_state(settings: ServerSettings) -> Path:
-    """Makes the state folder, readable only by its owner, and returns it."""
-    return own_folder("state_folder", settings.state_path)
+    """Makes the state folder, readable only by its owner, and returns it.
+
+    Raises:
+        InvalidArgumentError: It cannot be made or is not this user's, or a restore into it was not finished.
+    """
+    state = own_folder("state_folder", settings.state_path)
+
+    if os.path.lexists(state / RESTORING):
+        raise InvalidArgumentError(
+            field="state_folder",
+            value=str(state),
+            allowed=f"one whose restore is finished: remove all in it ({RESTORING} too), and restore again",
+        )
+
+    return state
 
 
 @asynccontextmanager

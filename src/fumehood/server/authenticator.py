@@ -31,8 +31,12 @@ class Authenticator(ABC):
     """Maps tokens to principals."""
 
     @abstractmethod
-    async def authenticate(self, token: str | None) -> Principal:
+    async def authenticate(self, token: str | None, *, meant: str | None = None) -> Principal:
         """Returns the principal that holds this token.
+
+        Args:
+            token: What the client has sent.
+            meant: Another token that it stands for, where a dialect writes tokens in a form of its own.
 
         Raises:
             UnauthenticatedError: The token is missing or not known.
@@ -45,6 +49,7 @@ class Authenticator(ABC):
 
         Raises:
             ForbiddenError: The key has ended.
+            RateLimitError: The addresses that it has signed were requested too often.
         """
 
 
@@ -62,10 +67,10 @@ class TokenAuthenticator(Authenticator):
         self._keys = keys
         self._limits = limits
 
-    async def authenticate(self, token: str | None) -> Principal:
+    async def authenticate(self, token: str | None, *, meant: str | None = None) -> Principal:
         """Returns the principal that holds this token; see `Authenticator`."""
         try:
-            principal = await self._holder(token)
+            principal = await self._holder(token, meant)
         except UnauthenticatedError as error:
             events.KEY_REFUSED.log(reason=error.message)
             raise
@@ -76,7 +81,7 @@ class TokenAuthenticator(Authenticator):
         events.KEY_USED.log(key_id=principal.key_id)
         return principal
 
-    async def _holder(self, token: str | None) -> Principal:
+    async def _holder(self, token: str | None, meant: str | None) -> Principal:
         if not token:
             raise UnauthenticatedError(reason="no token was sent")
 
@@ -84,19 +89,30 @@ class TokenAuthenticator(Authenticator):
             raise UnauthenticatedError(reason="the token is too long")
 
         digest = _digest(token)
-        self._limits.check_attempt(digest)
 
-        if hmac.compare_digest(digest, self._owner_digest):
-            self._limits.note_right(digest)
+        async with self._limits.attempt(digest):
+            for candidate in (token, meant):
+                principal = await self._found(candidate)
+
+                if principal is not None:
+                    self._limits.note_right(digest)
+                    return principal
+
+            self._limits.note_wrong(digest)
+            raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
+
+    async def _found(self, token: str | None) -> Principal | None:
+        if token is None:
+            return None
+
+        if hmac.compare_digest(_digest(token), self._owner_digest):
             return Principal(key_id=OWNER_ID)
 
         record = await self._keys.verify(token)
 
         if record is None:
-            self._limits.note_wrong(digest)
-            raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
+            return None
 
-        self._limits.note_right(digest)
         return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
 
     async def signer(self, key_id: str) -> Principal:
@@ -117,7 +133,7 @@ class TokenAuthenticator(Authenticator):
             raise _ended(key_id)
 
         principal = Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
-        self._limits.count_request(principal)
+        self._limits.count_visit(principal)
         return principal
 
 

@@ -18,6 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
+from fumehood.server.rate_limits import network_of
+
 UNKNOWN_BODY_BYTES = 1 << 20
 UNKNOWN_BODY_SECONDS = 10.0
 MAX_UNKNOWN_BODIES = 256
@@ -141,7 +143,7 @@ class Incoming:
         self.maximum = maximum
         self._receive = receive
         self._unknown = unknown
-        self._address = (scope.get("client") or ("", 0))[0]
+        self._address = network_of((scope.get("client") or ("", 0))[0])
         self._admission = _Admission()
         self._is_over = not _announces_body(scope)
         self._until = 0.0

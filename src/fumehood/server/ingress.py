@@ -38,7 +38,8 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_SIGNED_PORTS = "/p/"
+# Signed addresses of ports: what answers there is a guest.
+SIGNED_PORTS = "/p/"
 # Requested every few seconds, by programs.
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _SANDBOX_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -225,7 +226,7 @@ class Ingress:
     def _may_come(self, origin: bytes, host: bytes, path: str) -> bool:
         text = origin.decode("latin-1").lower()
 
-        if text == "null" and path.startswith(_SIGNED_PORTS):
+        if text == "null" and path.startswith(SIGNED_PORTS):
             # A page of a guest, in an opaque origin: the signed address is what admits it.
             return True
 

@@ -2,17 +2,20 @@
 
 Runs in the server process, behind the authenticator, through which every route of every dialect goes; a refusal is an
 error, which each of them answers in its own form. An address that has been wrong too often is refused without a look
-at its token, except where that token was right a short while ago: others behind the same address go on.
+at its token, except where that token was right a short while ago: others behind the same address go on. Visitors of
+addresses that a key has signed have a rate of their own, and use up nothing of the key's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from weakref import WeakValueDictionary
 
 from starlette.types import Scope
 
@@ -31,7 +34,7 @@ _ADDRESS: ContextVar[str] = ContextVar("fumehood_client_address", default="")
 @contextmanager
 def client_of(scope: Scope) -> Iterator[None]:
     """Counts what the block authenticates for the client address of a request."""
-    token = _ADDRESS.set(_network_of((scope.get("client") or ("",))[0]))
+    token = _ADDRESS.set(network_of((scope.get("client") or ("",))[0]))
     try:
         yield
     finally:
@@ -43,7 +46,8 @@ class RateLimits:
 
     Args:
         wrong_tokens_per_minute: How many wrong tokens an address may send; 0: any number.
-        requests_per_minute: How many requests a key may make; 0: any number. The owner's token is not bounded.
+        requests_per_minute: How many requests a key may make, and how many the visitors of the addresses that it has
+            signed; 0: any number. The owner's token and the owner's addresses are not bounded.
         on_refusal: Called with the name of the limit for each refusal.
         clock: Gives seconds.
     """
@@ -58,20 +62,35 @@ class RateLimits:
     ) -> None:
         self._wrong_tokens = _Buckets(wrong_tokens_per_minute, clock)
         self._requests = _Buckets(requests_per_minute, clock)
+        self._visits = _Buckets(requests_per_minute, clock)
         self._on_refusal = on_refusal
         # Digests of tokens that were right, the latest last.
         self._right: OrderedDict[bytes, None] = OrderedDict()
+        # The turns of client addresses that try a token now.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def check_attempt(self, digest: bytes) -> None:
-        """Checks that the client address may try a token.
+    @asynccontextmanager
+    async def attempt(self, digest: bytes) -> AsyncGenerator[None, None]:
+        """Holds the turn of the client address to try a token, while the block finds out whether it is right.
+
+        An address tries one token at a time, except those that are known to have been right: of many that are sent at
+        once, all would otherwise pass before the first of them is counted.
 
         Raises:
-            RateLimitError: It has sent too many wrong ones, and this one is not known to have been right.
+            RateLimitError: The address has sent too many wrong ones, and this one is not known to have been right.
         """
-        address = _ADDRESS.get()
+        if digest in self._right or not self._wrong_tokens.per_minute:
+            yield
+            return
 
-        if digest not in self._right and (seconds := self._wrong_tokens.missing_seconds(address)):
-            raise self._refusal("wrong tokens from one address", self._wrong_tokens.per_minute, seconds)
+        address = _ADDRESS.get()
+        turn = self._turns.setdefault(address, asyncio.Lock())
+
+        async with turn:
+            if digest not in self._right and (seconds := self._wrong_tokens.missing_seconds(address)):
+                raise self._refusal("wrong tokens from one address", self._wrong_tokens.per_minute, seconds)
+
+            yield
 
     def note_wrong(self, digest: bytes) -> None:
         """Counts a wrong token of the client address."""
@@ -92,13 +111,24 @@ class RateLimits:
         Raises:
             RateLimitError: The key has made too many.
         """
+        self._count(self._requests, "requests with one key", principal)
+
+    def count_visit(self, principal: Principal) -> None:
+        """Counts a request to an address that a key has signed, by a client that does not hold the key.
+
+        Raises:
+            RateLimitError: The addresses of that key have been requested too often.
+        """
+        self._count(self._visits, "visits of one key", principal)
+
+    def _count(self, buckets: _Buckets, limit: str, principal: Principal) -> None:
         if principal.is_owner:
             return
 
-        if seconds := self._requests.missing_seconds(principal.key_id):
-            raise self._refusal("requests with one key", self._requests.per_minute, seconds)
+        if seconds := buckets.missing_seconds(principal.key_id):
+            raise self._refusal(limit, buckets.per_minute, seconds)
 
-        self._requests.take(principal.key_id)
+        buckets.take(principal.key_id)
 
     def _refusal(self, limit: str, maximum: int, seconds: float) -> RateLimitError:
         self._on_refusal(limit)
@@ -134,7 +164,8 @@ class _Buckets:
             self._buckets.popitem(last=False)
 
 
-def _network_of(address: str) -> str:
+def network_of(address: str) -> str:
+    """Returns what is counted as one client: an address of IPv4, or a /64 network of IPv6."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

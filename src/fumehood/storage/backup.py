@@ -1,8 +1,7 @@
-"""A backup of a server: its database, files, keys and secrets, and the artifacts, as one archive; and back again.
+"""A backup of a server: its database, files, keys and secrets, and the artifacts, as one archive.
 
 Runs in the user's terminal, beside a server that may be running: the database is copied by SQLite's own backup, which
-gives one moment of it, and the files after that. A restore writes beside the empty folder it is for, checks everything
-by digest, and only then gives it the folder's name. It never overwrites anything.
+gives one moment of it, and the files after that. `restore` reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import sqlite3
 import tarfile
 import tempfile
@@ -19,22 +17,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy.engine import make_url
 
-from fumehood.errors import InvalidArgumentError, StorageStartError, StorageVersionError
-from fumehood.storage.database import check_revisions, default_url
+from fumehood.errors import InvalidArgumentError, StorageStartError
+from fumehood.storage.database import default_url
 
-_FORMAT = "fumehood-backup"
-_VERSION = 1
-_MANIFEST = "manifest.json"
-_MAX_MANIFEST_BYTES = 256 << 20
-_DATABASE = "fumehood.db"
-_STATE, _ARTIFACTS = "state", "artifacts"
+FORMAT = "fumehood-backup"
+VERSION = 1
+MANIFEST = "manifest.json"
+DATABASE = "fumehood.db"
+STATE, ARTIFACTS = "state", "artifacts"
 _ATTEMPTS = 3
-_CHUNK_BYTES = 1 << 20
 _NOT_COPIED = (".lock", "-wal", "-shm", ".sock")
 
 
@@ -122,81 +118,37 @@ def make_backup(places: Places, file: Path) -> Backup:
     )
 
 
-def restore_backup(file: Path, places: Places) -> Backup:
-    """Restores a backup into a state folder, and artifacts into theirs, that are empty or not there yet.
-
-    Raises:
-        InvalidArgumentError: The file is no whole backup, or a folder is not empty.
-        StorageVersionError: It was made by a newer version.
-        OSError: A file cannot be read or written.
-    """
-    artifacts = places.artifacts
-    wanted = {_STATE: places.state} | ({} if artifacts is None else {_ARTIFACTS: artifacts})
-
-    with contextlib.ExitStack() as stack:
-        drafts = {name: _draft_for(target, stack) for name, target in wanted.items()}
-
-        try:
-            manifest, found = _unpack(file, drafts)
-        except (tarfile.TarError, EOFError, OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, InvalidArgumentError | StorageStartError):
-                raise
-
-            # Of the system: a file that is not there, a full disk.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-
-            raise _no_backup(file, str(error) or type(error).__name__) from None
-
-        backup = _described(manifest, file)
-        check_revisions(str(file), [backup.revision])
-
-        if found != manifest["files"]:
-            raise _no_backup(file, "a file in it is missing, or not the one that was put into it")
-
-        for name, draft in drafts.items():
-            if name == _STATE or any(draft.iterdir()):
-                _check_empty(name, wanted[name])
-
-        for name, draft in drafts.items():
-            if name == _STATE or any(draft.iterdir()):
-                # An empty folder is replaced, in one step.
-                draft.rename(wanted[name])
-
-    return backup
-
-
 def _write(places: Places, scratch: Path, draft: Path) -> Backup:
-    snapshot = scratch / _DATABASE
+    snapshot = scratch / DATABASE
     revision = _copy_database(places.database, snapshot)
-    folders = {_STATE: places.state}
+    folders = {STATE: places.state}
 
     # The first artifact makes the folder.
     if places.artifacts is not None and places.artifacts.exists():
-        folders[_ARTIFACTS] = places.artifacts
+        folders[ARTIFACTS] = places.artifacts
 
     files: dict[str, dict[str, Any]] = {}
 
-    with _new_file(draft) as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
-        _add(archive, f"{_STATE}/{_DATABASE}", snapshot, files)
+    with new_file(draft) as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
+        _add(archive, f"{STATE}/{DATABASE}", snapshot, files)
 
         for name, folder in folders.items():
             for path in _files_of(folder, places.database):
                 _add(archive, f"{name}/{path.relative_to(folder).as_posix()}", path, files)
 
         manifest = {
-            "format": _FORMAT,
-            "version": _VERSION,
+            "format": FORMAT,
+            "version": VERSION,
             "fumehood": metadata.version("fumehood"),
             "revision": revision,
             "made_at": time.time(),
             "files": files,
         }
-        note = scratch / _MANIFEST
+        note = scratch / MANIFEST
         note.write_text(json.dumps(manifest), encoding="utf-8")
-        _add(archive, _MANIFEST, note, {})
+        _add(archive, MANIFEST, note, {})
 
-    return _described(manifest, draft)
+    return described(manifest, draft)
 
 
 def _copy_database(database: Path, target: Path) -> str:
@@ -260,90 +212,14 @@ class _Digested:
         return data
 
 
-def _new_file(path: Path) -> IO[bytes]:
+def new_file(path: Path) -> IO[bytes]:
+    """Opens a new file, readable only by this user, in place of one that may be there."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 
 
-def _draft_for(target: Path, stack: contextlib.ExitStack) -> Path:
-    """Makes a folder beside the target, in the same filesystem, that is removed unless it becomes the target."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    stack.callback(shutil.rmtree, draft, ignore_errors=True)
-    return draft
-
-
-def _check_empty(name: str, folder: Path) -> None:
-    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidArgumentError(
-            field="state_folder" if name == _STATE else "FUMEHOOD_ARTIFACTS",
-            value=str(folder),
-            allowed="a folder that is empty or not there yet: a restore overwrites nothing",
-        )
-
-
-def _unpack(file: Path, drafts: dict[str, Path]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Writes the files of an archive, and returns its manifest, and what was found."""
-    found: dict[str, dict[str, Any]] = {}
-    manifest: dict[str, Any] | None = None
-
-    with tarfile.open(file, mode="r:gz") as archive:
-        for member in archive:
-            source = archive.extractfile(member) if member.isreg() else None
-
-            if source is None or manifest is not None:
-                raise _no_backup(file, f"{member.name[:200]!r} does not belong into one")
-
-            if member.name == _MANIFEST:
-                manifest = json.loads(source.read(_MAX_MANIFEST_BYTES))
-                continue
-
-            found[member.name] = _extract(source, member, _target_of(member.name, drafts, file))
-
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise _no_backup(file, "it has no manifest of one")
-
-    if manifest["version"] > _VERSION:
-        raise StorageVersionError(
-            location=str(file), found=f"backup {manifest['version']}", known=f"backup {_VERSION}"
-        )
-
-    return manifest, found
-
-
-def _target_of(name: str, drafts: dict[str, Path], file: Path) -> Path:
-    parts = PurePosixPath(name).parts
-    is_plain = "/".join(parts) == name and not {"..", "."} & set(parts)
-
-    if not is_plain or len(parts) < 2 or parts[0] not in (_STATE, _ARTIFACTS) or "\0" in name:
-        raise _no_backup(file, f"{name[:200]!r} does not belong into one")
-
-    if parts[0] not in drafts:
-        raise InvalidArgumentError(
-            field="FUMEHOOD_ARTIFACTS",
-            value="no folder",
-            allowed="a folder: the backup holds artifacts that lay in one",
-        )
-
-    return drafts[parts[0]].joinpath(*parts[1:])
-
-
-def _extract(source: IO[bytes], member: tarfile.TarInfo, target: Path) -> dict[str, Any]:
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-
-    with _new_file(target) as copy:
-        while chunk := source.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            copy.write(chunk)
-
-        copy.flush()
-        os.fsync(copy.fileno())
-
-    return {"bytes": member.size, "sha256": digest.hexdigest()}
-
-
-def _described(manifest: dict[str, Any], file: Path) -> Backup:
+def described(manifest: dict[str, Any], file: Path) -> Backup:
+    """Returns what a manifest says; raises InvalidArgumentError where it is not whole."""
     try:
         return Backup(
             version=str(manifest["fumehood"]),
@@ -353,10 +229,11 @@ def _described(manifest: dict[str, Any], file: Path) -> Backup:
             size_bytes=sum(entry["bytes"] for entry in manifest["files"].values()),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _no_backup(file, "its manifest is not whole") from None
+        raise no_backup(file, "its manifest is not whole") from None
 
 
-def _no_backup(file: Path, reason: str) -> InvalidArgumentError:
+def no_backup(file: Path, reason: str) -> InvalidArgumentError:
+    """Returns the error for a file that is no whole backup."""
     return InvalidArgumentError(
         field="FILE", value=str(file), allowed=f"a whole archive of `fumehood backup`: {reason}"
     )

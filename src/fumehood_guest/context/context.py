@@ -125,9 +125,13 @@ class Context:
 
         while True:
             try:
-                self._serve_one()
+                try:
+                    self._serve_one()
+                finally:
+                    self._gate.close()
             except BaseException:
-                self._faults += 1  # a handler of the user, in another thread, hit the loop itself
+                self._gate.close()
+                self._faults += 1  # a handler of the user hit the loop itself
 
             if self._faults > _MAX_FAULTS:
                 self._exit(_DAMAGED)
@@ -192,8 +196,9 @@ class Context:
 
     def _idle(self) -> bool:
         """Waits for the host; returns whether it has sent something."""
-        self._gate.open_for_wait()
         try:
+            # What is pending raises here.
+            self._gate.open_for_wait()
             self._background.wait()
         except BaseException as error:
             self._gate.close()
@@ -283,6 +288,7 @@ class Context:
             finally:
                 self._gate.close_after_cell()
         except BaseException:
+            self._gate.close_after_cell()
             # The caller does not need the reason why an object cannot be examined.
             reply = empty_answer(question)
 
@@ -326,6 +332,8 @@ class Context:
             finally:
                 self._gate.close_after_cell()
         except BaseException as error:
+            # Again, where a handler has hit the first instruction of it.
+            self._gate.close_after_cell()
             return error
         finally:
             self._inputs.is_cell_running = False

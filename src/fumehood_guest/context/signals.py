@@ -17,6 +17,7 @@ _SIGIO = int(_signal.SIGIO)
 # All but the real-time signals, for which Python programs set no handlers; SIGKILL and SIGSTOP cannot be blocked
 # anyway.
 ALL_SIGNALS = frozenset(range(1, 32))
+_ALL_BLOCKED = ALL_SIGNALS - {int(_signal.SIGKILL), int(_signal.SIGSTOP)}
 
 
 class SignalGate:
@@ -25,6 +26,9 @@ class SignalGate:
     Args:
         is_work_waiting: Returns whether the channel holds a request. An interrupt that comes while the
             context is idle belongs to that request: the host sends the request first.
+
+    Attributes:
+        is_open: Whether signals are delivered.
     """
 
     def __init__(self, is_work_waiting: Callable[[], bool]) -> None:
@@ -32,7 +36,7 @@ class SignalGate:
         self._set_handler = _signal.signal
         self._is_work_waiting = is_work_waiting
         self._user_mask: Set[int] = set()
-        self._is_open = False
+        self.is_open = False
         self._user_handler: Any = _signal.default_int_handler
         self._interrupt_next = False
 
@@ -51,7 +55,7 @@ class SignalGate:
     def open_for_cell(self) -> None:
         """Unblocks signals for user code. May raise at once what a pending signal's handler raises."""
         interrupted, self._interrupt_next = self._interrupt_next, False
-        self._is_open = True
+        self.is_open = True
         self._set_handler(_SIGINT, self._user_handler)
         self._set_mask(_signal.SIG_SETMASK, self._user_mask)
 
@@ -72,17 +76,38 @@ class SignalGate:
 
     def open_for_wait(self) -> None:
         """Unblocks signals while the context is idle. May raise what a handler of the user raises."""
-        self._is_open = True
+        self.is_open = True
         self._set_mask(_signal.SIG_SETMASK, self._user_mask)
 
     def close(self) -> None:
-        """Blocks signals again; exceptions of their handlers at this moment are too late, and dropped."""
-        if not self._is_open:
+        """Blocks signals again; exceptions of their handlers at this moment are too late, and dropped.
+
+        A handler can raise between any two instructions until signals are blocked, the first of this function among
+        them: a caller that must not go on with an open gate calls it in two nested blocks.
+        """
+        if not self.is_open:
             return
 
-        self._user_mask = self._until_quiet(lambda: self._set_mask(_signal.SIG_BLOCK, ()))
-        self._until_quiet(lambda: self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS))
-        self._is_open = False
+        try:
+            self._shut()
+        except BaseException:
+            try:
+                self._shut()
+            except BaseException:
+                self._shut()
+
+    def _shut(self) -> None:
+        try:
+            self._user_mask = self._set_mask(_signal.SIG_BLOCK, ())
+            self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+        except BaseException:
+            # Nothing is looked at before this call: signals are blocked by it, if they are not yet.
+            before = self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+
+            if not before >= _ALL_BLOCKED:
+                self._user_mask = before
+
+        self.is_open = False
 
     @contextmanager
     def opened(self) -> Iterator[None]:

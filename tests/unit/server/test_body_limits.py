@@ -51,6 +51,32 @@ def test_a_body_is_small_until_its_caller_is_known() -> None:
     assert asyncio.run(read(True)) == 10
 
 
+def test_addresses_of_one_ipv6_network_are_counted_together() -> None:
+    """A customer has 2 to the power of 64 of them."""
+    bodies = UnknownBodies()
+
+    async def begin(address: str) -> None:
+        with Incoming(scope_of(address), pieces, PIECE, bodies) as body:
+            await body()
+            await asyncio.Event().wait()
+
+    async def at_once() -> None:
+        addresses = [f"2001:db8::{number:x}" for number in range(body_limits.MAX_UNKNOWN_BODIES_OF_ADDRESS)]
+        begun = [asyncio.create_task(begin(address)) for address in addresses]
+        await asyncio.sleep(0)
+
+        with pytest.raises(IngressRefusalError, match="from this address"):
+            await asyncio.wait_for(begin("2001:db8::ffff"), 5)
+
+        with Incoming(scope_of("2001:db8:0:1::1"), pieces, PIECE, bodies) as body:
+            await body()
+
+        for task in begun:
+            task.cancel()
+
+    asyncio.run(at_once())
+
+
 def test_an_address_has_few_at_once() -> None:
     """One address cannot take the places of another, and gives its own back."""
     bodies = UnknownBodies()

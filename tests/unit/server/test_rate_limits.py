@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fumehood.errors import RateLimitError
@@ -20,45 +22,98 @@ def at(address: str):
     return client_of({"type": "http", "client": (address, 1)})
 
 
+async def attempt(limits: RateLimits, digest: bytes, *, is_right: bool = False) -> None:
+    async with limits.attempt(digest):
+        await asyncio.sleep(0)  # the database is asked
+        (limits.note_right if is_right else limits.note_wrong)(digest)
+
+
 def test_wrong_tokens_are_counted_by_address():
     """Other addresses go on, and so does a token that was right; after a while there is another attempt."""
-    clock, refused = Clock(), []
-    limits = RateLimits(wrong_tokens_per_minute=2, on_refusal=refused.append, clock=clock)
 
-    with at("192.0.2.1"):
-        limits.note_right(b"right")
+    async def scene() -> None:
+        clock, refused = Clock(), []
+        limits = RateLimits(wrong_tokens_per_minute=2, on_refusal=refused.append, clock=clock)
 
-        for _ in range(2):
-            limits.check_attempt(b"wrong")
-            limits.note_wrong(b"wrong")
+        with at("192.0.2.1"):
+            limits.note_right(b"right")
 
-        with pytest.raises(RateLimitError) as raised:
-            limits.check_attempt(b"another")
+            for _ in range(2):
+                await attempt(limits, b"wrong")
 
-        limits.check_attempt(b"right")
+            with pytest.raises(RateLimitError) as raised:
+                await attempt(limits, b"another")
 
-    with at("192.0.2.2"):
-        limits.check_attempt(b"another")
+            await attempt(limits, b"right", is_right=True)
 
-    assert raised.value.retry_after_seconds == 30
-    assert refused == ["wrong tokens from one address"]
-    clock.now = 31
+        with at("192.0.2.2"):
+            await attempt(limits, b"another")
 
-    with at("192.0.2.1"):
-        limits.check_attempt(b"another")
+        assert raised.value.retry_after_seconds == 30
+        assert refused == ["wrong tokens from one address"]
+        clock.now = 31
+
+        with at("192.0.2.1"):
+            await attempt(limits, b"another")
+
+    asyncio.run(scene())
+
+
+def test_wrong_tokens_that_come_at_once_are_counted_one_by_one():
+    """All of them would pass a check that is made before the first is counted."""
+
+    async def scene() -> None:
+        limits = RateLimits(wrong_tokens_per_minute=2, clock=Clock())
+
+        with at("192.0.2.1"):
+            tried = await asyncio.gather(
+                *(attempt(limits, b"%d" % number) for number in range(20)), return_exceptions=True
+            )
+
+        assert [type(one) for one in tried].count(RateLimitError) == 18
+
+    asyncio.run(scene())
+
+
+def test_right_tokens_that_come_at_once_all_pass():
+    """The control: as many callers as there are, all of them seen for the first time."""
+
+    async def scene() -> None:
+        limits = RateLimits(wrong_tokens_per_minute=2, clock=Clock())
+
+        with at("192.0.2.1"):
+            await asyncio.gather(*(attempt(limits, b"%d" % number, is_right=True) for number in range(20)))
+
+    asyncio.run(scene())
 
 
 def test_an_address_of_ipv6_is_its_network():
-    limits = RateLimits(wrong_tokens_per_minute=1)
+    async def scene() -> None:
+        limits = RateLimits(wrong_tokens_per_minute=1)
 
-    with at("2001:db8::1"):
-        limits.note_wrong(b"wrong")
+        with at("2001:db8::1"):
+            await attempt(limits, b"wrong")
 
-    with at("2001:db8::2"), pytest.raises(RateLimitError):
-        limits.check_attempt(b"wrong")
+        with at("2001:db8::2"), pytest.raises(RateLimitError):
+            await attempt(limits, b"wrong")
 
-    with at("2001:db8:0:1::1"):
-        limits.check_attempt(b"wrong")
+        with at("2001:db8:0:1::1"):
+            await attempt(limits, b"wrong")
+
+    asyncio.run(scene())
+
+
+def test_visits_use_up_nothing_of_the_key():
+    """Who visits what a key has signed is not its holder."""
+    limits = RateLimits(requests_per_minute=1)
+    key = Principal(key_id="a")
+    limits.count_visit(key)
+
+    with pytest.raises(RateLimitError):
+        limits.count_visit(key)
+
+    limits.count_request(key)
+    limits.count_visit(Principal(key_id="b"))
 
 
 def test_requests_are_counted_by_key_and_not_for_the_owner():
@@ -74,9 +129,12 @@ def test_requests_are_counted_by_key_and_not_for_the_owner():
 
 
 def test_zero_is_no_bound():
-    limits = RateLimits()
+    async def scene() -> None:
+        limits = RateLimits()
 
-    for _ in range(100):
-        limits.check_attempt(b"wrong")
-        limits.note_wrong(b"wrong")
-        limits.count_request(Principal(key_id="a"))
+        for _ in range(100):
+            await attempt(limits, b"wrong")
+            limits.count_request(Principal(key_id="a"))
+            limits.count_visit(Principal(key_id="a"))
+
+    asyncio.run(scene())

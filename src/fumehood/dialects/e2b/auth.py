@@ -195,28 +195,25 @@ class Callers:
 
     async def _holder(self, token: str | None) -> Principal:
         """Returns the holder of a token, in its own form or in that of E2B's clients."""
-        authenticator, meant = self._services.authenticator, read_key(token or "")
+        # The owner's token may have E2B's form by itself.
+        return await self._services.authenticator.authenticate(token, meant=read_key(token or ""))
 
-        if meant is None:
-            return await authenticator.authenticate(token)
-
-        try:
-            return await authenticator.authenticate(meant)
-        except UnauthenticatedError:
-            # The owner's token may have this form by itself.
-            return await authenticator.authenticate(token)
-
-    async def backend_of(self, sandbox_id: str) -> Backend:
+    async def backend_of(self, sandbox_id: str, *, is_visit: bool = False) -> Backend:
         """Returns the backend for the holder of a sandbox's token, which has been checked.
+
+        Args:
+            sandbox_id: The sandbox.
+            is_visit: Whether the request is for a signed URL or a port: visitors use them without the key.
 
         Raises:
             SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
             UnauthenticatedError: The key of its owner is not valid any more.
-            RateLimitError: That key has made too many requests.
+            RateLimitError: That key, or the visitors of its sandboxes, have made too many requests.
         """
         owner = await self._services.owners.owner_of(sandbox_id)
         principal = await self._principal(owner)
-        self._services.rate_limits.count_request(principal)
+        limits = self._services.rate_limits
+        (limits.count_visit if is_visit else limits.count_request)(principal)
         return self._services.backend_for(principal)
 
     async def _principal(self, key_id: str) -> Principal:

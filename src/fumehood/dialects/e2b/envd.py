@@ -199,7 +199,7 @@ class Envd:
             return sandbox_answer(error, sandbox_id)
 
     async def _plain(self, request: Request, sandbox_id: str) -> Response:
-        backend = await self._callers.backend_of(sandbox_id)
+        backend = await self._callers.backend_of(sandbox_id, is_visit=signed_path(request) is not None)
         transfers = Transfers(backend, sandbox_id, self._max_upload_bytes)
 
         match request.method, request.url.path:

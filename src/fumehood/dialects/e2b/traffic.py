@@ -79,7 +79,7 @@ class Ports:
         if not self._tokens.opens_traffic(sandbox_id, access, traffic):
             return None
 
-        return await self._callers.backend_of(sandbox_id)
+        return await self._callers.backend_of(sandbox_id, is_visit=True)
 
     async def rules(self, sandbox_id: str) -> PortRules:
         """Returns the rules for the ports of a sandbox; the default for an unknown one."""

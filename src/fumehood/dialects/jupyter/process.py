@@ -33,6 +33,10 @@ _JSON_PARTS = 4
 _KINDS = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "iopub": zmq.PUB, "hb": zmq.REP}
 _LINGER_MILLISECONDS = 1000
 _LOOK_SECONDS = 1.0
+_MAX_WAITING_MESSAGES = 20_000
+_MAX_PART_BYTES = 16 << 20
+# Set by Jupyter's clients: the process that has started the kernel.
+_PARENT_VARIABLE = "JPY_PARENT_PID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +119,10 @@ class Sockets(Audience):
         for channel, kind in _KINDS.items():
             socket = self._context.socket(kind)
             socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
-            # Output is bounded by the limits of the sandbox; none of it is dropped here.
-            socket.setsockopt(zmq.SNDHWM, 0)
+            # What waits for a client that does not read: beyond that it misses messages, and this process goes on.
+            socket.setsockopt(zmq.SNDHWM, _MAX_WAITING_MESSAGES)
+            # Of one part, before its signature is known: a connection that brings more is closed.
+            socket.setsockopt(zmq.MAXMSGSIZE, _MAX_PART_BYTES)
 
             if kind == zmq.ROUTER:
                 # A client that reconnects under its name takes the place of its earlier connection.
@@ -212,7 +218,28 @@ class ProcessKernel(Kernel):
             self.die()
 
 
-async def serve(sockets: Sockets, backend: Backend, sandbox_id: str, spec: KernelSpec) -> None:
+def parent_of_kernel(environ: Mapping[str, str]) -> int:
+    """Returns the id of the process that has started this one; 1 if it has ended already.
+
+    To be called before anything that takes time: the end of that process cannot be noticed otherwise.
+    """
+    given = environ.get(_PARENT_VARIABLE, "")
+
+    if given.isascii() and given.isdigit():
+        try:
+            os.kill(int(given), 0)
+        except (ProcessLookupError, OverflowError):
+            return 1
+        except PermissionError:
+            # It runs, as another user.
+            return os.getppid()
+
+    return os.getppid()
+
+
+async def serve(
+    sockets: Sockets, backend: Backend, sandbox_id: str, spec: KernelSpec, *, parent: int
+) -> None:
     """Serves a kernel until a client ends it, its sandbox has ended, or the program that started it has.
 
     Args:
@@ -220,6 +247,7 @@ async def serve(sockets: Sockets, backend: Backend, sandbox_id: str, spec: Kerne
         backend: Where its sandbox is.
         sandbox_id: Its sandbox.
         spec: Its kernel spec.
+        parent: The process that has started this one, as `parent_of_kernel` has returned it.
     """
     context_id = await context_for(backend, sandbox_id, spec.language)
     kernel = ProcessKernel(sandbox_id, spec, context_id, sockets)
@@ -234,7 +262,7 @@ async def serve(sockets: Sockets, backend: Backend, sandbox_id: str, spec: Kerne
     loop.add_signal_handler(signal.SIGTERM, kernel.die)
     kernel.publish_state("starting")
     tasks |= {loop.create_task(sockets.receive(name, kernel, backend)) for name in CLIENT_CHANNELS}
-    tasks |= {loop.create_task(sockets.beat()), loop.create_task(_end_with_parent(kernel))}
+    tasks |= {loop.create_task(sockets.beat()), loop.create_task(_end_with_parent(kernel, parent))}
     try:
         await kernel.ended.wait()
     finally:
@@ -245,11 +273,9 @@ async def serve(sockets: Sockets, backend: Backend, sandbox_id: str, spec: Kerne
         sockets.end()
 
 
-async def _end_with_parent(kernel: ProcessKernel) -> None:
+async def _end_with_parent(kernel: ProcessKernel, parent: int) -> None:
     """Ends the kernel when the program that started it has ended."""
-    parent = os.getppid()
-
-    while os.getppid() == parent:
+    while os.getppid() == parent and parent != 1:
         await asyncio.sleep(_LOOK_SECONDS)
 
     kernel.die()

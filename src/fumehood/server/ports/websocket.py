@@ -1,7 +1,8 @@
 """Carries one WebSocket connection between a client and a server inside a sandbox.
 
 Runs in the server process, over a byte stream of the port. Both sides are parsed by the websockets library, with bounds
-on every message; bytes are never passed through unparsed.
+on every message; bytes are never passed through unparsed. A guest may send the shortest messages there are: they are
+taken at a pace that never keeps the server's loop from its other work.
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from websockets.uri import parse_uri
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import BadGatewayError, InvalidArgumentError, SandboxError
 from fumehood.port.backend import ByteStream
+from fumehood.server.pace import ConnectionPace, SharedPace
 
 _MAX_MESSAGE_BYTES = 16 << 20
+# What is parsed at once: at most some 340 frames, which take about 4 ms.
+_SLICE_BYTES = 1024
+# Processor time for passing a message on to the client. Not measured: sending may wait for the client meanwhile.
+_SEND_SECONDS = 0.00004
+# Part of the loop's time for the messages of all connections that send more than now and then.
+_PACE = SharedPace(0.2)
 # A disconnected client is noticed only after the handshake.
 _HANDSHAKE_SECONDS = 30.0
 _NORMAL = 1000
@@ -87,6 +95,8 @@ class _Inner:
             subprotocols=subprotocols or None,  # type: ignore[arg-type]
             max_size=_MAX_MESSAGE_BYTES,
         )
+        self.pace = ConnectionPace(_PACE)
+        self._unparsed = memoryview(b"")
         self._message = bytearray()
         self._early: list[Frame] = []
         self._is_text = False
@@ -178,15 +188,24 @@ class _Inner:
         return _GOING_AWAY if said is None or said.code in _UNSPOKEN else said.code
 
     async def _receive(self) -> bool:
-        data = await self._stream.read()
+        """Parses some of what has arrived, or waits for more; returns False at the end."""
+        await self.pace.wait()
+        has_more = True
 
-        if data:
-            self._protocol.receive_data(data)
-        else:
-            self._protocol.receive_eof()
+        if not self._unparsed:
+            self._unparsed = memoryview(await self._stream.read())
+            has_more = bool(self._unparsed)
+
+        piece, self._unparsed = self._unparsed[:_SLICE_BYTES], self._unparsed[_SLICE_BYTES:]
+
+        with self.pace.charged():
+            if has_more:
+                self._protocol.receive_data(bytes(piece))
+            else:
+                self._protocol.receive_eof()
 
         await self._flush()
-        return bool(data)
+        return has_more
 
     async def _flush(self) -> None:
         data = b"".join(self._protocol.data_to_send())
@@ -203,6 +222,9 @@ async def _outward(inner: _Inner, websocket: WebSocket) -> None:
                     await websocket.send_text(message)
                 else:
                     await websocket.send_bytes(message)
+
+                inner.pace.charge(_SEND_SECONDS)
+                await inner.pace.wait()
 
         await websocket.close(inner.closing_code())
     except SandboxError:

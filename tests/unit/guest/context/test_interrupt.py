@@ -125,7 +125,7 @@ def test_alarms_at_any_moment_leave_whole_frames(context):
         "class Ring(Exception): pass\n"
         "def ring(*_): raise Ring\n"
         "signal.signal(signal.SIGALRM, ring)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)"
+        "signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)"
     )
 
     for _ in range(100):

@@ -1,0 +1,85 @@
+"""The pace of connections whose messages cost the server's loop: each has a credit, and those without one wait.
+
+Runs in the server process. What a message costs is measured as processor time of the loop's thread, and paid by
+waiting after it. A connection that is within its credit does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Processor time of one connection at once. Some hundreds of messages of ordinary size.
+_CREDIT_SECONDS = 0.1
+# The longest time without a return to the loop.
+_TURN_SECONDS = 0.002
+
+
+class SharedPace:
+    """What the connections without credit have in common.
+
+    Args:
+        part: The part of the loop's time that refills a credit, and that all connections without credit divide among
+            themselves.
+    """
+
+    def __init__(self, part: float) -> None:
+        self.part = part
+        self._free_at = 0.0
+
+    def delay_seconds(self, used_seconds: float) -> float:
+        """Returns how long a connection waits that has used so much processor time."""
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + used_seconds / self.part
+        return self._free_at - now
+
+
+class ConnectionPace:
+    """The pace of one connection.
+
+    Args:
+        shared: Of all connections.
+    """
+
+    def __init__(self, shared: SharedPace) -> None:
+        self._shared = shared
+        self._credit_seconds = _CREDIT_SECONDS
+        self._refilled_at = time.monotonic()
+        self._used_seconds = 0.0
+        self._turn_seconds = 0.0
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Charges the connection with the processor time of the block, which must not wait."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self.charge(time.thread_time() - began)
+
+    def charge(self, seconds: float) -> None:
+        """Charges the connection with so much processor time."""
+        self._used_seconds += seconds
+
+    async def wait(self) -> None:
+        """Waits until the connection may take its next message."""
+        used, self._used_seconds = self._used_seconds, 0.0
+        now = time.monotonic()
+        refilled = self._credit_seconds + (now - self._refilled_at) * self._shared.part
+        self._credit_seconds = min(refilled, _CREDIT_SECONDS) - used
+        self._refilled_at = now
+
+        if self._credit_seconds <= 0:
+            # Paid by waiting.
+            self._credit_seconds = 0.0
+            await asyncio.sleep(self._shared.delay_seconds(used))
+            self._refilled_at = time.monotonic()
+            return
+
+        self._turn_seconds += used
+
+        if self._turn_seconds > _TURN_SECONDS:
+            self._turn_seconds = 0.0
+            await asyncio.sleep(0)
