@@ -19,7 +19,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-cluster test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ demo: $(VENV)/.installed ## set up, then the main job on real data in one live s
 # What whole tests need; a sandbox cannot write the bytecode of what it runs, so that it is there before.
 READY := $(VENV)/.installed-dev programs bytecode tests/npm_programs/node_modules/.installed \
 	tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed $(FRAMEWORKS) \
-	.venv-packages/common/.installed
+	.venv-packages/common/.installed .venv-cluster/.installed
 AT_ONCE := -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## set up, then the tests that CI runs (ARGS="-k name" passes options to pytest)
@@ -46,12 +46,17 @@ test-all: $(READY) ## all tests with all of their cases: both faces everywhere, 
 	@$(MAKE) faults
 	@$(MAKE) fuzz
 	@$(MAKE) soak
+	@$(MAKE) test-cluster
 
 bytecode: $(VENV)/.installed-dev
 	@$(BIN)/python -m compileall -q src
 
 test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
 	@$(BIN)/python -m tests.packages $(ARGS)
+
+test-cluster: $(VENV)/.installed-dev .venv-cluster/.installed bytecode ## the whole contract on a cluster, and every fault of machines in network namespaces; half an hour
+	@EVERY_FAULT=1 $(BIN)/python -m pytest -q tests/cluster $(ARGS)
+	@FACES=async-cluster $(BIN)/python -m pytest -q tests/contract $(ARGS)
 
 test-model: $(VENV)/.installed-dev tests/small_model/model/.installed ## set up a real, small model (130 MB), and turns of an agent with it
 	@$(BIN)/python -m pytest -q tests/small_model/test_small_model.py $(ARGS)
@@ -116,7 +121,7 @@ scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, 
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-frameworks .venv-packages tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) .venv-frameworks .venv-packages .venv-cluster tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -138,6 +143,13 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(DEVELOPMENT) \
 		|| $(BIN)/python -m pip install --quiet $(DEVELOPMENT)
 	@touch $(VENV)/.installed $@
+
+# Ray's agents import whatever they find: beside pandas and the like they need half a minute to start.
+.venv-cluster/.installed: pyproject.toml | $(VENV)/.installed-dev
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-cluster
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-cluster/bin/python --editable '.[cluster]' \
+		|| $(BIN)/python -m pip --python .venv-cluster/bin/python install --quiet --editable '.[cluster]'
+	@touch $@
 
 # Agent frameworks are heavy, and their requirements clash with others'.
 .venv-frameworks/%/.installed: tests/frameworks/%.txt pyproject.toml $(wildcard tests/frameworks/*/requirements.txt) | $(VENV)/.installed-dev
@@ -187,6 +199,7 @@ programs:
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
 	command -v systemd-analyze >/dev/null || missing="$$missing systemd"; \
+	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
 	command -v nginx >/dev/null || missing="$$missing nginx-light"; \
 	command -v caddy >/dev/null || missing="$$missing caddy"; \

@@ -68,6 +68,7 @@ SERIAL = (
 # Files that take longest come first: one of them as the last would keep the other processes waiting.
 LONG = (
     "tests/integration/test_template_builds.py",
+    "tests/cluster/",
     "tests/integration/test_frameworks.py",
     "tests/server/test_openapi.py",
     "tests/integration/test_cli.py",

@@ -6,6 +6,7 @@ Settings are read from the environment here and nowhere else, at the first use, 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import resource
 import sys
@@ -16,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from fumehood.audit.files import AuditFolder
+from fumehood.cluster.ray_settings import environment as ray_environment
 from fumehood.engine.admission import AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.backend import LocalBackend
@@ -36,6 +38,7 @@ from fumehood.values.security import SecurityEvent
 
 if TYPE_CHECKING:
     from fumehood.client.connection import ServerAddress
+    from fumehood.cluster.backend import ClusterBackend
 
 # Enough for as many sandboxes as there may be, and few enough for programs that close all that could be open.
 _OPEN_FILES = 65_536
@@ -106,6 +109,32 @@ def require_linux() -> None:
             how_to_get_it='start a server in a container by eval "$(fumehood serve --print-docker | sh)", or name one '
             "in FUMEHOOD_URL and FUMEHOOD_API_KEY",
         )
+
+
+def cluster_on_loop(address: str, token_file: str, loop: asyncio.AbstractEventLoop) -> ClusterBackend:
+    """Makes the backend of a cluster on a loop that runs; the caller starts and closes it.
+
+    Args:
+        address: The address of Ray's head, HOST:PORT.
+        token_file: The file with the cluster's token.
+        loop: The loop.
+
+    Raises:
+        InvalidArgumentError: The extra that brings Ray is not installed.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise InvalidArgumentError(
+            field="cluster", value=address, allowed="Ray, which is not installed", extra="cluster"
+        )
+
+    # Ray reads them when it is imported; what the operator has set stays.
+    for name, value in ray_environment(token_file).items():
+        os.environ.setdefault(name, value)
+
+    from fumehood.cluster.backend import ClusterBackend
+
+    # Its decorator defines the verbs that the class does not.
+    return ClusterBackend(address, loop)  # type: ignore[abstract]
 
 
 def allow_open_files() -> None:

@@ -1,12 +1,14 @@
-"""The contract suite runs each test on `Sandbox` and on `AsyncSandbox`, in this process and over HTTP.
+"""The contract suite runs each test on `Sandbox` and on `AsyncSandbox`, in this process, over HTTP, and on a cluster.
 
 `Blocking` makes the asynchronous face look like the synchronous one, so each promise is written down once.
 Its loop is not the engine's, which proves on the way that verbs may be awaited from any loop.
 
-There are four combinations. `make test` runs each test on two of them, which have all four parts: `Sandbox` in this
-process, and `AsyncSandbox` over HTTP. The synchronous class is written by a tool from the asynchronous one, so that the
-other two hardly differ; `make test-all` runs them as well, and `make quick` the first alone. Tests of files in
-`OWN_LOOP`, in which the loop of the caller matters, also run on `AsyncSandbox` in this process.
+There are four combinations without a cluster. `make test` runs each test on two of them, which have all four parts:
+`Sandbox` in this process, and `AsyncSandbox` over HTTP. The synchronous class is written by a tool from the
+asynchronous one, so that the other two hardly differ; `make test-all` runs them as well, and `make quick` the first
+alone. Tests of files in `OWN_LOOP`, in which the loop of the caller matters, also run on `AsyncSandbox` in this
+process. The fifth is `AsyncSandbox` at a server of a cluster: `make test-cluster` runs it, and `make test` a part of it
+(`tests/cluster/test_cluster.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +27,16 @@ import pytest
 from fumehood import AsyncSandbox, Sandbox
 
 FOLDER = Path(__file__).parent
-COMBINATIONS = ("sync", "async-http", "async", "sync-http")
+# What a sandbox in this process promises as well: no lifetime unless one is asked for.
+UNBOUNDED: dict[str, object] = {
+    "sandbox_seconds": 0,
+    "max_sandbox_seconds": 0,
+    "dialects": "",
+    "max_network": "internet",
+    "private_networks": "127.0.0.1",
+}
+COMBINATIONS = ("sync", "async-http", "async", "sync-http", "async-cluster")
+REMOTE = ("async-http", "sync-http", "async-cluster")
 _CHOSEN = os.environ.get("FACES", "sync,async-http").split(",")
 # Streams, callbacks, questions and cancellation cross from the engine's loop to the caller's.
 OWN_LOOP = (
@@ -114,7 +126,7 @@ class Face:
     def __init__(self, name: str, runner: asyncio.Runner) -> None:
         self.name = name
         self.is_sync = "async" not in name
-        self.is_remote = "http" in name
+        self.is_remote = name in REMOTE
         self.runner = runner
         self._opened: list[Any] = []
 
@@ -142,7 +154,7 @@ class Face:
 
 
 @contextmanager
-def _face(combination: str) -> Iterator[Face]:
+def open_face(combination: str) -> Iterator[Face]:
     with asyncio.Runner() as runner:
         face = Face(combination, runner)
         yield face
@@ -155,40 +167,47 @@ def unbounded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from tests.conftest import RunningServer
 
     state = tmp_path_factory.mktemp("contract")
-    running = RunningServer(
-        state,
-        pool_size=2,
-        sandbox_seconds=0,
-        max_sandbox_seconds=0,
-        dialects="",
-        max_network="internet",
-        private_networks="127.0.0.1",
-    )
+    running = RunningServer(state, pool_size=2, **UNBOUNDED)
     yield running
     running.stop()
 
 
+@pytest.fixture(scope="session")
+def cluster_server() -> Iterator[Any]:
+    """A server like `unbounded_server`, of a cluster of one machine whose host is on this machine's network."""
+    from tests.cluster.machines import Cluster, missing
+
+    if why := missing():
+        pytest.skip(why)
+
+    with tempfile.TemporaryDirectory(prefix="fh-", dir="/tmp") as folder:
+        cluster = Cluster(Path(folder), 1, host_is_here=True, **UNBOUNDED)
+        yield cluster.server
+        cluster.close()
+
+
 @pytest.fixture(params=COMBINATIONS)
 def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
-    if "http" in request.param:
+    if request.param in REMOTE:
         # The very same programs; only where sandboxes live is said outside.
-        server = request.getfixturevalue("unbounded_server")
+        name = "cluster_server" if "cluster" in request.param else "unbounded_server"
+        server = request.getfixturevalue(name)
         monkeypatch.setenv("FUMEHOOD_URL", server.url)
         monkeypatch.setenv("FUMEHOOD_API_KEY", server.token)
 
-    with _face(request.param) as face:
+    with open_face(request.param) as face:
         yield face
 
 
 @pytest.fixture
 def sync_face() -> Iterator[Face]:
-    with _face("sync") as face:
+    with open_face("sync") as face:
         yield face
 
 
 @pytest.fixture
 def async_face() -> Iterator[Face]:
-    with _face("async") as face:
+    with open_face("async") as face:
         yield face
 
 
@@ -214,14 +233,14 @@ def _is_chosen(item: pytest.Item) -> bool:
         return True
 
     is_in_process = item.get_closest_marker("in_process") is not None
-    is_remote = "http" in combination
+    is_remote = combination in REMOTE
 
     if is_in_process and is_remote:
         return False
 
     if any(mark.args[0] == "face" for mark in item.iter_markers("parametrize")):
         # The test has chosen itself.
-        return not is_remote or any("http" in chosen for chosen in _CHOSEN)
+        return not is_remote or any(chosen in REMOTE for chosen in _CHOSEN)
 
     return combination in _CHOSEN or (
         combination == "async" and "async-http" in _CHOSEN and (is_in_process or item.path.name in OWN_LOOP)

@@ -87,6 +87,11 @@ FOREIGN = {
     "fumehood.egress.interception": {"cryptography"},
     # The extra `client`.
     "fumehood.client.connection": {"httpx2", "websockets"},
+    # The extra `cluster`: its adapter, its transport, and what talks to Ray.
+    "fumehood.cluster.adapter": {"httpcore2"},
+    "fumehood.cluster.machine": {"ray"},
+    "fumehood.cluster.members": {"ray"},
+    "fumehood.cluster.transport": {"httpx2"},
 }
 
 # What a package must not import even though it is in the standard library, and why.

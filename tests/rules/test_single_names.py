@@ -96,12 +96,16 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.attacks",
         "fumehood.cli.backup",
         "fumehood.cli.chat",
+        # What it starts has its environment.
+        "fumehood.cli.cluster",
         # NO_COLOR and TERM: what a terminal shows is no setting of ours.
         "fumehood.cli.terminal",
         "fumehood.cli.host",
         # The scripts of `fumehood completion` ask by a variable.
         "fumehood.cli.kernel",
         "fumehood.cli.main",
+        # Ray makes the adapter, with the environment of its machine.
+        "fumehood.cluster.adapter",
         "fumehood.cli.mcp",
         # XDG_STATE_HOME: where the user's state lies is no setting of ours.
         "fumehood.cli.outputs",

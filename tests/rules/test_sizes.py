@@ -51,7 +51,10 @@ BIG = {
     "fumehood.api.async_sandbox:AsyncSandbox",
     "fumehood.port.backend:Backend",
     "fumehood.client.backend:HttpBackend",
+    "fumehood.cluster.backend:ClusterBackend",
     "fumehood.engine.backend:LocalBackend",
+    # The sandboxes of a host: one method for each verb about more than one of them.
+    "fumehood.engine.supervisor:Supervisor",
     "fumehood.engine.sandbox:LiveSandbox",
     # The port: one method for each thing that the kernel can do to a sandbox.
     "fumehood.runtimes.base:Guest",

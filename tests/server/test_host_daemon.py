@@ -234,8 +234,8 @@ def test_a_flood_is_one_request(start_host: Start) -> None:
     ]
 
     async def flood() -> dict[int, Any]:
-        address = ServerAddress(url="http://host", socket_path=str(host.socket))
-        backend = HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
+        address = ServerAddress(url="http://host", socket_path=str(host.socket), is_host=True)
+        backend = HttpBackend(address, asyncio.get_running_loop())
         try:
             return {number: answer async for number, answer in backend.run_many(requests, concurrency=4)}
         finally:
@@ -267,8 +267,8 @@ def test_a_flood_that_breaks_off_is_answered_for_each(start_host: Start) -> None
     ]
 
     async def flood() -> dict[int, Any]:
-        address = ServerAddress(url="http://host", socket_path=str(host.socket))
-        backend = HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
+        address = ServerAddress(url="http://host", socket_path=str(host.socket), is_host=True)
+        backend = HttpBackend(address, asyncio.get_running_loop())
         answers = {}
         try:
             async for number, answer in backend.run_many(requests, concurrency=4):

@@ -52,6 +52,7 @@ COMMANDS = {
     "commands that serve others": {
         "serve": "sandboxes for others, over HTTP",
         "host": "keep sandboxes in a process of their own, for `fumehood serve --host-socket`",
+        "cluster": "many machines behind one server",
         "mcp": "sandboxes as tools of a host that speaks MCP",
         "backup": "write all that a server keeps to a file, while it runs",
         "restore": "restore a server from such a file, into an empty folder",

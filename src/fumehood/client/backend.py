@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from fumehood.client.connection import (
     GONE,
+    Carrier,
     HttpConnection,
     ServerAddress,
     event_of,
@@ -239,15 +240,16 @@ class HttpBackend(LoopBound, Backend):
     Args:
         address: Its address.
         loop: The loop that the connections live on; it runs, or will.
-        on_behalf: The owner of new sandboxes: only a host daemon, whose socket is its owner's alone, accepts it.
+        carrier: What carries requests there; None: TCP, or the unix socket of the address.
     """
 
     def __init__(
-        self, address: ServerAddress, loop: asyncio.AbstractEventLoop, *, on_behalf: bool = False
+        self, address: ServerAddress, loop: asyncio.AbstractEventLoop, carrier: Carrier | None = None
     ) -> None:
         super().__init__(loop)
-        self._connection = HttpConnection(address)
-        self._on_behalf = on_behalf
+        self._connection = HttpConnection(address, carrier)
+        # The owner of new sandboxes: only a host daemon, whose socket is its owner's alone, accepts it.
+        self._on_behalf = address.is_host
 
     # -- sandboxes
 
@@ -282,6 +284,10 @@ class HttpBackend(LoopBound, Backend):
 
     async def capacity(self) -> Capacity:
         return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
+
+    async def set_draining(self, is_draining: bool) -> None:
+        """Have a host daemon make no new sandboxes, other than forks, or make them again; a server refuses this."""
+        await self._ask("PUT", "/v1/host/draining", json={"is_draining": is_draining})
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:
@@ -632,8 +638,8 @@ class HttpBackend(LoopBound, Backend):
 
 def connect_to_host(socket_path: str) -> HttpBackend:
     """Return the backend of a host daemon's unix socket, on the running loop; the daemon may start later."""
-    address = ServerAddress(url="http://host", socket_path=socket_path)
-    return HttpBackend(address, asyncio.get_running_loop(), on_behalf=True)
+    address = ServerAddress(url="http://host", socket_path=socket_path, is_host=True)
+    return HttpBackend(address, asyncio.get_running_loop())
 
 
 async def _ready(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:

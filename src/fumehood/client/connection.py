@@ -13,6 +13,7 @@ import errno
 import json
 import re
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 ]
+# The extension of a request whose answer is read whole, for transports that can do that in one step.
+WHOLE_ANSWER = "fumehood.whole_answer"
 # RFC 6455, 7.4.1: the first ends a tunnel whose other end has ended, the second one whose sandbox has.
 _NORMAL = 1000
 _REFUSED = 1008
@@ -84,11 +87,13 @@ class ServerAddress:
         url: Its address; for a unix socket the part before the path means nothing.
         token: Its token.
         socket_path: The unix socket that it listens on, or None for TCP.
+        is_host: Whether it is a host daemon, which a server asks on behalf of others.
     """
 
     url: str
     token: str = ""
     socket_path: str | None = None
+    is_host: bool = False
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
@@ -107,7 +112,7 @@ class ServerAddress:
     @property
     def name(self) -> str:
         """Its name in messages; those of a server reach its clients, which must not see its paths."""
-        return "the host of the sandboxes" if self.socket_path else self.url
+        return "the host of the sandboxes" if self.is_host else self.url
 
     @property
     def headers(self) -> dict[str, str]:
@@ -121,22 +126,42 @@ async def _name_request(request: httpx2.Request) -> None:
         request.headers["X-Request-Id"] = name
 
 
+class Carrier(ABC):
+    """Another way than TCP and unix sockets to the server of an address."""
+
+    @abstractmethod
+    def transport(self) -> httpx2.AsyncBaseTransport:
+        """Returns the transport of requests, which the caller closes."""
+
+    @abstractmethod
+    async def open_socket(self) -> socket.socket:
+        """Returns a socket that is connected to the server.
+
+        Raises:
+            OSError: The server cannot be reached.
+        """
+
+
 class HttpConnection:
     """The connections of one loop to a server.
 
     Args:
         address: Its address.
+        carrier: What carries requests there; None: TCP, or the unix socket of the address.
     """
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, carrier: Carrier | None = None) -> None:
         self.address = address
+        self._carrier = carrier
         limits = httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=100)
         self._client = httpx2.AsyncClient(
             base_url=address.url.rstrip("/"),
             headers=address.headers,
-            event_hooks={"request": [_name_request] if address.socket_path else []},
+            event_hooks={"request": [_name_request] if address.is_host else []},
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None, write=_WRITE_SECONDS),
-            transport=httpx2.AsyncHTTPTransport(
+            transport=carrier.transport()
+            if carrier
+            else httpx2.AsyncHTTPTransport(
                 limits=limits,
                 uds=address.socket_path,
                 socket_options=None if address.socket_path else _KEEPALIVE,
@@ -154,7 +179,7 @@ class HttpConnection:
             FumehoodError: The server refused, or could not be reached.
         """
         with self._watched():
-            response = await self._client.request(method, path, **options)
+            response = await self._client.request(method, path, extensions={WHOLE_ANSWER: True}, **options)
 
         if response.is_error:
             raise self._refusal(response.status_code, response.content)
@@ -205,7 +230,10 @@ class HttpConnection:
         }
 
         try:
-            if self.address.socket_path:
+            if self._carrier:
+                options["sock"] = await self._carrier.open_socket()
+                connection = await connect(url, proxy=None, **options)
+            elif self.address.socket_path:
                 connection = await unix_connect(self.address.socket_path, url, **options)
             else:
                 connection = await connect(url, proxy=None, **options)

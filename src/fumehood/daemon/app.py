@@ -8,23 +8,25 @@ daemon ends; all its sandboxes end with it.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from fumehood.assemble import backend_on_loop
+from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.settings import HostSettings
+from fumehood.engine.backend import LocalBackend
 from fumehood.engine.identity import kept_host_id
 from fumehood.log import events
 from fumehood.log.setup import configure
@@ -37,11 +39,12 @@ from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.responses import GONE, unless_gone
-from fumehood.server.routes import ROUTERS, keys
+from fumehood.server.routes import ROUTERS, keys, machines
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.routes.saved import load_for
+from fumehood.server.schemas.machines import NewDraining
 from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer, SandboxPage
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
@@ -50,11 +53,51 @@ from fumehood.setting_fields import shown_settings
 # The server in front has bounded the request; only base64 makes a body larger than that.
 _MAX_BYTES = 1 << 40
 _HOST_NAME = "host"
+# In the state folder while the host is drained.
+_DRAINING = "draining"
+
+
+# Servers of a cluster ask twice a second each, and one answer serves them all.
+_FIGURES_SECONDS = 0.3
 
 
 @dataclass(kw_only=True)
 class HostServices(AppServices):
-    """The services of the daemon's routes."""
+    """The services of the daemon's routes.
+
+    Attributes:
+        engine: The engine of this process.
+    """
+
+    engine: LocalBackend
+    _figures: dict[str, Any] = field(default_factory=dict)
+    _figures_at: float = -math.inf
+
+    async def figures(self) -> dict[str, Any]:
+        """Returns what placement asks of a machine, at most 0.3 s old."""
+        now = asyncio.get_running_loop().time()
+
+        if now - self._figures_at >= _FIGURES_SECONDS:
+            self._figures = {
+                "capacity": await self.engine.capacity(),
+                "templates": sorted({"default", *template_store().names()}),
+                "owners": await self.engine.owners(),
+            }
+            self._figures_at = now
+
+        return self._figures
+
+    async def set_draining(self, is_draining: bool) -> None:
+        """Stops making new sandboxes, or goes on; a daemon that is started again does the same."""
+        mark = self.state / _DRAINING
+
+        if is_draining:
+            mark.touch()
+        else:
+            mark.unlink(missing_ok=True)
+
+        await self.engine.set_draining(is_draining)
+        self._figures_at = -math.inf
 
     def backend_for(self, principal: Principal) -> Backend:
         """Returns the engine itself: each request names the owner."""
@@ -68,6 +111,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
     metrics = ServerMetrics()
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 
+    await backend.set_draining((state / _DRAINING).exists())
     warming = asyncio.create_task(backend.warm())
     batches = Batches()
 
@@ -76,6 +120,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
             settings=_app_settings(settings),
             state=state,
             backend=backend,
+            engine=backend,
             authenticator=PeerAuthenticator(),
             # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
             queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
@@ -129,7 +174,33 @@ async def list_of(backend: CallersBackend, owner: _Owner = None) -> Response:
     return answer({"items": await backend.list(owner), "next_cursor": None})
 
 
-_ROUTERS = [_own_router, *(router for router in ROUTERS if router is not keys.router)]
+_cluster_router = guarded_router("cluster", "/v1/host")
+
+
+@_cluster_router.get("/figures")
+async def figures(request: Request) -> Response:
+    """Gives the capacity, the templates, and how many sandboxes each owner has."""
+    return answer(await _services(request).figures())
+
+
+@_cluster_router.put("/draining", status_code=204)
+async def set_draining(body: NewDraining, request: Request) -> Response:
+    """Stops making new sandboxes, or goes on."""
+    await _services(request).set_draining(body.is_draining)
+    return Response(status_code=204)
+
+
+def _services(request: Request) -> HostServices:
+    services = request.app.state.services
+    assert isinstance(services, HostServices)
+    return services
+
+
+_ROUTERS = [
+    _cluster_router,
+    _own_router,
+    *(router for router in ROUTERS if router not in (keys.router, machines.router)),
+]
 
 
 async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:

@@ -46,6 +46,7 @@ class Admission:
 
     def __init__(self, runtime: Runtime, rules: AdmissionRules) -> None:
         self.rules = rules
+        self.is_closed = False
         self._runtime = runtime
         self._room: Room | None = None
         self._looked_at = 0.0
@@ -60,6 +61,15 @@ class Admission:
             self._looked_at = now
 
         return self._room
+
+    def check_open(self, sandboxes: int) -> None:
+        """Checks whether new sandboxes are made here.
+
+        Raises:
+            CapacityError: The host is to be emptied.
+        """
+        if self.is_closed:
+            raise CapacityError(resource="places on a host that is being drained", used=sandboxes, maximum=0)
 
     def check(self, sandboxes: int) -> None:
         """Checks whether one more sandbox may be made.

@@ -9,7 +9,7 @@ engine.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -265,6 +265,14 @@ class LocalBackend(LoopBound, Backend):
 
     async def capacity(self) -> Capacity:
         return await self._do(self._later, self._supervisor.capacity)
+
+    async def set_draining(self, is_draining: bool) -> None:
+        """Stops making new sandboxes, other than forks, or goes on making them."""
+        await self._do(self._later, self._supervisor.set_draining, is_draining)
+
+    async def owners(self) -> Counter[str]:
+        """Returns how many living sandboxes each owner has."""
+        return await self._do(self._later, self._supervisor.owners)
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         return await self._do(self._supervisor.kill, sandbox_id, wait=wait)

@@ -7,7 +7,7 @@ over, and remembers for a while how each one ended. `Lifetime` holds the timers 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -98,6 +98,7 @@ class Supervisor:
         begun = time.monotonic()
 
         with _logged_refusals(spec):
+            self._admission.check_open(len(self._lifetimes))
             self._admission.check(len(self._lifetimes) + self._coming)
             self._coming += 1
             try:
@@ -185,7 +186,16 @@ class Supervisor:
             pool_ready=sum(pool.ready for pool in pools),
             pool_hits=sum(pool.hits for pool in pools),
             pool_misses=sum(pool.misses for pool in pools),
+            is_draining=self._admission.is_closed,
         )
+
+    def set_draining(self, is_draining: bool) -> None:
+        """Stops making new sandboxes, other than forks, or goes on making them."""
+        self._admission.is_closed = is_draining
+
+    def owners(self) -> Counter[str]:
+        """Returns how many living sandboxes each owner has."""
+        return Counter(lifetime.spec.owner for lifetime in self._lifetimes.values() if lifetime.sandbox.alive)
 
     async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         """Pauses a sandbox; returns False if it is paused already."""

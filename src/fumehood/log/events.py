@@ -585,6 +585,74 @@ HOST_FAULT = LogEvent(
     "A fault of the operating system that a call ran into; the line has a traceback.",
 )
 
+# The keeper of a machine in a cluster.
+PART_STARTED = LogEvent(
+    "part.started",
+    INFO,
+    "keeper",
+    "a part of this machine was started",
+    ("part", "pid"),
+    "host, ray or server.",
+)
+PART_ENDED = LogEvent(
+    "part.ended",
+    WARNING,
+    "keeper",
+    "a part of this machine has ended",
+    ("part", "exit_code"),
+    "It is started again, after a pause if it ended soon. `PART.log` beside says why it ended.",
+)
+
+# Machines of a cluster, as a server of it sees them.
+CLUSTER_UNREACHABLE = LogEvent(
+    "cluster.unreachable",
+    WARNING,
+    "cluster",
+    "Ray does not answer",
+    ("address", "reason"),
+    "The machines that are known go on working; changes of the cluster are not seen until Ray answers again.",
+)
+MACHINE_JOINED = LogEvent(
+    "machine.joined",
+    INFO,
+    "cluster",
+    "a machine is there",
+    ("host_id",),
+    "It gets sandboxes as soon as it has reported.",
+)
+MACHINE_GONE = LogEvent(
+    "machine.gone",
+    WARNING,
+    "cluster",
+    "a machine has left the cluster, or died",
+    ("host_id", "calls"),
+    "`calls` were under way: their callers get `host_unavailable` with an unknown outcome.",
+)
+MACHINE_SILENT = LogEvent(
+    "machine.silent",
+    WARNING,
+    "cluster",
+    "a machine does not answer",
+    ("host_id", "seconds", "calls"),
+    "`calls` were under way and are given up: their callers get `host_unavailable` with an unknown outcome.",
+)
+MACHINE_LEFT_OUT = LogEvent(
+    "machine.left_out",
+    WARNING,
+    "cluster",
+    "a list of sandboxes lacks those of a machine",
+    ("host_id", "reason"),
+    "The machine did not answer.",
+)
+CANCEL_FAILED = LogEvent(
+    "call.not_cancelled",
+    DEBUG,
+    "cluster",
+    "a call to an adapter could not be cancelled",
+    ("reason",),
+    "It has ended, or its adapter has.",
+)
+
 # Sandboxes.
 SANDBOX_CREATED = LogEvent(
     "sandbox.created",

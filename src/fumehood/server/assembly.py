@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fumehood.assemble import allow_open_files, backend_on_loop
+from fumehood.assemble import allow_open_files, backend_on_loop, cluster_on_loop
 from fumehood.cancellation import stop
 from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
@@ -105,6 +105,13 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
 async def _open_backend(
     settings: ServerSettings, state: Path, metrics: ServerMetrics, stack: AsyncExitStack
 ) -> Backend:
+    if settings.cluster:
+        allow_open_files()
+        cluster = cluster_on_loop(settings.cluster, settings.cluster_token_file, asyncio.get_running_loop())
+        stack.push_async_callback(cluster.aclose)
+        cluster.start()
+        return cluster
+
     if settings.host_socket:
         host = await _reach_host(settings.host_socket)
         stack.push_async_callback(host.aclose)

@@ -7,6 +7,7 @@ and the flag `--<field>`; no other module reads the environment.
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,8 @@ class ServerSettings(EngineSettings):
         "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
         "sandboxes": (
             "host_socket",
+            "cluster",
+            "cluster_token_file",
             "host_id",
             "pool_size",
             "max_sandboxes",
@@ -110,6 +113,11 @@ class ServerSettings(EngineSettings):
     host_socket: str = setting(
         "socket of a `fumehood host` that keeps the sandboxes; empty: this process", ""
     )
+    cluster: str = setting(
+        "address of Ray's head, HOST:PORT: sandboxes live on the machines of that cluster; empty: on this one",
+        "",
+    )
+    cluster_token_file: str = setting("file with the token of that cluster", "")
     max_concurrent_runs: int = setting("stateless runs at once; 0: four for each core", 0, 0, 10_000)
     max_queued_runs: int = setting("stateless runs that may wait", 1000, 0, 1_000_000)
     queue_seconds: float = setting("how long a stateless run may wait to be begun", 30.0, 0, 3600)
@@ -160,6 +168,9 @@ class ServerSettings(EngineSettings):
         for text in self.private_networks:
             check_address_rule("private_networks", text)
 
+        if self.cluster:
+            _check_cluster(self)
+
         if not self.is_loopback and len(self.token) < SHORTEST_TOKEN:
             raise InvalidArgumentError(
                 field="token",
@@ -182,6 +193,27 @@ class ServerSettings(EngineSettings):
     def state_path(self) -> Path:
         """The state folder."""
         return state_path(self.state_folder, self.STATE_NAME)
+
+
+def _check_cluster(settings: ServerSettings) -> None:
+    host, _, port = settings.cluster.rpartition(":")
+
+    if not host or not port.isdecimal():
+        raise InvalidArgumentError(field="cluster", value=settings.cluster, allowed="HOST:PORT of Ray's head")
+
+    if settings.host_socket:
+        raise InvalidArgumentError(
+            field="host_socket",
+            value=settings.host_socket,
+            allowed="not beside `cluster`, whose machines have hosts",
+        )
+
+    if not os.path.isabs(settings.cluster_token_file):
+        raise InvalidArgumentError(
+            field="cluster_token_file",
+            value=settings.cluster_token_file,
+            allowed="the absolute path of the file with the cluster's token",
+        )
 
 
 def _check_proxy(text: str) -> None:

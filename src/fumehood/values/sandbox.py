@@ -147,6 +147,7 @@ class Capacity:
         pool_ready: Sandboxes of all templates that are ready to be handed out.
         pool_hits: Sandboxes that were ready when they were requested.
         pool_misses: Sandboxes that had to be made when they were requested, because none was ready.
+        is_draining: Whether it makes no new sandboxes, other than forks, because it is to be emptied.
     """
 
     sandboxes: int
@@ -164,6 +165,7 @@ class Capacity:
     pool_ready: int = 0
     pool_hits: int = 0
     pool_misses: int = 0
+    is_draining: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,224 @@
+"""One machine as a server sees it: the handle of its adapter, whether it answers, and the calls under way.
+
+Runs in the server process, on its loop. It passes bytes, and knows neither sandboxes nor placement. A call that cannot
+be sent raises `NotSentError`: nothing was begun. One that breaks off raises `BrokenOffError`: its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from fumehood.cluster.exchange import BROKEN_OFF, NOT_REACHED, Answer, NotAnAnswerError, unpack
+from fumehood.log import events
+
+# Pieces of a stream that wait for their reader, until the adapter stops reading from the daemon.
+_WAITING_PIECES = 8
+# Errors of Ray after which nothing was begun: no machine could run the adapter.
+_NOT_BEGUN = ("ActorUnschedulableError", "ActorPlacementGroupRemoved", "PendingCallsLimitExceeded")
+_T = TypeVar("_T")
+
+
+class NotSentError(ConnectionError):
+    """The machine cannot be reached: nothing was begun."""
+
+
+class BrokenOffError(ConnectionError):
+    """The call was sent, and its answer will not come: it may have been carried out."""
+
+
+class Machine:
+    """One machine.
+
+    Args:
+        host_id: The name of its host, with which the ids of its sandboxes begin.
+        loop: The loop of the calls.
+    """
+
+    def __init__(self, host_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.host_id = host_id
+        self.labels: dict[str, str] = {}
+        # The adapter's handle; None until Ray has made the adapter, and while the machine is gone.
+        self.adapter: Any = None
+        self.heard_at = loop.time()
+        # Why no call is sent to it; empty while it answers.
+        self.fault = "its adapter has not answered yet"
+        self._loop = loop
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    def note_answer(self) -> None:
+        """Notes that it answers: calls are sent to it."""
+        self.heard_at = self._loop.time()
+        self.fault = ""
+
+    def note_fault(self, reason: str) -> None:
+        """Notes that it does not answer: no call is sent to it until it does."""
+        self.fault = reason
+
+    def break_off(self, reason: str) -> int:
+        """Ends all calls under way, whose outcome is unknown, and returns how many there were."""
+        self.fault = reason
+        broken = [outcome for outcome in self._under_way if not outcome.done()]
+
+        for outcome in broken:
+            outcome.set_exception(BrokenOffError(reason))
+
+        return len(broken)
+
+    async def call(self, *request: Any, is_probe: bool = False) -> Answer:
+        """Asks the adapter's `call` and returns the whole answer.
+
+        Args:
+            request: What `HostAdapter.call` takes.
+            is_probe: Whether it is sent to a machine that does not answer as well.
+
+        Raises:
+            NotSentError: The machine, or its daemon, cannot be reached.
+            BrokenOffError: The answer will not come.
+        """
+        return self._checked(await self._outcome(self._reachable(is_probe).call.remote(*request)))
+
+    async def stream(self, method: str, *request: Any) -> AsyncGenerator[bytes | Answer, None]:
+        """Asks `stream` or `connect` of the adapter and yields the head of the answer, then pieces.
+
+        Raises:
+            NotSentError: The machine, or its daemon, cannot be reached.
+            BrokenOffError: It broke off before its end.
+        """
+        verb = getattr(self._reachable(False), method)
+        items = verb.options(
+            num_returns="streaming", _generator_backpressure_num_objects=_WAITING_PIECES
+        ).remote(*request)
+        is_ended = False
+
+        try:
+            yield self._checked(await self._next(items))
+
+            while (piece := await self._next(items)) is not None:
+                # The adapter ends a whole answer with an empty piece; a connection has no such end.
+                is_ended = not piece
+
+                if not is_ended:
+                    yield piece
+
+            if not is_ended and method == "stream":
+                raise BrokenOffError("its answer was cut off")
+
+            is_ended = True
+        finally:
+            if not is_ended:
+                _cancel(items)
+
+    async def feed(self, name: str, piece: bytes) -> None:
+        """Adds a piece to an upload; see `HostAdapter.feed`.
+
+        Raises:
+            NotSentError: The machine cannot be reached.
+            BrokenOffError: The machine has gone.
+        """
+        await self._outcome(self._reachable(False).feed.remote(name, piece))
+
+    async def _next(self, items: Any) -> bytes | None:
+        """Returns the next piece of a stream, or None at its end."""
+        step = asyncio.ensure_future(_item(items))
+        outcome: asyncio.Future[bytes | None] = self._loop.create_future()
+        step.add_done_callback(partial(_settle, outcome))
+
+        try:
+            return await self._answered(outcome)
+        finally:
+            step.cancel()
+
+    def _reachable(self, is_probe: bool) -> Any:
+        if self.adapter is None or (self.fault and not is_probe):
+            raise NotSentError(self.fault or "its adapter is being made")
+
+        return self.adapter
+
+    async def _outcome(self, reference: Any) -> bytes:
+        outcome: asyncio.Future[bytes] = self._loop.create_future()
+        future: Future[bytes] = reference.future()
+        future.add_done_callback(partial(self._settle_soon, outcome))
+
+        try:
+            return await self._answered(outcome)
+        except (asyncio.CancelledError, BrokenOffError):
+            _cancel(reference)
+            raise
+
+    async def _answered(self, outcome: asyncio.Future[_T]) -> _T:
+        """Waits for an outcome, which `break_off` may end."""
+        self._under_way.add(outcome)
+
+        try:
+            return await outcome
+        except (BrokenOffError, NotSentError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of many kinds of Ray; a caller gets one of ours.
+            # Ray says that the adapter died, was not reached, or was cancelled. Until it answers a probe, no other
+            # call needs to find that out.
+            self.note_fault(f"its adapter does not answer ({type(error).__name__})")
+
+            if type(error).__name__ in _NOT_BEGUN:
+                raise NotSentError(self.fault) from None
+
+            raise BrokenOffError(self.fault) from None
+        finally:
+            self._under_way.discard(outcome)
+
+    def _settle_soon(self, outcome: asyncio.Future[bytes], done: Future[bytes]) -> None:
+        """Settles an outcome from a thread of Ray's."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_settle, outcome, done)
+
+    def _checked(self, data: bytes | None) -> Answer:
+        try:
+            answer = unpack(data)
+        except NotAnAnswerError as error:
+            raise BrokenOffError(f"its adapter does not fit: {error}") from None
+
+        if answer.status == NOT_REACHED:
+            raise NotSentError(f"its host daemon cannot be reached ({answer.body.decode(errors='replace')})")
+
+        if answer.status == BROKEN_OFF:
+            raise BrokenOffError(f"its host daemon broke off ({answer.body.decode(errors='replace')})")
+
+        return answer
+
+
+async def _item(items: Any) -> bytes | None:
+    try:
+        data: bytes = await (await items.__anext__())
+    except StopAsyncIteration:
+        return None
+
+    return data
+
+
+def _settle(outcome: asyncio.Future[Any], done: Future[Any] | asyncio.Future[Any]) -> None:
+    """Gives an outcome to its waiter, unless it was settled meanwhile."""
+    if outcome.done() or done.cancelled():
+        return
+
+    error = done.exception()
+
+    if error is None:
+        outcome.set_result(done.result())
+    elif isinstance(error, Exception):
+        outcome.set_exception(error)
+    else:
+        outcome.set_exception(BrokenOffError(type(error).__name__))
+
+
+def _cancel(reference: Any) -> None:
+    """Ends a call at the adapter, which closes its connection to the daemon."""
+    # Late: only a server of a cluster needs Ray.
+    import ray
+
+    try:
+        ray.cancel(reference)
+    except Exception as error:  # noqa: BLE001 - the adapter is gone, or the call has ended: nothing is left to end.
+        events.CANCEL_FAILED.log(reason=type(error).__name__)

@@ -1,0 +1,168 @@
+"""What runs on a machine of a cluster, and where its files lie: pure data, kept as `plan.json` in the state folder.
+
+Used by the command line and the keeper.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from fumehood.cluster.adapter import SOCKET_VARIABLE
+from fumehood.cluster.ray_settings import HOST_LABEL, environment, head_environment, start_arguments
+from fumehood.errors import InvalidArgumentError
+
+STATE_NAME = "fumehood-cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What runs on a machine.
+
+    Attributes:
+        state: The folder of its files.
+        head: The address of Ray's head, HOST:PORT.
+        is_head: Whether that is this machine.
+        node_address: The address by which the other machines reach this one; empty: Ray finds one.
+        labels: The machine's labels.
+        has_host: Whether sandboxes live here.
+        server_address: Where a server listens, HOST:PORT; empty: none is started here.
+    """
+
+    FILE: ClassVar[str] = "plan.json"
+
+    state: str
+    head: str
+    is_head: bool = True
+    node_address: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    has_host: bool = True
+    server_address: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        return Path(self.state)
+
+    @property
+    def token_file(self) -> Path:
+        """The file with the cluster's token."""
+        return self.folder / "ray.token"
+
+    @property
+    def socket(self) -> Path:
+        """The socket of the host daemon."""
+        return self.folder / "run" / "host.sock"
+
+    @property
+    def server_token_file(self) -> Path:
+        """The file with the token of the server's owner."""
+        return self.folder / "server" / "token"
+
+    def save(self) -> None:
+        """Writes it into its folder."""
+        text = json.dumps({**asdict(self), "labels": dict(self.labels)}, indent=2)
+        (self.folder / self.FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        """Returns the plan of a folder.
+
+        Raises:
+            InvalidArgumentError: There is none.
+        """
+        try:
+            return cls(**json.loads((folder / cls.FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            raise InvalidArgumentError(
+                field="--state-folder",
+                value=str(folder),
+                allowed="the folder of a machine that has joined a cluster: see `fumehood cluster join`",
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One program of a machine.
+
+    Attributes:
+        name: Its name, which its log file has too.
+        argv: Its command line.
+        envs: What its environment has beside the keeper's.
+        sign: A file that is there when it has started; removed before each start.
+        stop_seconds: How long it may take to end.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    envs: Mapping[str, str]
+    sign: Path | None = None
+    stop_seconds: float = 30.0
+
+
+def host_part(plan: Plan) -> Part:
+    """Returns the host daemon."""
+    envs = {SOCKET_VARIABLE: str(plan.socket), "FUMEHOOD_HOST_STATE_FOLDER": str(plan.folder / "host")}
+    return Part(name="host", argv=(sys.executable, "-m", "fumehood", "host"), envs=envs, sign=plan.socket)
+
+
+def ray_part(plan: Plan) -> Part:
+    """Returns Ray; the host daemon has run before, and has a name."""
+    host_id = (plan.folder / "host" / "host-id").read_text(encoding="ascii").strip() if plan.has_host else ""
+    arguments = start_arguments(
+        address=plan.head,
+        node_address=plan.node_address,
+        host_id=host_id,
+        labels=plan.labels,
+        head_port=int(plan.head.rpartition(":")[2]) if plan.is_head else None,
+    )
+    envs = {**environment(str(plan.token_file)), SOCKET_VARIABLE: str(plan.socket)}
+    envs |= head_environment(str(plan.folder / "gcs")) if plan.is_head else {}
+    argv = (sys.executable, "-m", "ray.scripts.scripts", *arguments)
+    # Ray writes it when it has started; one of a crash would make the next start refuse.
+    return Part(name="ray", argv=argv, envs=envs, sign=Path("/tmp/ray/ray_current_cluster"))  # noqa: S108
+
+
+def server_part(plan: Plan) -> Part:
+    """Returns the server; settings of the environment hold, but for these."""
+    host, _, port = plan.server_address.rpartition(":")
+    envs = {
+        "FUMEHOOD_HOST": host,
+        "FUMEHOOD_PORT": port,
+        "FUMEHOOD_CLUSTER": plan.head,
+        "FUMEHOOD_CLUSTER_TOKEN_FILE": str(plan.token_file),
+        "FUMEHOOD_STATE_FOLDER": str(plan.folder / "server"),
+    }
+    return Part(name="server", argv=(sys.executable, "-m", "fumehood", "serve"), envs=envs)
+
+
+def check_label(word: str) -> tuple[str, str]:
+    """Returns the name and the value of `NAME=VALUE`.
+
+    Raises:
+        InvalidArgumentError: It is none, or is one of ours or of Ray's.
+    """
+    name, sign, value = word.partition("=")
+
+    if not (sign and name and value) or name == HOST_LABEL or name.startswith("ray.io/") or "," in word:
+        raise InvalidArgumentError(field="--label", value=word, allowed="NAME=VALUE, such as zone=a")
+
+    return name, value
+
+
+def check_address(field: str, address: str) -> str:
+    """Returns an address.
+
+    Raises:
+        InvalidArgumentError: It is not HOST:PORT.
+    """
+    host, _, port = address.rpartition(":")
+
+    if not host or not port.isdecimal() or "/" in host:
+        raise InvalidArgumentError(field=field, value=address, allowed="HOST:PORT")
+
+    return address

@@ -1,0 +1,212 @@
+"""Runs the parts of a machine: in order, each again when it ends, until a signal ends them all in the opposite order.
+
+Runs in the keeper. The sandboxes end with the host daemon alone: Ray and the server may crash and be restarted
+beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.keeper.plan import Part, Plan, host_part, ray_part, server_part
+from fumehood.log import events
+from fumehood.log.setup import configure
+from fumehood.server.state_files import locked
+
+_LONGEST_PAUSE_SECONDS = 15.0
+# A part that has run so long has not failed at its start: it is started again at once.
+_STEADY_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
+STATUS_FILE = "status.json"
+LOCK_FILE = "keeper.lock"
+
+
+def keep(plan: Plan, environ: Mapping[str, str]) -> int:
+    """Runs the parts of a machine until SIGTERM or SIGINT, and returns the exit code.
+
+    Args:
+        plan: What runs.
+        environ: The environment of the parts.
+
+    Raises:
+        InvalidArgumentError: Another keeper runs with this folder.
+    """
+    configure("info", "console")
+    taken = InvalidArgumentError(
+        field="--state-folder",
+        value=plan.state,
+        allowed="one that no keeper uses: `fumehood cluster leave` ends it",
+    )
+
+    with locked(plan.folder / LOCK_FILE, taken):
+        asyncio.run(_Keeper(plan, environ).run())
+
+    return 0
+
+
+class _Keeper:
+    """Runs the parts of one machine.
+
+    Args:
+        plan: What runs.
+        environ: The environment of the parts.
+    """
+
+    def __init__(self, plan: Plan, environ: Mapping[str, str]) -> None:
+        self._plan = plan
+        self._environ = environ
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._states: dict[str, dict[str, object]] = {}
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Runs them until a signal, and ends them."""
+        loop = asyncio.get_running_loop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ended.set)
+
+        self._note("keeper", state="running", pid=os.getpid())
+        parts: list[tuple[str, Callable[[Plan], Part]]] = []
+
+        if self._plan.has_host:
+            parts.append(("host", host_part))
+
+        parts.append(("ray", ray_part))
+
+        if self._plan.server_address:
+            parts.append(("server", server_part))
+
+        started = {name: asyncio.Event() for name, _ in parts}
+        tasks = []
+        before: asyncio.Event | None = None
+
+        for name, make in parts:
+            tasks.append(asyncio.create_task(self._keep(make, before, started[name])))
+            before = started[name]
+
+        await self._ended.wait()
+
+        for task in tasks:
+            task.cancel()
+
+        await asyncio.wait(tasks)
+
+        for name, make in reversed(parts):
+            if (process := self._running.pop(name, None)) is not None:
+                await _end(process, make(self._plan).stop_seconds)
+
+        (self._plan.folder / STATUS_FILE).unlink()
+
+    async def _keep(
+        self, make: Callable[[Plan], Part], before: asyncio.Event | None, started: asyncio.Event
+    ) -> None:
+        if before is not None:
+            await before.wait()
+
+        loop = asyncio.get_running_loop()
+        pause, restarts = 1.0, 0
+
+        while True:
+            part, began = make(self._plan), loop.time()
+            process = await self._start(part)
+            self._note(part.name, state="starting", pid=process.pid, restarts=restarts)
+            noticing = asyncio.create_task(self._notice_start(part, process, restarts, started))
+            code = await process.wait()
+            noticing.cancel()
+            _kill_group(process)
+            del self._running[part.name]
+            events.PART_ENDED.log(part=part.name, exit_code=code)
+            self._note(part.name, state="ended", exit_code=code, restarts=restarts)
+            restarts += 1
+            pause = 1.0 if loop.time() - began > _STEADY_SECONDS else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _start(self, part: Part) -> asyncio.subprocess.Process:
+        if part.sign is not None and part.name != "host":
+            # The host daemon removes a stale socket by itself.
+            part.sign.unlink(missing_ok=True)
+
+        with open(self._plan.folder / f"{part.name}.log", "ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *part.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**self._environ, **part.envs},
+                # A group of its own, so that all that it has started can be ended with it.
+                start_new_session=True,
+            )
+
+        self._running[part.name] = process
+        events.PART_STARTED.log(part=part.name, pid=process.pid)
+        return process
+
+    async def _notice_start(
+        self, part: Part, process: asyncio.subprocess.Process, restarts: int, started: asyncio.Event
+    ) -> None:
+        while part.sign is not None and not part.sign.exists():
+            await asyncio.sleep(_LOOK_SECONDS)
+
+        self._note(part.name, state="running", pid=process.pid, restarts=restarts)
+        started.set()
+
+    def _note(self, name: str, **state: object) -> None:
+        self._states[name] = state
+        draft = self._plan.folder / f"{STATUS_FILE}.new"
+        draft.write_text(json.dumps(self._states), encoding="utf-8")
+        draft.replace(self._plan.folder / STATUS_FILE)
+
+
+async def _end(process: asyncio.subprocess.Process, seconds: float) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await process.wait()
+
+    _kill_group(process)
+    await process.wait()
+
+
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    """Kills what a part has left in its process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def keeper_pid(folder: Path) -> int | None:
+    """Returns the process that keeps the parts of this folder; None: none does."""
+    try:
+        fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+    try:
+        # A keeper holds the lock to its end, so that the number cannot be another process's.
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return int(read_status(folder)["keeper"]["pid"])
+    finally:
+        os.close(fd)
+
+
+def read_status(folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns what the keeper last noted of each part; empty: nothing yet."""
+    try:
+        status: dict[str, dict[str, Any]] = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+
+    return status

@@ -1,0 +1,263 @@
+"""A cluster of two machines: the port through it, placement, draining, and what survives the fastest faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from tests.contract.conftest import Face, open_face
+from tests.waiting import until
+
+from .load import Load, new_sandbox, run
+from .machines import Cluster
+
+
+@pytest.fixture
+def face(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Face]:
+    """The asynchronous API at the cluster's server."""
+    monkeypatch.setenv("FUMEHOOD_URL", cluster.server.url)
+    monkeypatch.setenv("FUMEHOOD_API_KEY", cluster.server.token)
+
+    with open_face("async-cluster") as face:
+        yield face
+
+
+@pytest.fixture
+def sandbox(face: Face) -> Any:
+    """A sandbox of the cluster."""
+    return face.open()
+
+
+def problem(answer: httpx2.Response) -> tuple[int, str, bool]:
+    """What an answer says went wrong."""
+    body = answer.json()
+    return answer.status_code, body["code"], body["outcome_unknown"]
+
+
+# -- a part of the contract: one verb of each way through the adapter
+
+
+def test_code_runs_and_keeps_its_state(sandbox: Any) -> None:
+    """Whole answers: variables stay, results and errors are those of a sandbox here."""
+    sandbox.run_code("x = 41")
+    assert sandbox.run_code("x + 1").text == "42"
+    assert sandbox.run_code("1 / 0").error.name == "ZeroDivisionError"
+
+
+def test_output_comes_as_it_is_written(sandbox: Any) -> None:
+    """Streams: the first line is there while the code still runs."""
+    seen: list[str] = []
+    code = "import time\nprint('first', flush=True)\nwhile True: time.sleep(0.05)"
+
+    def on_stdout(text: Any) -> None:
+        seen.append(str(text))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sandbox.run_code(code, on_stdout=on_stdout)
+
+    assert "first" in seen[0]
+    # Leaving the stream has interrupted the code: the context is free.
+    assert sandbox.run_code("6 * 7").text == "42"
+
+
+def test_a_large_file_goes_up_and_comes_back(sandbox: Any) -> None:
+    """Uploads and downloads in pieces, larger than what Ray carries within a call."""
+    content = bytes(range(256)) * 8192
+    sandbox.files.write("large.bin", content)
+    assert sandbox.files.read("large.bin", format="bytes") == content
+
+
+def test_a_port_is_a_connection_in_both_directions(face: Face, cluster: Cluster) -> None:
+    """Tunnels: a web server of the guest answers at the address that the cluster's server gives."""
+    sandbox = face.open()
+    sandbox.commands.run("python -m http.server 8000 >/dev/null 2>&1 &", timeout=30)
+    url = sandbox.get_url(8000)
+
+    def is_there() -> bool:
+        return httpx2.get(url, timeout=30).status_code == 200
+
+    until(is_there, "the guest's web server answers")
+
+
+def test_tools_and_checkpoints_work(sandbox: Any) -> None:
+    """A tool is called from inside, and a rollback undoes what came after."""
+    sandbox.run_code("x = seven()", tools={"seven": lambda: 7})
+    checkpoint = sandbox.checkpoint()
+    sandbox.run_code("x = 0")
+    sandbox.rollback(checkpoint)
+    assert sandbox.run_code("x").text == "7"
+
+
+# -- placement
+
+
+def test_sandboxes_are_spread_and_forks_stay_with_their_parent(cluster: Cluster, api: httpx2.Client) -> None:
+    """Both machines get sandboxes; a fork is made where its parent is."""
+    made = [new_sandbox(api) for _ in range(8)]
+    places = Counter(name[:6] for name in made)
+    assert set(places) == {machine.host_id for machine in cluster.machines}
+    forks = api.post(f"/v1/sandboxes/{made[0]}/forks", json={"count": 2}).json()["items"]
+    assert {fork["id"][:6] for fork in forks} == {made[0][:6]}
+    listed = {one["id"] for one in api.get("/v1/sandboxes").json()["items"]}
+    assert listed == {*made, *(fork["id"] for fork in forks)}
+
+    for name in listed:
+        assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
+
+
+def test_a_drained_machine_gets_nothing_new(cluster: Cluster, api: httpx2.Client) -> None:
+    """Its sandboxes live on and may be forked; new ones come to the other, and with none left 503 says when to ask."""
+    first, second = (machine.host_id for machine in cluster.machines)
+    mine = until_on(api, second)
+    assert api.put(f"/v1/machines/{second}/draining", json={"is_draining": True}).status_code == 204
+    until(lambda: state_of(api, second) == "draining", "the server knows that it drains")
+    assert {new_sandbox(api)[:6] for _ in range(6)} == {first}
+    assert run(api, mine, "6 * 7")["text"] == "42"
+    assert api.post(f"/v1/sandboxes/{mine}/forks", json={"count": 1}).status_code == 201
+
+    assert api.put(f"/v1/machines/{first}/draining", json={"is_draining": True}).status_code == 204
+    until(lambda: state_of(api, first) == "draining", "the server knows that it drains")
+
+    for refused in (api.post("/v1/sandboxes", json={}), api.post("/v1/execute", json={"code": "1"})):
+        assert problem(refused) == (503, "capacity", False)
+        assert int(refused.headers["retry-after"]) >= 1
+
+    for name in (first, second):
+        assert api.put(f"/v1/machines/{name}/draining", json={"is_draining": False}).status_code == 204
+        until(lambda name=name: state_of(api, name) == "ready", "it is used again")
+
+    assert problem(api.put("/v1/machines/unknown/draining", json={"is_draining": True})) == (
+        422,
+        "invalid_argument",
+        False,
+    )
+
+
+def test_ids_that_were_never_made_are_not_found(api: httpx2.Client) -> None:
+    """An id of an unknown machine, and one that is no id at all."""
+    for name in ("zzzzzz" + "a" * 26, "nothing"):
+        assert problem(api.get(f"/v1/sandboxes/{name}")) == (404, "sandbox_not_found", False)
+        assert api.delete(f"/v1/sandboxes/{name}").status_code in (204, 404)
+
+
+def state_of(api: httpx2.Client, host_id: str) -> str:
+    """What the server says of a machine."""
+    return next(one["state"] for one in api.get("/v1/machines").json()["items"] if one["host_id"] == host_id)
+
+
+def until_on(api: httpx2.Client, host_id: str) -> str:
+    """Make sandboxes until one is on this machine, and return it; the others are ended."""
+    while (name := new_sandbox(api))[:6] != host_id:
+        assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
+
+    return name
+
+
+# -- what survives
+
+
+def test_sandboxes_outlive_the_adapter(cluster: Cluster, api: httpx2.Client) -> None:
+    """Calls to its machine fail with an error that says what is known; the sandboxes and their variables are there."""
+    machine = cluster.machines[1]
+    on_it, elsewhere = until_on(api, machine.host_id), until_on(api, cluster.head.host_id)
+    run(api, on_it, "x = 41")
+    load = Load(cluster.server, [on_it, elsewhere])
+    load.run_for(1.0)
+    assert machine.kill("ray::HostAdapter") == 1
+    load.until_well_again(on_it, seconds=60)
+    told = load.end()
+    assert run(api, on_it, "x + 1")["text"] == "42"
+    assert told[elsewhere].errors == Counter()
+    assert set(told[on_it].errors) <= {("host_unavailable", True), ("host_unavailable", False)}
+
+
+def test_a_sandbox_that_dies_takes_nothing_along(cluster: Cluster, api: httpx2.Client) -> None:
+    """Its own calls say that it has ended; the others on its machine have no error."""
+    host_id = cluster.head.host_id
+    dying, other = until_on(api, host_id), until_on(api, host_id)
+    load = Load(cluster.server, [other])
+    api.post(f"/v1/sandboxes/{dying}/executions", json={"code": "import os; os.kill(1, 9); os.abort()"})
+    # A guest cannot kill its init; the owner can, which looks the same to later callers.
+    assert api.delete(f"/v1/sandboxes/{dying}").status_code == 204
+    assert problem(api.get(f"/v1/sandboxes/{dying}")) == (410, "sandbox_closed", False)
+    assert load.end()[other].errors == Counter()
+
+
+def test_a_restarted_host_daemon_is_told_as_it_is(cluster: Cluster, api: httpx2.Client) -> None:
+    """Its sandboxes are lost, by a definite answer; new ones are made at once on the other machine, later there too."""
+    machine = cluster.machines[1]
+    lost = until_on(api, machine.host_id)
+    machine.kill_part("host")
+    until(lambda: state_of(api, machine.host_id) == "absent", "the server sees that the daemon has gone")
+    assert problem(api.get(f"/v1/sandboxes/{lost}")) == (503, "host_unavailable", False)
+    assert new_sandbox(api)[:6] == cluster.head.host_id
+    machine.start_host()
+    until(lambda: state_of(api, machine.host_id) == "ready", "the daemon is back", seconds=60)
+
+    answer = api.get(f"/v1/sandboxes/{lost}")
+    assert problem(answer) == (410, "sandbox_closed", False)
+    assert answer.json()["fields"]["reason"] == "lost"
+    assert run(api, until_on(api, machine.host_id), "6 * 7")["text"] == "42"
+
+
+# -- the border
+
+
+def test_guests_reach_no_port_of_ray(cluster: Cluster, api: httpx2.Client) -> None:
+    """The machine itself reaches the head's port; a guest there, also one with the internet, does not."""
+    port = f"{cluster.head.address} 6379"
+    attempt = (
+        "import socket\n"
+        "def reach(host, port):\n"
+        "    try:\n"
+        "        socket.create_connection((host, port), 3).close()\n"
+        "        return 'reached'\n"
+        "    except OSError as error:\n"
+        "        return type(error).__name__\n"
+    )
+    host, number = port.split()
+    machine = cluster.machines[1]
+    probe = f"{attempt}print(reach({host!r}, {number}))"
+    assert machine.output("python3", "-c", probe).strip() == "reached"
+    sandbox_id = until_on(api, machine.host_id)
+    told = run(
+        api,
+        sandbox_id,
+        f"{attempt}reach({host!r}, {number}), reach({machine.address!r}, 22), reach('127.0.0.1', 6379)",
+    )
+    assert "reached" not in told["text"]
+    # Nor does anything of Ray, or its token, stand in the guest's environment or files.
+    found = run(
+        api, sandbox_id, "import os, glob; [k for k in os.environ if 'RAY' in k], glob.glob('/tmp/ray*')"
+    )
+    assert found["text"] == "([], [])"
+
+
+def test_ray_takes_no_process_without_the_token(cluster: Cluster) -> None:
+    """Another process on the machine, without the token, is refused by Ray; with it, it is taken."""
+    code = (
+        "import os, ray\n"
+        "try:\n"
+        f"    ray.init(address='{cluster.head.address}:6379', log_to_driver=False)\n"
+        "    print('taken')\n"
+        "except Exception as error:\n"
+        "    print('refused', type(error).__name__)\n"
+    )
+    from .machines import CLUSTER_PYTHON
+
+    machine = cluster.machines[1]
+    wrong = machine.folder / "wrong.token"
+    wrong.write_text("0" * 64)
+    plain = ["env", "RAY_AUTH_MODE=token"]
+    assert (
+        machine.output(
+            *plain, f"RAY_AUTH_TOKEN_PATH={machine.token_file}", CLUSTER_PYTHON, "-c", code
+        ).strip()
+        == "taken"
+    )
+    refused = machine.output(*plain, f"RAY_AUTH_TOKEN_PATH={wrong}", CLUSTER_PYTHON, "-c", code)
+    assert refused.startswith("refused")
