@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ import httpx2
 import pytest
 
 from .machines import Cluster, missing
+
+# A quarter of an hour; the fastest faults are in `test_cluster.py`.
+collect_ignore = [] if os.environ.get("EVERY_FAULT") else ["test_survival.py"]
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ CLUSTER_PYTHON = ROOT / ".venv-cluster" / "bin" / "python"
 _HEAD_PORT = 6379
 _SERVER_PORT = 8765
 _LOOK_SECONDS = 0.2
+_START_SECONDS = 180.0
 # The holder: folders of its own where Ray has fixed ones, then it waits for the end of its input.
 _HOLD = """
 mount -t proc proc /proc
@@ -86,8 +87,13 @@ class Network:
         """Heals what `unplug` has cut."""
         _ip("link", "set", f"{self.name}-{number}", "up")
 
+    def pull(self, number: int) -> None:
+        """Removes the link of a machine, which the kernel would do some time after the machine's end."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "delete", f"{self.name}-{number}")
+
     def close(self) -> None:
-        """Removes the bridge; the other links have ended with their machines."""
+        """Removes the bridge."""
         _ip("link", "delete", self.name)
 
 
@@ -107,7 +113,7 @@ class Machine:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.token_file = folder / "ray.token"
         self.log = folder / "log"
-        (folder / "ray").mkdir(parents=True)
+        (folder / "ray").mkdir(parents=True, exist_ok=True)
         self._holder = subprocess.Popen(
             [
                 "unshare",
@@ -130,6 +136,7 @@ class Machine:
         assert self._holder.stdout.readline() == "ready\n"
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text()
         self.first_pid = int(children)
+        self._pid_space = os.readlink(f"/proc/{self.first_pid}/ns/pid")
         self.address = network.plug(self.first_pid, number)
 
     # -- its parts
@@ -139,7 +146,7 @@ class Machine:
         given = {"socket": self.socket, "state_folder": self.folder / "host", "pool_size": 0, **flags}
         self.start("host", [sys.executable, "-m", "fumehood", "host", *_flags(given)], {}, is_here=is_here)
         # The socket is there before the name is.
-        until((self.folder / "host" / "host-id").exists, "the host has a name", seconds=60)
+        until((self.folder / "host" / "host-id").exists, "the host has a name", seconds=_START_SECONDS)
 
     @property
     def socket(self) -> Path:
@@ -210,6 +217,20 @@ class Machine:
                 text=True,
             )
 
+    def run(self, *argv: object) -> subprocess.CompletedProcess[str]:
+        """Runs a command on this machine to its end, with the machine's folder as its home."""
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("FUMEHOOD_", "RAY_"))
+        }
+        return subprocess.run(
+            [*self._inside, *map(str, argv)],
+            env={**kept, "HOME": str(self.folder), "FUMEHOOD_POOL_SIZE": "0"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
     def output(self, *argv: object) -> str:
         """Runs a command on this machine, and returns what it prints."""
         return subprocess.run(
@@ -218,12 +239,11 @@ class Machine:
 
     def pids(self, *words: str) -> list[int]:
         """The processes of this machine whose command line has all these words, as seen from outside."""
-        space = os.readlink(f"/proc/{self.first_pid}/ns/pid")
         found = []
 
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdecimal() and os.readlink(entry / "ns" / "pid") == space:
+                if entry.name.isdecimal() and os.readlink(entry / "ns" / "pid") == self._pid_space:
                     line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
                     if line and all(word in line for word in words):
@@ -264,6 +284,7 @@ class Machine:
         assert self._holder.stdout is not None
         self._holder.kill()
         self._holder.wait()
+        self.network.pull(self.number)
         self._holder.stdin.close()
         self._holder.stdout.close()
 
@@ -300,7 +321,7 @@ class Server:
         """What a request of the owner brings."""
         return {"Authorization": f"Bearer {self.token}"}
 
-    def wait_ready(self, machines: int, seconds: float = 90) -> None:
+    def wait_ready(self, machines: int, seconds: float = 180) -> None:
         """Waits until it takes work, with so many machines."""
         process = self.machine.processes[self.name]
 
@@ -354,10 +375,19 @@ class Cluster:
             _at_once([partial(machine.start_host, is_here=host_is_here) for machine in self.machines])
             self.head = self.machines[0]
             self.head.start_ray(self.token, labels=(labels or {}).get(1))
-            until((self.head.folder / "ray" / "ray_current_cluster").exists, "the head is up", seconds=120)
+            until(
+                (self.head.folder / "ray" / "ray_current_cluster").exists,
+                "the head is up",
+                seconds=_START_SECONDS,
+            )
 
             for machine in self.machines[1:]:
                 machine.start_ray(self.token, self.head, (labels or {}).get(machine.number))
+                until(
+                    (machine.folder / "ray" / "ray_current_cluster").exists,
+                    "it has joined",
+                    seconds=_START_SECONDS,
+                )
 
             self.server = self.head.start_server(self.head, **flags)
             self.server.wait_ready(machines)
@@ -378,13 +408,9 @@ class Cluster:
 
 
 def _at_once(functions: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=function) for function in functions]
-
-    for thread in threads:
-        thread.start()
-
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for ending in [pool.submit(function) for function in functions]:
+            ending.result()
 
 
 def _flags(settings: Mapping[str, object]) -> list[str]:

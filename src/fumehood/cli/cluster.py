@@ -27,6 +27,7 @@ from fumehood.cluster.ray_settings import DEFAULT_PORT
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.keeper.plan import STATE_NAME, Plan, check_address, check_label
 from fumehood.setting_fields import state_path
+from fumehood.values.sandbox import Capacity
 
 _COLUMNS = ("MACHINE", "STATE", "SANDBOXES", "READY", "CPU", "LOAD", "MEMORY FREE", "VERSION", "LABELS")
 _GIB = 1 << 30
@@ -44,7 +45,7 @@ def _up(options: Options) -> int:
         head=check_address("--address", f"{host}:{options.port}"),
         node_address=options.address or "",
         labels=dict(map(check_label, options.label)),
-        has_host=not options.no_host,
+        **_host(options),
         server_address="" if options.no_server else check_address("--listen", options.listen),
     )
     _write_token(plan.token_file, secrets.token_hex(32))
@@ -61,12 +62,21 @@ def _join(options: Options) -> int:
         is_head=False,
         node_address=options.address or "",
         labels=dict(map(check_label, options.label)),
-        has_host=not options.no_host,
+        **_host(options),
         server_address=check_address("--listen", options.listen) if options.listen else "",
     )
     plan.token_file.unlink(missing_ok=True)
     _write_token(plan.token_file, token)
     return _start(plan, options)
+
+
+def _host(options: Options) -> dict[str, Any]:
+    """Return what a plan says of the host daemon: one that runs is asked for its name."""
+    if not options.host_socket:
+        return {"has_host": not options.no_host}
+
+    socket = os.path.abspath(options.host_socket)
+    return {"has_host": False, "host_socket": socket, "host_id": _capacity_at(socket).host_id}
 
 
 def _folder(options: Options) -> Path:
@@ -239,11 +249,12 @@ def _leave(options: Options) -> int:
         note("nothing of a cluster runs here")
         return 0
 
+    # A host daemon that has a unit of its own lives on.
     if plan.has_host and not options.force and (living := _living(plan)):
         raise InvalidArgumentError(
             field="--force",
             value=...,
-            allowed=f"given, since {living} sandboxes live on this machine and would end; or drain it first",
+            allowed=f"given to end the {living} sandboxes of this machine; or drain it first",
         )
 
     os.kill(pid, signal.SIGTERM)
@@ -262,21 +273,25 @@ def _leave(options: Options) -> int:
 
 def _living(plan: Plan) -> int:
     """Return how many sandboxes live on this machine; none if its host daemon does not answer."""
+    try:
+        return _capacity_at(str(plan.socket)).sandboxes
+    except FumehoodError:
+        return 0
+
+
+def _capacity_at(socket: str) -> Capacity:
     import asyncio
 
     from fumehood.client.backend import connect_to_host
 
-    async def asked() -> int:
-        backend = connect_to_host(str(plan.socket))
+    async def asked() -> Capacity:
+        backend = connect_to_host(socket)
         try:
-            return (await backend.capacity()).sandboxes
+            return await backend.capacity()
         finally:
             await backend.aclose()
 
-    try:
-        return asyncio.run(asked())
-    except FumehoodError:
-        return 0
+    return asyncio.run(asked())
 
 
 def _asked(options: Options, method: str, path: str, **body: Any) -> Any:
@@ -314,6 +329,11 @@ _MACHINE_OPTIONS = (
         help="a label of this machine, such as zone=a; may be repeated",
     ),
     Option(["--no-host"], is_flag=True, help="no sandboxes on this machine"),
+    Option(
+        ["--host-socket"],
+        metavar="PATH",
+        help="the socket of a `fumehood host` that runs here already, as under a unit of its own",
+    ),
     Option(
         ["--foreground"],
         is_flag=True,

@@ -15,12 +15,13 @@ HOST_LABEL = "fumehood-host-id"
 # What a machine with a host daemon has one of; also what an autoscaler is asked for.
 HOST_RESOURCE = "sandbox_host"
 DEFAULT_PORT = 6379
-# A machine is dead after three probes without an answer. Faster than by default, where a partition takes a minute.
+# A machine is dead after four probes without an answer, which takes 20 s. By default a partition takes a minute;
+# faster, and Ray would give up machines that are busy. Servers ask by themselves, and know earlier.
 _PROBE = {
-    "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1500",
-    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_initial_delay_ms": "2000",
+    "RAY_health_check_period_ms": "2000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "4",
     "RAY_raylet_liveness_self_check_interval_ms": "5000",
 }
 _OBJECT_STORE_BYTES = 200_000_000
@@ -35,6 +36,8 @@ def environment(token_file: str) -> dict[str, str]:
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_file,
+        # On a busy machine the parts of Ray take longer than its thirty seconds to start.
+        "RAY_raylet_start_wait_time_s": "120",
         # The head may be away for an hour: nothing ends meanwhile.
         "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
         # Ray would kill adapters when sandboxes use much memory; the host daemon looks after that.

@@ -29,7 +29,9 @@ class Plan:
         is_head: Whether that is this machine.
         node_address: The address by which the other machines reach this one; empty: Ray finds one.
         labels: The machine's labels.
-        has_host: Whether sandboxes live here.
+        has_host: Whether a host daemon is started here.
+        host_socket: The socket of a host daemon that runs already, as under a unit of its own; empty: none.
+        host_id: The name of that daemon's host.
         server_address: Where a server listens, HOST:PORT; empty: none is started here.
     """
 
@@ -41,6 +43,8 @@ class Plan:
     node_address: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     has_host: bool = True
+    host_socket: str = ""
+    host_id: str = ""
     server_address: str = ""
 
     @property
@@ -56,7 +60,7 @@ class Plan:
     @property
     def socket(self) -> Path:
         """The socket of the host daemon."""
-        return self.folder / "run" / "host.sock"
+        return Path(self.host_socket) if self.host_socket else self.folder / "run" / "host.sock"
 
     @property
     def server_token_file(self) -> Path:
@@ -93,26 +97,29 @@ class Part:
         name: Its name, which its log file has too.
         argv: Its command line.
         envs: What its environment has beside the keeper's.
-        sign: A file that is there when it has started; removed before each start.
+        signs: Files that are there when it has started.
+        stale: One that makes a start fail if a crash has left it.
         stop_seconds: How long it may take to end.
     """
 
     name: str
     argv: tuple[str, ...]
     envs: Mapping[str, str]
-    sign: Path | None = None
+    signs: tuple[Path, ...] = ()
+    stale: Path | None = None
     stop_seconds: float = 30.0
 
 
 def host_part(plan: Plan) -> Part:
     """Returns the host daemon."""
     envs = {SOCKET_VARIABLE: str(plan.socket), "FUMEHOOD_HOST_STATE_FOLDER": str(plan.folder / "host")}
-    return Part(name="host", argv=(sys.executable, "-m", "fumehood", "host"), envs=envs, sign=plan.socket)
+    signs = (plan.socket, _host_id_file(plan))
+    return Part(name="host", argv=(sys.executable, "-m", "fumehood", "host"), envs=envs, signs=signs)
 
 
 def ray_part(plan: Plan) -> Part:
     """Returns Ray; the host daemon has run before, and has a name."""
-    host_id = (plan.folder / "host" / "host-id").read_text(encoding="ascii").strip() if plan.has_host else ""
+    host_id = _host_id_file(plan).read_text(encoding="ascii").strip() if plan.has_host else plan.host_id
     arguments = start_arguments(
         address=plan.head,
         node_address=plan.node_address,
@@ -123,8 +130,13 @@ def ray_part(plan: Plan) -> Part:
     envs = {**environment(str(plan.token_file)), SOCKET_VARIABLE: str(plan.socket)}
     envs |= head_environment(str(plan.folder / "gcs")) if plan.is_head else {}
     argv = (sys.executable, "-m", "ray.scripts.scripts", *arguments)
-    # Ray writes it when it has started; one of a crash would make the next start refuse.
-    return Part(name="ray", argv=argv, envs=envs, sign=Path("/tmp/ray/ray_current_cluster"))  # noqa: S108
+    # Ray writes it when it has started.
+    started = Path("/tmp/ray/ray_current_cluster")  # noqa: S108
+    return Part(name="ray", argv=argv, envs=envs, signs=(started,), stale=started)
+
+
+def _host_id_file(plan: Plan) -> Path:
+    return plan.folder / "host" / "host-id"
 
 
 def server_part(plan: Plan) -> Part:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import InvalidArgumentError
 from fumehood.keeper.plan import Part, Plan, host_part, ray_part, server_part
 from fumehood.log import events
@@ -94,18 +95,20 @@ class _Keeper:
             tasks.append(asyncio.create_task(self._keep(make, before, started[name])))
             before = started[name]
 
-        await self._ended.wait()
-
-        for task in tasks:
-            task.cancel()
-
-        await asyncio.wait(tasks)
+        ending = asyncio.create_task(self._ended.wait())
+        # A part that cannot even be started ends the others: it is no part that has ended, which is started again.
+        await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        await cancel_and_wait(ending, *tasks)
 
         for name, make in reversed(parts):
             if (process := self._running.pop(name, None)) is not None:
                 await _end(process, make(self._plan).stop_seconds)
 
         (self._plan.folder / STATUS_FILE).unlink()
+
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
 
     async def _keep(
         self, make: Callable[[Plan], Part], before: asyncio.Event | None, started: asyncio.Event
@@ -132,9 +135,8 @@ class _Keeper:
             await asyncio.sleep(pause)
 
     async def _start(self, part: Part) -> asyncio.subprocess.Process:
-        if part.sign is not None and part.name != "host":
-            # The host daemon removes a stale socket by itself.
-            part.sign.unlink(missing_ok=True)
+        if part.stale is not None:
+            part.stale.unlink(missing_ok=True)
 
         with open(self._plan.folder / f"{part.name}.log", "ab") as log:
             process = await asyncio.create_subprocess_exec(
@@ -154,7 +156,7 @@ class _Keeper:
     async def _notice_start(
         self, part: Part, process: asyncio.subprocess.Process, restarts: int, started: asyncio.Event
     ) -> None:
-        while part.sign is not None and not part.sign.exists():
+        while not all(sign.exists() for sign in part.signs):
             await asyncio.sleep(_LOOK_SECONDS)
 
         self._note(part.name, state="running", pid=process.pid, restarts=restarts)

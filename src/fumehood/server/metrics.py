@@ -5,11 +5,25 @@ Labels have few values (routes, not paths; codes, not messages), so that no call
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from fumehood.values.machines import MachineInfo
 from fumehood.values.security import SecurityEvent
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+# A cluster has few machines, and callers cannot make any.
+_MACHINE_GAUGES = {
+    "up": "Whether the machine answers.",
+    "sandboxes": "Sandboxes that live on the machine.",
+    "max_sandboxes": "Sandboxes that may live there.",
+    "memory_available_bytes": "Memory that is available there.",
+    "cpu_cores": "Processors of the machine.",
+    "load": "Tasks that ran or waited to run there, on average over the last minute.",
+    "pool_ready": "Sandboxes that are ready there.",
+}
 
 
 class ServerMetrics:
@@ -62,6 +76,30 @@ class ServerMetrics:
             "fumehood_queue_waiting", "Stateless runs that wait.", registry=self.registry
         )
         self.queue_running = Gauge("fumehood_queue_running", "Stateless runs.", registry=self.registry)
+
+        self._machines = {
+            name: Gauge(f"fumehood_machine_{name}", text, ("machine",), registry=self.registry)
+            for name, text in _MACHINE_GAUGES.items()
+        }
+
+    def note_machines(self, machines: Iterable[MachineInfo]) -> None:
+        """Shows what the machines have last reported; one that is gone is shown no longer."""
+        for gauge in self._machines.values():
+            gauge.clear()
+
+        for machine in machines:
+            self._machines["up"].labels(machine.host_id).set(machine.capacity is not None)
+
+            if machine.capacity is not None:
+                for name in (
+                    "sandboxes",
+                    "max_sandboxes",
+                    "memory_available_bytes",
+                    "cpu_cores",
+                    "load",
+                    "pool_ready",
+                ):
+                    self._machines[name].labels(machine.host_id).set(getattr(machine.capacity, name))
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts an answered request."""

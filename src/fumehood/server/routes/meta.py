@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
+from fumehood.cluster.backend import ClusterBackend
 from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.schemas.meta import CapacityAnswer, Health, Readiness, ServerInfo
@@ -72,6 +73,9 @@ async def metrics(principal: MetricsCaller, services: ServicesOf) -> Response:
     services.metrics.queue_waiting.set(services.queue.waiting)
     services.metrics.queue_running.set(services.queue.running)
     services.metrics.tasks.set(len(asyncio.all_tasks()))
+
+    if isinstance(services.backend, ClusterBackend):
+        services.metrics.note_machines(services.backend.machines)
 
     try:
         capacity = await services.backend.capacity()
