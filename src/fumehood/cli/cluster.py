@@ -17,12 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fumehood.cli.colours import write_table
 from fumehood.cli.extras import require_extra
 from fumehood.cli.options import Seconds
 from fumehood.cli.parser import Argument, Command, Option, Options, Verbs
 from fumehood.cli.saved import SERVER_OPTIONS
-from fumehood.cli.terminal import note
+from fumehood.cli.terminal import note, write_table
 from fumehood.cluster.ray_settings import DEFAULT_PORT
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.keeper.plan import STATE_NAME, Plan, check_address, check_label

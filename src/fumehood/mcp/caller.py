@@ -319,7 +319,7 @@ class Caller:
     async def _room(self, count: int) -> AsyncGenerator[None, None]:
         """Holds places for so many more while the block makes them; raises CapacityError when there are none."""
         if self.keeps and len(self.made) + self.making + count > _MAX_KEPT:
-            await self._forget_ended()
+            await _forget_ended(self)
 
         used = len(self.made) + self.making
 
@@ -331,15 +331,6 @@ class Caller:
             yield
         finally:
             self.making -= count
-
-    async def _forget_ended(self) -> None:
-        # A sandbox that is made during this request is not in its answer, and has not ended.
-        known = set(self.made)
-        living = {info.id for info in await self.list()}
-
-        for sandbox_id in known - living:
-            if (ended := self.made.pop(sandbox_id, None)) is not None:
-                await _kill_quietly(ended)
 
 
 def caller_of(context: CallContext) -> Caller:
@@ -394,6 +385,16 @@ async def _living(caller: Caller, sandbox_id: str) -> AsyncSandbox | None:
         return None
 
     return sandbox
+
+
+async def _forget_ended(caller: Caller) -> None:
+    # A sandbox that is made during this request is not in its answer, and has not ended.
+    known = set(caller.made)
+    living = {info.id for info in await caller.list()}
+
+    for sandbox_id in known - living:
+        if (ended := caller.made.pop(sandbox_id, None)) is not None:
+            await _kill_quietly(ended)
 
 
 async def _kill_quietly(sandbox: AsyncSandbox) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fumehood.dialects.jupyter.audience import Client
-from fumehood.dialects.jupyter.channels import _CREDIT_SECONDS, ConnectionPace, SharedPace
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.messages import JupyterMessage
 from fumehood.dialects.jupyter.spec import find_spec
+from fumehood.server.pace import _CREDIT_SECONDS, ConnectionPace, SharedPace
 
 COST_SECONDS = 0.001
 PART = 0.04
