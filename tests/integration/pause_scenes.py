@@ -81,6 +81,22 @@ def storm_that_ends() -> dict[str, Any]:
         }
 
 
+def storm_dropped_by_a_resume() -> dict[str, Any]:
+    """Pauses such a sandbox with all that it holds, and drops that when it is resumed."""
+    os.environ["FUMEHOOD_POOL_SIZE"] = "0"
+
+    with Sandbox() as sandbox:
+        sandbox.run_code("x = 42; open('kept.txt', 'w').write('as it was')")
+        sandbox.run_code(_STORM)
+        sandbox.pause()
+        sandbox.resume(files_only=True)
+        return {
+            "after": sandbox.get_metrics().processes,
+            "variable": sandbox.run_code("'x' in dir()").text,
+            "kept": sandbox.files.read("kept.txt"),
+        }
+
+
 def stopped_before() -> list[str | None]:
     """Pauses and resumes a sandbox in which a process was stopped already; tells its state each time."""
     with Sandbox() as sandbox:

@@ -41,6 +41,14 @@ def test_nobody_outlives_a_pause_of_files_only(ordinary: bool) -> None:
 
 
 @pytest.mark.parametrize("ordinary", [False, True], ids=["as we are", "an ordinary user"])
+def test_nobody_outlives_a_resume_of_files_only(ordinary: bool) -> None:
+    """What a pause has stopped, by either way, ends before the sandbox goes on."""
+    seen = run_scene("pause_scenes.storm_dropped_by_a_resume", ordinary=ordinary)
+    assert seen.pop("after") in (1, 2)
+    assert seen == {"variable": "False", "kept": "as it was"}
+
+
+@pytest.mark.parametrize("ordinary", [False, True], ids=["as we are", "an ordinary user"])
 def test_what_was_stopped_stays_stopped(ordinary: bool) -> None:
     """A pause undoes nothing that the code in the sandbox has done."""
     assert run_scene("pause_scenes.stopped_before", ordinary=ordinary) == ["'T'", "'T'"]
