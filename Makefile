@@ -6,7 +6,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 # What is to be set up for the tests does not wait for each other: most of it is downloads.
+# A make that another one starts shares its jobs.
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += --jobs=4
+endif
 # What was compiled once is not compiled again in hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests spend half of their time waiting: three processes keep two processors busy.
