@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-DEADLINE_SECONDS = 30.0
-_PAUSE_SECONDS = 0.002
+DEADLINE_SECONDS = 60.0
+_SHORTEST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.02
 
 
 def until(
@@ -21,11 +22,13 @@ def until(
 ) -> Any:
     """Ask again until it is so, and return what it said."""
     deadline = time.monotonic() + seconds
+    pause = _SHORTEST_PAUSE_SECONDS
 
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it did not come to pass: {what}"
-        # Who waits shall not keep busy what it waits for.
-        time.sleep(_PAUSE_SECONDS)
+        # A condition is often a request to what is waited for: asked without a pause, it would be kept from its work.
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     return found
 
