@@ -13,6 +13,17 @@ ROOT = pathlib.Path(__file__).parents[2]
 PACKAGES = ("fumehood", "fumehood_guest", "fumehood_jail", "fumehood_wire")
 
 
+# They only compute: all sources take seconds of a processor, and minutes of one that many share.
+_MOST_SECONDS = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give what reads all sources the time it takes on a busy machine."""
+    for item in items:
+        if item.path.parent == pathlib.Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(_MOST_SECONDS))
+
+
 @dataclass(frozen=True)
 class Module:
     """One of our modules."""
