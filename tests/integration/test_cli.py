@@ -725,6 +725,14 @@ class _Terminal:
         self._seen = self._seen.partition(wanted)[2]
 
 
+def test_limits_are_named_with_the_option_that_raises_them(tmp_path):
+    """Behind the sentence of the library, which does not know how it was asked."""
+    done = fumehood("run", "--memory", "64M", "-c", "b = bytearray(1 << 28)", cwd=tmp_path)
+    assert (done.returncode, "`--memory 2G` allows more" in done.stderr) == (137, True), done.stderr
+    done = fumehood("run", "--timeout", "0.5", "-c", "while True: pass", cwd=tmp_path)
+    assert (done.returncode, "`--timeout 300` allows more" in done.stderr) == (124, True), done.stderr
+
+
 def test_the_show_of_going_back_runs(tmp_path):
     """It keeps the best of three, undoes, brings back, and draws the tree of states."""
     done = fumehood("demo", cwd=tmp_path)

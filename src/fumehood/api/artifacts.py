@@ -6,7 +6,9 @@ Over the public `Sandbox` only; how names and sizes that a guest chose are bound
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from typing import Literal
 
 from fumehood.api import transfers
 from fumehood.api.sandbox import Filesystem
@@ -26,18 +28,38 @@ def save_files(
     root: str,
     into: str,
     overwrite: bool | Callable[[str], bool] = False,
-    max_bytes: int = transfers.MAX_DOWNLOAD_BYTES,
+    on_bytes: Callable[[int], None] = lambda _: None,
 ) -> list[Saved]:
-    """Bring files of a sandbox back, as `fumehood.api.transfers.save_files` does."""
-    return call(
-        transfers.save_files,
-        files._async,
-        entries,
-        root=root,
-        into=into,
-        overwrite=overwrite,
-        max_bytes=max_bytes,
-    )
+    """Bring files of a sandbox back, as `fumehood.api.transfers.save_files` does.
+
+    Args:
+        files: The sandbox's files.
+        entries: Which; directories and links are passed over.
+        root: Directory of the sandbox that `into` stands for.
+        into: Directory of this machine; made if it is not there.
+        overwrite: Whether files that are there may be replaced; or a function that tells it of a path.
+        on_bytes: Called with the size of each piece that has come, in another thread.
+    """
+    source = _Counted(files._async, on_bytes)
+    return call(transfers.save_files, source, entries, root=root, into=into, overwrite=overwrite)
+
+
+class _Counted:
+    """Files of a sandbox whose pieces are counted as they come."""
+
+    def __init__(self, files: transfers.FileSource, on_bytes: Callable[[int], None]) -> None:
+        self._files = files
+        self._on_bytes = on_bytes
+
+    async def read(self, path: str, *, format: Literal["stream"]) -> AsyncGenerator[bytes, None]:
+        """Return the content piece by piece."""
+        return self._pieces(await self._files.read(path, format=format))
+
+    async def _pieces(self, content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(content):
+            async for piece in content:
+                self._on_bytes(len(piece))
+                yield piece
 
 
 def list_tree(files: Filesystem, root: str) -> list[FileInfo]:

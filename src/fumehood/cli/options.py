@@ -14,6 +14,7 @@ import click
 
 from fumehood.bounds import BOUNDS, GIB, MIB, read_size
 from fumehood.cli.parser import OneOf, Option, Options, PathWord
+from fumehood.cli.terminal import CountedReader, waiting_for
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.values.limits import Limits
@@ -220,9 +221,10 @@ def open_sandbox(
         sandbox = Sandbox(**arguments, backend=chosen_backend(has_pool=False))
 
     try:
-        for path, destination in uploads:
-            with open(path, "rb") as file:
-                sandbox.files.write(destination, file)
+        with waiting_for("uploading", sum(os.path.getsize(path) for path, _ in uploads)) as step:
+            for path, destination in uploads:
+                with open(path, "rb") as file:
+                    sandbox.files.write(destination, CountedReader(file, step))
     except BaseException:
         sandbox.kill()
         raise

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
-from fumehood.cli.terminal import Screen, counted, line_of_path, note, write_table
+from fumehood.cli.terminal import CountedReader, Screen, counted, line_of_path, note, waiting_for, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
@@ -180,28 +181,29 @@ def _place(word: str) -> tuple[str, str] | None:
 
 def _upload(sandbox: Sandbox, source: str, path: str) -> int:
     if not os.path.isdir(source):
-        with open(source, "rb") as file:
-            sandbox.files.write(
-                os.path.join(path, os.path.basename(source)) if path[-1] in "/." else path, file
-            )
-
+        _write_all(
+            sandbox, {source: os.path.join(path, os.path.basename(source)) if path[-1] in "/." else path}
+        )
         return 0
 
-    count = 0
-
-    for folder, _, names in os.walk(source):
-        for name in names:
-            local = os.path.join(folder, name)
-
-            # A FIFO would be waited for.
-            if os.path.isfile(local):
-                with open(local, "rb") as file:
-                    sandbox.files.write(os.path.join(path, os.path.relpath(local, source)), file)
-
-                count += 1
-
-    note(f"{counted(count, 'file')} -> {path}")
+    found = {
+        local: os.path.join(path, os.path.relpath(local, source))
+        for folder, _, names in os.walk(source)
+        for local in (os.path.join(folder, name) for name in names)
+        # A FIFO would be waited for.
+        if os.path.isfile(local)
+    }
+    _write_all(sandbox, found)
+    note(f"{counted(len(found), 'file')} -> {path}")
     return 0
+
+
+def _write_all(sandbox: Sandbox, places: Mapping[str, str]) -> None:
+    """Writes files of this machine to their places in a sandbox."""
+    with waiting_for("uploading", sum(os.path.getsize(local) for local in places)) as step:
+        for local, place in places.items():
+            with open(local, "rb") as file:
+                sandbox.files.write(place, CountedReader(file, step))
 
 
 def _download(sandbox: Sandbox, path: str, into: str) -> int:
@@ -212,14 +214,18 @@ def _download(sandbox: Sandbox, path: str, into: str) -> int:
     if info.type == "file":
         target = os.path.join(into, info.name) if os.path.isdir(into) else into
 
-        with open(target, "wb") as file:
+        with open(target, "wb") as file, waiting_for("downloading", info.size_bytes) as step:
             for piece in sandbox.files.read(info.path, format="stream"):
                 file.write(piece)
+                step(len(piece))
 
         return 0
 
     entries = sandbox.files.list(info.path, depth=64)
-    saved = save_files(sandbox.files, entries, root=info.path, into=into, overwrite=True)
+    total = sum(entry.size_bytes for entry in entries if entry.type == "file")
+
+    with waiting_for("downloading", total) as step:
+        saved = save_files(sandbox.files, entries, root=info.path, into=into, overwrite=True, on_bytes=step)
 
     for item in saved:
         if item.skipped:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +19,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Wr
 from fumehood.cli.program import Program, next_piece, read_program
 from fumehood.cli.renewal import kept_alive
 from fumehood.cli.reports import report
-from fumehood.cli.terminal import Screen, note, patience
+from fumehood.cli.terminal import Screen, note, patience, waiting_for
 from fumehood.cli.warm import is_wanted, start_daemon
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.plain_data import as_data
@@ -43,6 +43,11 @@ _EXIT_CODES = {
     "interrupted": 130,
     "out_of_memory": 137,
     "context_died": 137,
+}
+# Behind errors for which the library has none: it does not know how it was asked.
+LIMIT_HINTS = {
+    "out_of_memory": "`--memory 2G` allows more; the default is 1G",
+    "time_limit": "`--timeout 300` allows more; the default is 30 seconds",
 }
 _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
@@ -111,7 +116,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
         "on_stdout": screen.out,
         "on_stderr": screen.err,
         "on_result": lambda result: show_result(screen, result),
-        "on_error": lambda error: show_error(screen, error),
+        "on_error": lambda error: show_error(screen, error, LIMIT_HINTS),
         # Of code that itself came from standard input nothing is left there to answer with.
         "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
     }
@@ -142,16 +147,22 @@ def show_result(screen: Screen, result: Result) -> None:
         screen.result(f"{result}\n")
 
 
-def show_error(screen: Screen, error: ExecutionError) -> None:
-    """Print an error as Python prints it; a plain exit, of Python or of bash, is none."""
+def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] | None = None) -> None:
+    """Print an error as Python prints it; a plain exit, of Python or of bash, is none.
+
+    Args:
+        screen: Where it is printed.
+        error: The error.
+        hints: What is said behind errors of a kind that have no hint of their own.
+    """
     if error.name == "ExitCode":
         return
 
     if error.name != "SystemExit":
         screen.traceback(f"{str(error).rstrip()}\n")
 
-        if error.hint:
-            screen.note(error.hint)
+        if hint := error.hint or (hints or {}).get(error.kind, ""):
+            screen.note(hint)
     elif error.value and not error.value.removeprefix("-").isdecimal():
         screen.err(f"{error.value}\n")
 
@@ -184,11 +195,18 @@ def _bring_back(
 
     record = OutputRecord(options.output, overwrite=options.overwrite)
 
-    with patience("bringing files back"):
-        for root in (DATA_PATH, HOME_PATH):
-            entries = changed_since(before, list_tree(sandbox.files, root))
+    found = {root: changed_since(before, list_tree(sandbox.files, root)) for root in (DATA_PATH, HOME_PATH)}
+    total = sum(entry.size_bytes for entries in found.values() for entry in entries if entry.type == "file")
+
+    with waiting_for("bringing files back", total) as step:
+        for root, entries in found.items():
             files = save_files(
-                sandbox.files, entries, root=root, into=options.output, overwrite=record.may_replace
+                sandbox.files,
+                entries,
+                root=root,
+                into=options.output,
+                overwrite=record.may_replace,
+                on_bytes=step,
             )
             record.add(files)
             saved += files

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from fumehood.text import head_and_tail, visible, visible_line
 
@@ -72,6 +72,25 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)
+
+
+class CountedReader:
+    """A file that is read with a progress bar.
+
+    Args:
+        file: The open file.
+        step: Adds to what is done.
+    """
+
+    def __init__(self, file: BinaryIO, step: Callable[[float], None]) -> None:
+        self._file = file
+        self._step = step
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, none at the end."""
+        piece = self._file.read(size)
+        self._step(len(piece))
+        return piece
 
 
 def write_traceback(text: str, stream: TextIO) -> None:
@@ -206,3 +225,19 @@ def patience(what: str) -> Iterator[None]:
 
         if taken_seconds > _PATIENCE_SECONDS:
             note(f"{what}: {taken_seconds:.1f} s")
+
+
+@contextmanager
+def waiting_for(what: str, total: float) -> Iterator[Callable[[float], None]]:
+    """Say `what` goes on: by a progress bar at a terminal that has one, else as `patience` does.
+
+    Args:
+        what: What goes on.
+        total: How much there is to do.
+    """
+    if console_of(sys.stderr) is None:
+        with patience(what):
+            yield lambda _: None
+    else:
+        with progress_bar(sys.stderr, what, total) as step:
+            yield step

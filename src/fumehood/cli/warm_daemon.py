@@ -28,6 +28,7 @@ from fumehood.cli.options import sandbox_arguments, split_upload
 from fumehood.cli.parser import EXIT_USAGE, Options
 from fumehood.cli.program import Program, read_program
 from fumehood.cli.run import (
+    LIMIT_HINTS,
     RUN,
     changed_since,
     data_of,
@@ -350,7 +351,7 @@ class _Run:
             "on_stdout": out,
             "on_stderr": err,
             "on_result": lambda result: show_result(screen, result),
-            "on_error": lambda error: show_error(screen, error),
+            "on_error": lambda error: show_error(screen, error, LIMIT_HINTS),
             "on_input": ask if program.has_stdin else None,
         }
 
