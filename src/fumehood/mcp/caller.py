@@ -131,7 +131,7 @@ class Caller:
         async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
             yield sandbox
 
-        self._use(sandbox)
+        _use(self, sandbox)
 
     @asynccontextmanager
     async def forks(
@@ -166,7 +166,7 @@ class Caller:
 
             found = self.id_of(sandbox_id or self.last)
 
-        return self._use(self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend))
+        return _use(self, self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend))
 
     async def sandbox_to_run(self) -> tuple[AsyncSandbox, str]:
         """Return the last sandbox, and the name of the one that it replaces, because that has ended.
@@ -185,7 +185,7 @@ class Caller:
                 sandbox = await self._begin()
                 self._successors[wanted] = sandbox.id
 
-        return self._use(sandbox), self.name_of(wanted) if wanted not in ("", sandbox.id) else ""
+        return _use(self, sandbox), self.name_of(wanted) if wanted not in ("", sandbox.id) else ""
 
     async def bring_files(self, sandbox: AsyncSandbox | None) -> str:
         """Bring new files of a sandbox to the user, where one wants them; return a line about them."""
@@ -262,16 +262,7 @@ class Caller:
     async def _begin(self) -> AsyncSandbox:
         """Make a sandbox as the setup says; it is the last one, so a call that is cancelled does not lose it."""
         (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
-        return self._use(sandbox)
-
-    def _use(self, sandbox: AsyncSandbox) -> AsyncSandbox:
-        """Notes a sandbox as that of this call, and as the last one; returns it."""
-        self.last = sandbox.id
-
-        if (used := _USED.get(None)) is not None:
-            used.sandbox = sandbox
-
-        return sandbox
+        return _use(self, sandbox)
 
     async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
         async with self._room(count):
@@ -370,6 +361,16 @@ async def in_order(
                 await undo(task.result())
 
         raise
+
+
+def _use(caller: Caller, sandbox: AsyncSandbox) -> AsyncSandbox:
+    """Notes a sandbox as that of this call, and as the last one; returns it."""
+    caller.last = sandbox.id
+
+    if (used := _USED.get(None)) is not None:
+        used.sandbox = sandbox
+
+    return sandbox
 
 
 async def _living(caller: Caller, sandbox_id: str) -> AsyncSandbox | None:

@@ -89,23 +89,21 @@ class SignalGate:
             return
 
         try:
-            self._shut()
-        except BaseException:
             try:
-                self._shut()
+                self._user_mask = self._set_mask(_signal.SIG_BLOCK, ())
+                self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+                self.is_open = False
             except BaseException:
                 self._shut()
+        except BaseException:
+            self._shut()
 
     def _shut(self) -> None:
-        try:
-            self._user_mask = self._set_mask(_signal.SIG_BLOCK, ())
-            self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
-        except BaseException:
-            # Nothing is looked at before this call: signals are blocked by it, if they are not yet.
-            before = self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+        """Blocks signals where a handler has kept `close` from it, or has raised right after it."""
+        before = self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
 
-            if not before >= _ALL_BLOCKED:
-                self._user_mask = before
+        if not before >= _ALL_BLOCKED:
+            self._user_mask = before
 
         self.is_open = False
 

@@ -219,7 +219,7 @@ class ProcessKernel(Kernel):
 
 
 def parent_of_kernel(environ: Mapping[str, str]) -> int:
-    """Returns the id of the process that has started this one; 1 if it has ended already.
+    """Returns the id of the process that has started this one; 0 if it has ended already.
 
     To be called before anything that takes time: the end of that process cannot be noticed otherwise.
     """
@@ -229,7 +229,7 @@ def parent_of_kernel(environ: Mapping[str, str]) -> int:
         try:
             os.kill(int(given), 0)
         except (ProcessLookupError, OverflowError):
-            return 1
+            return 0
         except PermissionError:
             # It runs, as another user.
             return os.getppid()
@@ -275,7 +275,7 @@ async def serve(
 
 async def _end_with_parent(kernel: ProcessKernel, parent: int) -> None:
     """Ends the kernel when the program that started it has ended."""
-    while os.getppid() == parent and parent != 1:
+    while os.getppid() == parent:
         await asyncio.sleep(_LOOK_SECONDS)
 
     kernel.die()

@@ -64,10 +64,10 @@ class ClockLoop(asyncio.SelectorEventLoop):
 def test_all_connections_without_credit_divide_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst passes at once; then three connections together get a small part of the loop's time."""
     clock = Clock()
-    monkeypatch.setattr("fumehood.dialects.jupyter.channels.time", clock)
+    monkeypatch.setattr("fumehood.server.pace.time", clock)
 
     async def work() -> tuple[list[int], float]:
-        shared = SharedPace()
+        shared = SharedPace(0.04)
         counts = [0, 0, 0]
         over = False
 
@@ -104,7 +104,7 @@ def test_a_few_messages_do_not_wait() -> None:
     """The control: what a person at a notebook sends passes at once."""
 
     async def work() -> float:
-        pace = ConnectionPace(SharedPace())
+        pace = ConnectionPace(SharedPace(0.04))
         began = time.monotonic()
 
         for _ in range(300):
