@@ -65,13 +65,13 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
         check=False,
     )
     assert (told.returncode, told.stderr) == (0, "")
-    assert len(units) == 2
+    assert len(units) == 3
 
 
 def test_units_and_containers_name_settings_that_exist() -> None:
     """A misspelt variable would be ignored in silence."""
     known = {variable_of(item) for kind in (ServerSettings, HostSettings) for item in fields(kind)}
-    known |= {"FUMEHOOD_HOME", "FUMEHOOD_MEMORY"}
+    known |= {"FUMEHOOD_HOME", "FUMEHOOD_MEMORY", "FUMEHOOD_CLUSTER_HEAD"}
 
     for path in (*UNITS, DEPLOYMENT / "docker" / "Dockerfile", DEPLOYMENT / "docker" / "compose.yaml"):
         assert set(re.findall(r"FUMEHOOD_[A-Z_]+", path.read_text())) <= known, path
