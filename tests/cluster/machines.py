@@ -31,7 +31,7 @@ CLUSTER_PYTHON = ROOT / ".venv-cluster" / "bin" / "python"
 _HEAD_PORT = 6379
 _SERVER_PORT = 8765
 _LOOK_SECONDS = 0.2
-_START_SECONDS = 180.0
+_START_SECONDS = 240.0
 # The holder: folders of its own where Ray has fixed ones, then it waits for the end of its input.
 _HOLD = """
 mount -t proc proc /proc
@@ -173,9 +173,23 @@ class Machine:
         )
         envs = {"FUMEHOOD_HOST_SOCKET": str(self.socket)}
         envs |= {} if head else head_environment(str(self.folder / "gcs"))
+        argv: list[object] = [CLUSTER_PYTHON.with_name("ray"), *arguments]
         # What a crash has left makes the next start refuse.
-        (self.folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
-        self.start("ray", [CLUSTER_PYTHON.with_name("ray"), *arguments], envs)
+        started = self.folder / "ray" / "ray_current_cluster"
+        started.unlink(missing_ok=True)
+        self.start("ray", argv, envs)
+
+        def has_started() -> bool:
+            # A raylet gives its agents 15 s, and dies if they need longer: on a busy machine it is started again, as by
+            # the keeper or a unit.
+            if self.processes["ray"].poll() is not None:
+                self.processes.pop("ray")
+                self.kill_all_of_ray()
+                self.start("ray", argv, envs)
+
+            return started.exists()
+
+        until(has_started, "Ray has started", seconds=_START_SECONDS)
 
     def start_server(
         self, head: Machine, name: str = "server", port: int = _SERVER_PORT, **flags: object
@@ -274,7 +288,10 @@ class Machine:
     def stop_ray(self) -> None:
         """Kills every process of Ray on this machine."""
         self.kill_part("ray")
+        self.kill_all_of_ray()
 
+    def kill_all_of_ray(self) -> None:
+        """Kills what `ray start` has left."""
         while self.kill("/ray/") + self.kill("ray::"):
             time.sleep(0.05)
 

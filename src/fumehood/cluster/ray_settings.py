@@ -36,9 +36,6 @@ def environment(token_file: str) -> dict[str, str]:
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_file,
-        # On a busy machine the parts of Ray take longer than its thirty seconds to start.
-        "RAY_raylet_start_wait_time_s": "120",
-        "RAY_agent_register_timeout_ms": "120000",
         # The head may be away for an hour: nothing ends meanwhile.
         "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
         # Ray would kill adapters when sandboxes use much memory; the host daemon looks after that.
