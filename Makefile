@@ -192,7 +192,7 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
-# what checks unit files and containers' privileges, nginx and Caddy. Installed where apt-get may
+# what checks unit files and containers' privileges, nginx, Caddy, R and Java. Installed where apt-get may
 # be used; elsewhere the tests that need a missing one say so.
 programs:
 	@missing=""; \
@@ -205,6 +205,8 @@ programs:
 	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v setpriv >/dev/null || missing="$$missing util-linux"; \
 	command -v nginx >/dev/null || missing="$$missing nginx-light"; \
+	command -v R >/dev/null || missing="$$missing r-base-core r-cran-repr r-cran-ggplot2 r-cran-irkernel"; \
+	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
 	command -v caddy >/dev/null || missing="$$missing caddy"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -29,6 +29,7 @@ GROUPS = {
     "creation": 0,
     "cell": 0,
     "llm": 0,
+    "languages": 0,
     "density": 0,
     "streaming": 0,
     "tools": 0,

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         InvalidArgumentError,
         IsolationUnavailableError,
         KeyNotFoundError,
+        LanguageCheckpointError,
         LanguageUnavailableError,
         LimitForbiddenError,
         LoadError,
@@ -258,6 +259,7 @@ __all__ = [
     "Isolation",
     "IsolationUnavailableError",
     "KeyNotFoundError",
+    "LanguageCheckpointError",
     "LanguageUnavailableError",
     "Layer",
     "LeftOut",
@@ -394,7 +396,7 @@ _HOMES = {
         SavedStateDamagedError SavedStateVersionError BadGatewayError BatchLinesLostError BatchNotFoundError
         BatchTakenOverError BlobNotFoundError ForbiddenError
         HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
-        LanguageUnavailableError
+        LanguageCheckpointError LanguageUnavailableError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError
         ServerEndingError ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
         UnauthenticatedError

@@ -25,6 +25,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   │   └── ForkDepthError                        forks of forks are nested too deeply
     │   ├── CheckpointError                           a checkpoint could not be made, or gone back to
     │   │   ├── CheckpointUnavailableError            not at this level of isolation
+    │   │   ├── LanguageCheckpointError               contexts of this language have none
     │   │   ├── CheckpointNotFoundError (LookupError) no checkpoint has this id or name
     │   │   └── CheckpointLostError                   ended by code in the sandbox, or for lack of memory
     │   ├── SaveError                                 nothing was stored
@@ -174,16 +175,18 @@ class LanguageUnavailableError(SandboxError, LookupError):
 
     Attributes:
         language: The language.
+        template: The name of the template.
         reason: What is missing.
     """
 
     code = "language_unavailable"
 
-    def __init__(self, *, language: str, reason: str, how_to_get_it: str = "") -> None:
+    def __init__(self, *, language: str, template: str, reason: str, how_to_get_it: str = "") -> None:
         self.language = language
+        self.template = template
         self.reason = reason
         super().__init__(
-            f"the template of this sandbox has no {visible_line(language)}: {visible_line(reason)}",
+            f"the template {template!r} has no {visible_line(language)}: {visible_line(reason)}",
             hint=how_to_get_it or "make the sandbox from a template with this language",
         )
 
@@ -1072,6 +1075,25 @@ class CheckpointUnavailableError(CheckpointError):
         self.level = level
         super().__init__(
             reason=f"a sandbox of the isolation level {level!r} has none", hint=_NEEDS_NAMESPACES
+        )
+
+
+class LanguageCheckpointError(CheckpointError):
+    """Contexts of this language have no checkpoints, and nothing that needs one; nothing was begun.
+
+    Attributes:
+        context_id: The context.
+        language: Its language.
+    """
+
+    code = "language_checkpoint"
+
+    def __init__(self, *, context_id: str, language: str, reason: str, allowed: str) -> None:
+        self.context_id = context_id
+        self.language = language
+        super().__init__(
+            reason=f"the context {visible_line(context_id)!r} speaks {language}: {reason}",
+            hint=f"contexts of {allowed} can be kept; the files of the sandbox are kept with them",
         )
 
 

@@ -52,7 +52,7 @@ class FumehoodMagics(Magics):
     @argument("-i", "--in", dest="given", action="append", default=[], help="variables that go in: a,b")
     @argument("-o", "--out", dest="wanted", action="append", default=[], help="variables that come out: a,b")
     @argument("-t", "--timeout", type=float, help="seconds that the cell may take")
-    @argument("-l", "--language", default="python", help="python or bash")
+    @argument("-l", "--language", default="python", help="python, bash, javascript, typescript")
     @argument(
         "--network",
         action="append",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fumehood import CheckpointError, InvalidArgumentError
+from fumehood import InvalidArgumentError, LanguageCheckpointError
 
 
 def _run(sandbox, code, language="javascript", **options):
@@ -120,11 +120,21 @@ def test_a_time_out_keeps_the_variables(sandbox, code):
     assert _run(sandbox, "x").text == "5"
 
 
+def test_a_callback_of_a_timer_that_never_ends_costs_the_state(sandbox):
+    """Node ends when it is interrupted there: the error says so, and the next cell has a fresh context."""
+    _run(sandbox, "var x = 5; setTimeout(() => { while (true) {} }, 1); undefined")
+    execution = _run(sandbox, "await new Promise(() => {})", timeout=1)
+
+    assert execution.error is not None
+    assert execution.state_lost
+    assert _run(sandbox, "typeof x").text == "'undefined'"
+
+
 def test_what_node_cannot_do_is_refused_before_it_begins(sandbox):
     """Checkpoints, transactions and tools; the error names the language."""
     _run(sandbox, "var x = 1")
 
-    with pytest.raises(CheckpointError, match="javascript"):
+    with pytest.raises(LanguageCheckpointError, match="javascript: Node has threads"):
         sandbox.checkpoint(context="javascript")
 
     with pytest.raises(InvalidArgumentError, match="javascript"):

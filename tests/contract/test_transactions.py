@@ -387,7 +387,7 @@ def test_tools_and_questions_within_a_transaction(kept):
 def test_what_makes_no_sense_is_refused(kept):
     """Before anything runs."""
     with pytest.raises(InvalidArgumentError):
-        kept.run_code("echo", language="bash", transactional=True)
+        kept.run_code("1", language="javascript", transactional=True)
 
     with pytest.raises(InvalidArgumentError):
         kept.run_code("1", on_commit=lambda _: True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,9 @@ def kernels(tmp_path_factory) -> Iterator[Path]:
     words = ["--memory", "512M", "--timeout", "20", "--env", "WHO=ada", "--file", str(data)]
     assert main(["kernel", "install", "--prefix", str(prefix), *words]) == 0
     assert main(["kernel", "install", "--prefix", str(prefix), "--name", "shell", "--language", "bash"]) == 0
+
+    for language in ("javascript", "r", "java"):
+        assert main(["kernel", "install", "--prefix", str(prefix), "--language", language]) == 0
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(prefix / "share" / "jupyter"))
@@ -80,6 +84,59 @@ class TestConformance(jupyter_kernel_test.KernelTests):
     test_pager = None
     supported_history_operations = ("tail", "range", "search")
     code_history_pattern = "1?2*"
+
+
+class TestJavaScript(jupyter_kernel_test.KernelTests):
+    """The same for Node."""
+
+    kernel_name = "fumehood-javascript"
+    language_name = "javascript"
+    file_extension = ".js"
+    code_hello_world = "console.log('hello, world')"
+    code_stderr = "console.error('test')"
+    completion_samples: ClassVar = [{"text": "JSO", "matches": {"JSON"}}]
+    complete_code_samples: ClassVar = ["1", "function f() {\n  return 1\n}"]
+    incomplete_code_samples: ClassVar = ["function f() {", "`hello"]
+    invalid_code_samples: ClassVar = ["let = )"]
+    code_generate_error = "throw new Error('x')"
+    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "6"}]
+    code_display_data: ClassVar = [{"code": "display.html('<b>t</b>')", "mime": "text/html"}]
+
+
+@pytest.mark.skipif(not shutil.which("R"), reason="needs the program R: `make programs` installs it")
+class TestR(jupyter_kernel_test.KernelTests):
+    """The same for R."""
+
+    kernel_name = "fumehood-r"
+    language_name = "r"
+    file_extension = ".r"
+    code_hello_world = "cat('hello, world\\n')"
+    code_stderr = "message('test')"
+    completion_samples: ClassVar = [{"text": "is.data.f", "matches": {"is.data.frame"}}]
+    complete_code_samples: ClassVar = ["1", "f <- function() {\n  1\n}"]
+    incomplete_code_samples: ClassVar = ["f <- function() {", "'hello"]
+    invalid_code_samples: ClassVar = ["x <- )"]
+    code_generate_error = "stop('x')"
+    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "[1] 6"}]
+    code_display_data: ClassVar = [{"code": "plot(1)", "mime": "image/png"}]
+
+
+@pytest.mark.skipif(not shutil.which("javac"), reason="needs the program javac: `make programs` installs it")
+class TestJava(jupyter_kernel_test.KernelTests):
+    """The same for Java."""
+
+    kernel_name = "fumehood-java"
+    language_name = "java"
+    file_extension = ".java"
+    code_hello_world = 'System.out.println("hello, world");'
+    code_stderr = 'System.err.println("test");'
+    completion_samples: ClassVar = [{"text": "Syst", "matches": {"System"}}]
+    complete_code_samples: ClassVar = ["1", "int f() {\n  return 1;\n}"]
+    incomplete_code_samples: ClassVar = ["int f() {"]
+    invalid_code_samples: ClassVar = ["int = );"]
+    code_generate_error = 'throw new RuntimeException("x");'
+    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "6"}]
+    code_display_data: ClassVar = [{"code": 'Display.html("<b>t</b>");', "mime": "text/html"}]
 
 
 def outputs_of(client: BlockingKernelClient, code: str, **options) -> tuple[dict, str]:

@@ -39,7 +39,7 @@ def test_wrong_arguments_are_told_in_plain_words(connect: Connect) -> None:
                 result = await client.call_tool("run_code", given)
                 assert result.is_error
                 assert said in text_of(result)
-                assert "call run_code with code (required), timeout, sandbox_id" in text_of(result)
+                assert "call run_code with code (required), language, timeout, sandbox_id" in text_of(result)
                 assert "pydantic" not in text_of(result)
 
             word = await client.call_tool("create_sandbox", {"network": "packages"})

@@ -67,6 +67,9 @@ def test_state_stays_from_call_to_call(transport: str, mode: str, server: Any) -
             assert "line 2: 1/0" in text_of(failed)
             assert (await run(client, "x", place)).structured_content["value"] == "7"
 
+            words = {"code": "WORD=kept; echo $WORD", "language": "bash", "sandbox_id": place}
+            assert text_of(await client.call_tool("run_code", words)) == "kept"
+
             drawn = await run(client, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()", place)
             pictures = [item for item in drawn.content if item.type == "image"]
             assert [item.mime_type for item in pictures] == ["image/png"]

@@ -60,6 +60,7 @@ from fumehood.values.events import (
 )
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseResult, JudgeRequest, checked_cases, judged
+from fumehood.values.languages import Language
 from fumehood.values.limits import LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
 from fumehood.values.requests import (
@@ -83,7 +84,6 @@ from fumehood.values.sandbox import (
     CheckpointInfo,
     ContextInfo,
     IsolationLevel,
-    Language,
     Metrics,
     SandboxInfo,
     TimeoutAction,
@@ -557,7 +557,7 @@ class AsyncSandbox(Uncopied):
         self,
         code: str,
         *,
-        language: Language = "python",
+        language: Language | str = "python",
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -583,7 +583,7 @@ class AsyncSandbox(Uncopied):
 
         Args:
             code: What to run, as in a notebook's cell.
-            language: python, bash, javascript or typescript.
+            language: python, bash, javascript or typescript, or a shorter name of them.
             context: Where its variables live; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
@@ -644,7 +644,7 @@ class AsyncSandbox(Uncopied):
         self,
         code: str,
         *,
-        language: Language = "python",
+        language: Language | str = "python",
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -710,7 +710,7 @@ class AsyncSandbox(Uncopied):
         return await self._sandbox_handle.backend.interrupt(self.id, _context_id(context))
 
     async def create_code_context(
-        self, *, cwd: str | None = None, language: Language = "python"
+        self, *, cwd: str | None = None, language: Language | str = "python"
     ) -> ContextInfo:
         """Make a context: another live namespace, with a process of its own, over the same files."""
         call = CreateContext(cwd=cwd, language=language)
@@ -750,7 +750,7 @@ class AsyncSandbox(Uncopied):
 
         Args:
             name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. A context of bash cannot be kept.
+            context: Whose state; None: the default one. Not every language has checkpoints.
             strict: Refuse when anything could not be kept.
 
         Raises:

@@ -15,10 +15,11 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
 from fumehood.values.execution import Execution
+from fumehood.values.languages import Language
 from fumehood.values.limits import LimitsChoice, read_limits
 from fumehood.values.network import NetworkChoice, read_network
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
-from fumehood.values.sandbox import Isolation, IsolationLevel, Language
+from fumehood.values.sandbox import Isolation, IsolationLevel
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 from fumehood.values.template import Template
 
@@ -42,7 +43,7 @@ class Run:
     """
 
     code: str
-    language: Language = "python"
+    language: Language | str = "python"
     stdin: str | None = None
     files: Mapping[str, bytes | str] = field(default_factory=dict)
     outputs: Sequence[str] = ()

@@ -24,8 +24,8 @@ from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
 from fumehood.values.checks import check_integer
 from fumehood.values.execution import Execution, Record
+from fumehood.values.languages import PYTHON, known_language
 from fumehood.values.requests import ExecuteRequest
-from fumehood.values.sandbox import Language
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ async def areplay(
                 is_new = False
 
             execution = await sandbox.run_code(
-                cell.code, language=_language(record), context=context, stdin=cell.stdin
+                cell.code, language=known_language(record.language).name, context=context, stdin=cell.stdin
             )
             # In a thread: large outputs would block the loop.
             compared.append(await asyncio.to_thread(compare_cell, number, cell, execution))
@@ -241,20 +241,16 @@ def replay(
 
 
 async def _context_for(sandbox: AsyncSandbox, record: Record) -> str:
-    if record.language == "python":
+    if record.language == PYTHON.name:
         return "default"
 
-    return (await sandbox.create_code_context(language=_language(record))).id
+    return (await sandbox.create_code_context(language=known_language(record.language).name)).id
 
 
 async def _fix(sandbox: AsyncSandbox, record: Record, deterministic: bool | Determinism) -> None:
     if deterministic and record.language == "python":
         determinism = deterministic if isinstance(deterministic, Determinism) else Determinism()
         await determinism.apply(sandbox)
-
-
-def _language(record: Record) -> Language:
-    return "bash" if record.language == "bash" else "python"
 
 
 NOT_FIXED = (

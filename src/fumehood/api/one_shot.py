@@ -26,16 +26,17 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
 from fumehood.values.execution import Execution
+from fumehood.values.languages import Language
 from fumehood.values.limits import LimitsChoice
 from fumehood.values.network import Network, NetworkChoice, read_network
-from fumehood.values.sandbox import IsolationLevel, Language
+from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.template import Template
 
 
 async def arun_code(
     code: str,
     *,
-    language: Language = "python",
+    language: Language | str = "python",
     template: str | Template = "default",
     limits: LimitsChoice | None = None,
     envs: Mapping[str, str] | None = None,
@@ -114,7 +115,7 @@ def _network_for(libraries: Sequence[str], network: NetworkChoice) -> Network:
 def run_code(
     code: str,
     *,
-    language: Language = "python",
+    language: Language | str = "python",
     template: str | Template = "default",
     limits: LimitsChoice | None = None,
     envs: Mapping[str, str] | None = None,

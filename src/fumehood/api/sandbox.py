@@ -53,6 +53,7 @@ from fumehood.portal import Turn, call
 from fumehood.values.audit import AuditLog
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
+from fumehood.values.languages import Language
 from fumehood.values.limits import LimitsChoice
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
@@ -63,7 +64,6 @@ from fumehood.values.sandbox import (
     FileChange,
     FileInfo,
     IsolationLevel,
-    Language,
     Metrics,
     SandboxInfo,
     TimeoutAction,
@@ -454,7 +454,7 @@ class Sandbox(Uncopied):
         self,
         code: str,
         *,
-        language: Language = "python",
+        language: Language | str = "python",
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -477,7 +477,7 @@ class Sandbox(Uncopied):
 
         Args:
             code: What to run, as in a notebook's cell.
-            language: python, bash, javascript or typescript.
+            language: python, bash, javascript or typescript, or a shorter name of them.
             context: Where its variables live; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
@@ -524,7 +524,7 @@ class Sandbox(Uncopied):
         self,
         code: str,
         *,
-        language: Language = "python",
+        language: Language | str = "python",
         context: Context | None = None,
         envs: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -566,7 +566,9 @@ class Sandbox(Uncopied):
         """
         return call(self._async.interrupt, context)
 
-    def create_code_context(self, *, cwd: str | None = None, language: Language = "python") -> ContextInfo:
+    def create_code_context(
+        self, *, cwd: str | None = None, language: Language | str = "python"
+    ) -> ContextInfo:
         """Make a context: another live namespace, with a process of its own, over the same files."""
         return call(self._async.create_code_context, cwd=cwd, language=language)
 
@@ -601,7 +603,7 @@ class Sandbox(Uncopied):
 
         Args:
             name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. A context of bash cannot be kept.
+            context: Whose state; None: the default one. Not every language has checkpoints.
             strict: Refuse when anything could not be kept.
 
         Raises:

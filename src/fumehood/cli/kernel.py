@@ -21,6 +21,7 @@ from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathW
 from fumehood.cli.terminal import note, patience, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.text import visible_line
+from fumehood.values.languages import CONTEXT_LANGUAGES, PYTHON
 
 if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpecManager
@@ -47,11 +48,10 @@ def run_install(options: Options) -> int:
     # What is wrong with the options is said now, and not to the client that starts the kernel.
     sandbox_arguments(options)
     template = "" if options.template == _DEFAULT_TEMPLATE else options.template
-    language = "Bash" if options.language == "bash" else "Python 3"
-    name = options.name or "-".join(["fumehood", *([template] if template else []), *_bash(options)])
+    name = options.name or "-".join(["fumehood", *([template] if template else []), *_language(options)])
 
     with tempfile.TemporaryDirectory() as folder:
-        _write_spec(Path(folder), options, options.display_name or f"{language} ({template or 'sandbox'})")
+        _write_spec(Path(folder), options, _shown_name(options, template))
 
         try:
             written = manager.install_kernel_spec(
@@ -129,16 +129,23 @@ def run_start(options: Options) -> int:
     return 0
 
 
-def _bash(options: Options) -> list[str]:
-    return ["bash"] if options.language == "bash" else []
+def _language(options: Options) -> list[str]:
+    return [] if options.language == PYTHON.name else [options.language]
+
+
+def _shown_name(options: Options, template: str) -> str:
+    # Late: only a kernel that is installed needs it.
+    from fumehood.dialects.jupyter.spec import display_name
+
+    return str(options.display_name or display_name(options.language, template))
 
 
 def _spec(options: Options) -> KernelSpec:
     """Return the spec of a kernel that runs, with the version of its Python where it is known."""
     from fumehood.dialects.jupyter.spec import DEFAULT_SPEC, KernelSpec, all_specs
 
-    if options.language == "bash":
-        return KernelSpec(name="bash", language="bash", template=options.template)
+    if options.language != PYTHON.name:
+        return KernelSpec(name=options.language, language=options.language, template=options.template)
 
     known = DEFAULT_SPEC if options.template == _DEFAULT_TEMPLATE else options.template
     return all_specs().get(known) or KernelSpec(name=known, template=options.template)
@@ -202,9 +209,9 @@ def _installed(manager: KernelSpecManager) -> dict[str, dict[str, Any]]:
 def _language_option() -> Option:
     return Option(
         ["--language"],
-        type=OneOf(["python", "bash"]),
-        default="python",
-        help="python or bash (default: python)",
+        type=OneOf(list(CONTEXT_LANGUAGES)),
+        default=PYTHON.name,
+        help="what its cells are written in (default: python)",
     )
 
 

@@ -17,6 +17,7 @@ from fumehood.cli.parser import OneOf, Option, Options, PathWord
 from fumehood.cli.terminal import CountedReader, waiting_for
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
+from fumehood.values.languages import CONTEXT_LANGUAGES
 from fumehood.values.limits import Limits
 from fumehood.values.network import read_network
 from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
@@ -155,6 +156,16 @@ def sandbox_options(
         ),
     ]
     return [option for option in options if only is None or option.opts[0] in only]
+
+
+def language_option() -> Option:
+    """Return the option that says what code is written in, where its file does not."""
+    return Option(
+        ["--language"],
+        type=OneOf([name for language in CONTEXT_LANGUAGES.values() for name in language.names]),
+        metavar="NAME",
+        help="what the code is written in (default: what the name of its file says, else python)",
+    )
 
 
 def raw_option() -> Option:

@@ -6,6 +6,7 @@ Runs in the user's terminal. It reads the program and says how it is begun insid
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shlex
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from fumehood.bounds import KIB, MIB
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.languages import PYTHON, ContextLanguage, Language, find_language, language_of_file
 
 # What the library takes. More is not read: there are files without an end.
 _MAX_CODE_BYTES = 8 * MIB
@@ -21,7 +23,6 @@ _MAX_CODE_BYTES = 8 * MIB
 _MAX_LOOKED_CHARS = MIB
 _PIECE_BYTES = 64 * KIB
 _STDIN = "-"
-_BASH = (".sh", ".bash")
 # Called in the sandbox, without leaving a name behind.
 _BEGIN = "__import__('fumehood_guest.context.program', fromlist=['begin']).begin{}"
 _RUN_MODULE = "__import__('runpy').run_module({!r}, run_name='__main__', alter_sys=True)\n"
@@ -34,7 +35,7 @@ class Program:
     Attributes:
         cells: The code: one piece, or the cells of a notebook.
         may_raise: Positions of the cells after whose error the next one runs all the same.
-        is_bash: Whether it is bash, otherwise Python.
+        language: The language of contexts that it is written in.
         opening: Python that is run before it; empty: nothing.
         file: The name of its file in the home directory; empty: it has none there.
         stem: What the files of its figures are called.
@@ -46,7 +47,7 @@ class Program:
 
     cells: tuple[str, ...]
     may_raise: frozenset[int] = frozenset()
-    is_bash: bool = False
+    language: str = "python"
     opening: str = ""
     file: str = ""
     stem: str = "figure"
@@ -63,7 +64,7 @@ class Program:
         Args:
             known: The modules to choose from.
         """
-        if self.is_bash:
+        if self.language != "python":
             return ()
 
         names = {self.module.partition(".")[0]} if self.module else _imported(self.cells)
@@ -106,6 +107,7 @@ def read_program(
     read: Callable[[str], bytes] | None = None,
     *,
     is_fed: bool = False,
+    language: Language | None = None,
 ) -> Program:
     """Read the program that a command line names.
 
@@ -114,12 +116,19 @@ def read_program(
         code: A piece of code, instead of a file.
         module: The name of a module, instead of a file.
         read: Returns the content of a file, or of standard input for `-`; None: it is read here.
-        is_fed: Whether it gets standard input in pieces; a program that comes from there gets none, and bash none yet.
+        is_fed: Whether it gets standard input in pieces; a program that comes from there gets none, and languages
+            beside Python none yet.
+        language: What it is written in; None: what the name of its file says, or else Python.
 
     Raises:
         InvalidArgumentError: It is no text, too large, no notebook, or no name of a module.
         OSError: A file cannot be read.
     """
+    spoken = find_language(language)
+
+    if code is not None and spoken not in (None, PYTHON):
+        return _beside_python(spoken, _checked("-c", code), words)
+
     if code is not None:
         return Program(
             cells=(_checked("-c", code),),
@@ -150,19 +159,51 @@ def read_program(
 
     text = _text(path, (read or _read)(path))
 
+    spoken = spoken or language_of_file(path) or PYTHON
+
+    if spoken is not PYTHON:
+        return _beside_python(spoken, text, arguments, path)
+
     if path == _STDIN:
         return Program(cells=(text,), opening=_opening("<stdin>", words), has_stdin=False)
 
     file = os.path.basename(path)
     stem = os.path.splitext(file)[0]
 
-    if path.endswith(_BASH):
-        # On the line of the first command, so that the numbers of lines stay.
-        given = f"set -- {shlex.join(arguments)}; " if arguments else ""
-        return Program(cells=(given + text,), is_bash=True, file=file, stem=stem)
-
     opening = _opening(path, words, file, is_fed=is_fed)
     return Program(cells=(text,), opening=opening, file=file, stem=stem, is_fed=is_fed)
+
+
+def _beside_python(
+    language: ContextLanguage, text: str, arguments: Sequence[str], path: str = _STDIN
+) -> Program:
+    """Returns a program in another language than Python."""
+    file = "" if path == _STDIN else os.path.basename(path)
+    return Program(
+        cells=(_given(language, arguments, text) + text,),
+        language=language.name,
+        file=file,
+        stem=os.path.splitext(file)[0] or "figure",
+        has_stdin=path != _STDIN,
+    )
+
+
+def _given(language: ContextLanguage, arguments: Sequence[str], text: str) -> str:
+    """Returns what gives a program its arguments, on the line of its first command: the numbers of lines stay."""
+    if not arguments:
+        return ""
+
+    if language.name == "bash":
+        return f"set -- {shlex.join(arguments)}; "
+
+    if language.name in ("javascript", "typescript"):
+        words = ", ".join(map(json.dumps, arguments))
+        # A first line with `#!` is one only where nothing stands before it.
+        return f"process.argv.splice(2, Infinity, {words}); {'//' if text.startswith('#!') else ''}"
+
+    raise InvalidArgumentError(
+        field="ARG", value=arguments[0], allowed=f"no arguments: a program in {language.title} is given none"
+    )
 
 
 def next_piece() -> str | None:

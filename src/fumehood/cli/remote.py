@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fumehood.cli.options import language_option
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
@@ -125,7 +126,7 @@ def run_exec(options: Options) -> int:
     with naming_arguments({"code": "CODE", "timeout": "--timeout"}):
         execution = sandbox.run_code(
             code,
-            language="bash" if options.bash else "python",
+            language="bash" if options.bash else options.language or "python",
             timeout=options.timeout,
             on_stdout=screen.out,
             on_stderr=screen.err,
@@ -261,12 +262,14 @@ EXEC = Command(
     "exec",
     run_exec,
     brief="run code in a sandbox of a server",
-    about="Run code in the default context of a living sandbox. The exit code is that of the code, as with run.",
+    about="Run code in the default context of its language in a living sandbox. The exit code is that of the code, as "
+    "with run.",
     params=[
         _SANDBOX,
-        Argument("code", metavar="CODE", about="Python code; - for stdin"),
+        Argument("code", metavar="CODE", about="the code; - for stdin"),
         *SERVER_OPTIONS,
-        Option(["--bash"], is_flag=True, help="it is bash"),
+        language_option(),
+        Option(["--bash"], is_flag=True, help="it is bash: as `--language bash`"),
         Option(["--timeout"], type=float, metavar="SECONDS", help="its time (default: the sandbox's limit)"),
         Option(["--raw"], is_flag=True, help="pass terminal escapes of the code on to this terminal"),
     ],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
+from fumehood.cli.options import check_folder, language_option, open_sandbox, raw_option, sandbox_options
 from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, WrongWordError
 from fumehood.cli.program import Program, next_piece, read_program
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fumehood.values.events import Question
     from fumehood.values.execution import Execution, ExecutionError
     from fumehood.values.results import Result
-    from fumehood.values.sandbox import FileInfo, Language
+    from fumehood.values.sandbox import FileInfo
 
 
 # EX_CANTCREAT of sysexits.h: the code ended well, and a file that it left could not be brought back.
@@ -62,7 +62,10 @@ def run(options: Options) -> int:
     if options.stop_daemon:
         return _stop_daemon()
 
-    program = read_program(options.words, options.code, options.module, is_fed=not sys.stdin.isatty())
+    is_fed = not sys.stdin.isatty()
+    program = read_program(
+        options.words, options.code, options.module, is_fed=is_fed, language=options.language
+    )
 
     # An empty name is none: the variable that should have held one may have been misspelled.
     if options.output is not None:
@@ -110,7 +113,6 @@ def _stop_daemon() -> int:
 
 def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execution]:
     """Run piece after piece, up to the first that fails and may not."""
-    language: Language = "bash" if program.is_bash else "python"
     screen = Screen(raw=options.raw)
     callbacks: dict[str, Any] = {
         "on_stdout": screen.out,
@@ -130,7 +132,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
         callbacks["on_input"] = lambda _: next_piece()
 
     for at, code in enumerate(program.cells):
-        execution = sandbox.run_code(code, language=language, **callbacks)
+        execution = sandbox.run_code(code, language=program.language, **callbacks)
         executions.append(execution)
 
         if execution.error is not None and at not in program.may_raise:
@@ -148,7 +150,7 @@ def show_result(screen: Screen, result: Result) -> None:
 
 
 def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] | None = None) -> None:
-    """Print an error as Python prints it; a plain exit, of Python or of bash, is none.
+    """Print an error as its language prints it; a plain exit is none.
 
     Args:
         screen: Where it is printed.
@@ -307,9 +309,11 @@ RUN = _RunCommand(
             nargs=-1,
             metavar="FILE [ARG]...",
             type=PathWord(),
-            about="a file with Python code, with bash (*.sh), or a notebook (*.ipynb); - for stdin; and its arguments",
+            about="a file with Python code, a notebook (*.ipynb), or a file in another language, such as bash (*.sh), "
+            "JavaScript (*.js) or TypeScript (*.ts); - for stdin; and its arguments",
         ),
         Option(["-c", "code"], metavar="CODE", help="run this code instead of a file"),
+        language_option(),
         Option(["-m", "module"], metavar="MODULE", help="run a module, as `python -m` does"),
         Option(
             ["--output"],

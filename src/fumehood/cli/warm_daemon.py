@@ -268,7 +268,12 @@ class _Run:
                 content = base64.b64decode(await self._ask({"read": options.words[0]}) or "")
 
             program = read_program(
-                options.words, options.code, options.module, lambda _: content, is_fed=is_fed
+                options.words,
+                options.code,
+                options.module,
+                lambda _: content,
+                is_fed=is_fed,
+                language=options.language,
             )
             sandbox = AsyncSandbox(**sandbox_arguments(options))
             self._send({"begun": True})
@@ -362,9 +367,7 @@ class _Run:
         if program.opening:
             await sandbox.run_code(program.opening)
 
-        return await sandbox.run_code(
-            program.cells[0], language="bash" if program.is_bash else "python", **callbacks
-        )
+        return await sandbox.run_code(program.cells[0], language=program.language, **callbacks)
 
     def _send_pictures(self, executions: list[Execution], stem: str) -> None:
         pictures = []

@@ -29,7 +29,7 @@ from fumehood.values.checks import check_metadata
 from fumehood.values.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
-from fumehood.values.languages import CONTEXT_LANGUAGES
+from fumehood.values.languages import NAMED_CONTEXTS
 from fumehood.values.limits import Limits
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.questions import Answer, CommMessage, Question
@@ -185,9 +185,7 @@ def _fits(text: str, more: str) -> bool:
 async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> None:
     """Begins the record of a context with the saved one."""
     contexts = sandbox.contexts
-    context = (
-        contexts.named(None, context_id) if context_id in CONTEXT_LANGUAGES else contexts.named(context_id)
-    )
+    context = contexts.named(None, context_id) if context_id in NAMED_CONTEXTS else contexts.named(context_id)
     # Saved states do not contain the state of bash contexts.
     context.record.begin_with(record, is_loaded=context.info.language == "python")
 

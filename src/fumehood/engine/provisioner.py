@@ -327,7 +327,11 @@ class Provisioner:
 
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
         launching = SandboxLaunch(
-            self._make_id(), limits, envs, own_interpreter=started.template.own_interpreter
+            self._make_id(),
+            limits,
+            envs,
+            template_name=started.template.name,
+            own_interpreter=started.template.own_interpreter,
         )
         try:
             guest = await started.spawner.spawn(launching.sandbox_id, limits, launching.first_context)

@@ -80,13 +80,21 @@ class SandboxLaunch:
         sandbox_id: Its id.
         limits: What it may use.
         envs: Environment variables of every process in it.
+        template_name: What it starts from.
         own_interpreter: Whether it shares its interpreter with its forks only.
     """
 
     def __init__(
-        self, sandbox_id: str, limits: Limits, envs: dict[str, str], *, own_interpreter: bool = False
+        self,
+        sandbox_id: str,
+        limits: Limits,
+        envs: dict[str, str],
+        *,
+        template_name: str = "default",
+        own_interpreter: bool = False,
     ) -> None:
         self.sandbox_id = sandbox_id
+        self.template_name = template_name
         self.own_interpreter = own_interpreter
         self.limits = limits
         self.envs = envs
@@ -123,6 +131,7 @@ class LiveSandbox:
         self.limits = limits
         self.guest = guest
         self.isolation_level = guest.isolation.level
+        self.template_name = launching.template_name
         self.own_interpreter = launching.own_interpreter
         self.end_reason: EndReason | None = None
         # The request that has ended it, if one has.

@@ -23,7 +23,7 @@ from fumehood import (
 from fumehood.frameworks.needed import needed
 from fumehood.llm.readable_text import unfenced
 from fumehood.values.guest_paths import HOME_PATH
-from fumehood.values.sandbox import Language
+from fumehood.values.languages import Language
 
 with needed("ag2"):
     from ag2.tools.code.environment.base import CodeRunResult

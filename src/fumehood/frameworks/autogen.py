@@ -12,20 +12,15 @@ from typing import Any
 
 from fumehood import AsyncSandbox, Execution, InvalidArgumentError, Limits, Result
 from fumehood.frameworks.needed import needed
-from fumehood.values.sandbox import Language
+from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
 
 with needed("autogen"):
     from autogen_core import CancellationToken, Component
     from autogen_core.code_executor import CodeBlock, CodeExecutor, CodeResult
     from pydantic import BaseModel
 
-_LANGUAGES: dict[str, Language] = {
-    "python": "python",
-    "py": "python",
-    "bash": "bash",
-    "sh": "bash",
-    "shell": "bash",
-}
+# AutoGen's own executors call bash so.
+_SHELL = "shell"
 # What AutoGen's own executors answer, as timeout(1) does.
 _TIMED_OUT = 124
 
@@ -142,15 +137,18 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
         results: list[Result] = []
 
         for block in blocks:
-            language = _LANGUAGES.get(block.language.strip().lower())
+            name = block.language.strip().lower()
+            language = find_language("bash" if name == _SHELL else name)
 
             if language is None:
                 outputs.append(
-                    f"Unsupported language {block.language}. Supported are {', '.join(_LANGUAGES)}."
+                    f"Unsupported language {block.language}. Supported are {', '.join(CONTEXT_LANGUAGES)}."
                 )
                 return FumehoodCodeResult(1, "\n".join(outputs), tuple(results))
 
-            execution = await sandbox.run_code(block.code, language=language, timeout=self._config.timeout)
+            execution = await sandbox.run_code(
+                block.code, language=language.name, timeout=self._config.timeout
+            )
             outputs.append(_text(execution))
             results += execution.results
 

@@ -31,6 +31,7 @@ from fumehood.mcp.shapes import CommandOutcome, Path, RunOutcome, SandboxId, Sec
 from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer, tell_execution
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
+from fumehood.values.languages import ContextName
 
 _MAX_CODE_CHARS = 1_000_000
 _MAX_HINTED_FILES = 200
@@ -44,6 +45,7 @@ Code = Annotated[
 ]
 
 
+CodeLanguage = Annotated[ContextName, Field(description="Each keeps its own variables")]
 RunSeconds = Annotated[float | None, Field(ge=0.1, le=3600, description=f"Default {Limits().wall_seconds:g}")]
 
 
@@ -57,9 +59,13 @@ class _Place:
 
 
 async def run_code(
-    context: CallContext, code: Code, timeout: RunSeconds = None, sandbox_id: SandboxId = None
+    context: CallContext,
+    code: Code,
+    language: CodeLanguage = "python",
+    timeout: RunSeconds = None,
+    sandbox_id: SandboxId = None,
 ) -> Annotated[CallToolResult, RunOutcome]:
-    """Run Python in an isolated sandbox; return its output, the value of the last expression and its figures.
+    """Run code in an isolated sandbox; return its output, the value of the last expression and its figures.
 
     Variables, imports and files stay for later calls.
     """
@@ -71,7 +77,7 @@ async def run_code(
     async with _place(caller, sandbox_id) as place, reporting(context, seconds) as note:
         sandbox = place.sandbox
         execution = await in_order(
-            lambda: sandbox.run_code(code, timeout=seconds, on_stdout=note, on_stderr=note)
+            lambda: sandbox.run_code(code, language=language, timeout=seconds, on_stdout=note, on_stderr=note)
         )
 
     around = Surroundings()

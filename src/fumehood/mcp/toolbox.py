@@ -127,7 +127,7 @@ class Tool:
 
 
 TOOLS = (
-    Tool(function=run_code, title="Run Python code"),
+    Tool(function=run_code, title="Run code"),
     Tool(function=run_command, title="Run a command"),
     Tool(function=create_sandbox, title="Make a sandbox"),
     Tool(function=list_sandboxes, title="List sandboxes", is_read_only=True),

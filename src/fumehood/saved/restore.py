@@ -32,7 +32,7 @@ from fumehood.saved.manifest import read_manifest
 from fumehood.saved.records import MAX_RECORD_BYTES, as_ours, read_record
 from fumehood.values.execution import Record
 from fumehood.values.guest_paths import HOME_PATH
-from fumehood.values.languages import CONTEXT_LANGUAGES
+from fumehood.values.languages import NAMED_CONTEXTS, known_language
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     DEFAULT_CONTEXT_ID,
@@ -131,7 +131,7 @@ class _Unpacking:
         for context in () if self._files_only else self._manifest.contexts:
             contexts[context.id] = name = await self._context(context, is_default=context is default)
 
-            if context.language == "python":
+            if known_language(context.language).is_saved:
                 await self._variables(context, name, envs)
 
             if context.record is not None:
@@ -166,7 +166,7 @@ class _Unpacking:
         if is_default:
             return DEFAULT_CONTEXT_ID
 
-        if context.id == context.language and context.language in CONTEXT_LANGUAGES:
+        if context.id == context.language and context.language in NAMED_CONTEXTS:
             # Made when code runs in it, or when its record is restored.
             return context.id
 

@@ -57,6 +57,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "checkpoint_not_found": 404,
     "checkpoint_lost": 409,
     "checkpoint_unavailable": 409,
+    "language_checkpoint": 409,
     "save": 409,
     "load": 422,
     "saved_state_damaged": 422,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.languages import canonical_name
-from fumehood.values.sandbox import Language, PtySize
+from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
+from fumehood.values.sandbox import PtySize
 
 # PATH_MAX of Linux, limits.h.
 _MAX_PATH_BYTES = 4096
@@ -23,7 +23,6 @@ _MAX_STRINGS_BYTES = 1 << 20
 _MAX_PID = 1 << 22
 # The boolean fields of each dataclass.
 _flags: dict[type, tuple[str, ...]] = {}
-_LANGUAGES: tuple[Language, ...] = get_args(Language)
 # The maximum that the guest reports for a file (`fumehood_guest.init.files`).
 _MAX_METADATA = 64
 _MAX_METADATA_BYTES = 6 * 1024
@@ -85,10 +84,13 @@ def check_language(value: object) -> str:
     Raises:
         InvalidArgumentError: There is no such language.
     """
-    if value not in _LANGUAGES:
-        raise InvalidArgumentError(field="language", value=value, allowed=" or ".join(map(repr, _LANGUAGES)))
+    language = find_language(value)
 
-    return canonical_name(str(value))
+    if language is None:
+        names = " or ".join(repr(name) for name in (*CONTEXT_LANGUAGES, "kernel:NAME"))
+        raise InvalidArgumentError(field="language", value=value, allowed=names)
+
+    return language.name
 
 
 def check_integer(field: str, value: object, *, low: int, high: int) -> None:

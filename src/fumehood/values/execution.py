@@ -332,7 +332,7 @@ class Record:
     Attributes:
         sandbox_id: The sandbox.
         context_id: The context.
-        language: python, bash, javascript or typescript.
+        language: Its name, such as `python`, `bash` or `javascript`; never an alias.
         cells: The executions, in order; the oldest may be missing.
         dropped_cells: How many cells before the first are missing, because the record is bounded.
         dropped_outputs: How many of `cells` have lost their outputs for the same reason.

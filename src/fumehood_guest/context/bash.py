@@ -7,11 +7,13 @@ the exit status on a pipe.
 A cell that ends bash (`exit`, a failure under `set -e`) ends with that status, and a new bash is started. Before the
 old one exits it writes its variables, functions, aliases and directory into a memory file, which the new one reads;
 options such as `set -e`, traps and jobs are not carried over. A bash that is killed by a signal takes the context with
-it, so that the host detects an out-of-memory kill.
+it, so that the host detects an out-of-memory kill. For a checkpoint it writes down options and traps too: the fork has
+no bash, and starts one from that text.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
@@ -21,6 +23,7 @@ import subprocess
 import threading
 from typing import Any, Dict, Optional, Tuple
 
+from fumehood_guest.context.checkpoint import Apart
 from fumehood_guest.context.introspection import Answerer, BashAnswerer
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
@@ -44,6 +47,13 @@ _EXIT = (
     ' builtin exit "$@"; }}'
 )
 _TRAP = "trap __fumehood_keep EXIT"
+# For a checkpoint: all that text can hold. What shapes the reading of functions is first; what may end or stop the
+# reader is last.
+_WRITE_DOWN = (
+    "{{ shopt -p; declare -p; declare -f; declare -F; alias -p; umask -p; trap -p;"
+    " printf 'builtin cd -- %q\\n' \"$PWD\"; set +o;"
+    " printf ': fumehood-kept\\n'; }} >|/proc/self/fd/{state} 2>/dev/null"
+)
 _RESTORE = ". /proc/self/fd/{state} >/dev/null 2>&1"
 # Short lines without open quotes: an interrupt while bash reads a line loses only that line. None of them may fail
 # where `set -e` would end bash.
@@ -99,6 +109,7 @@ class BashShell:
         self._failed_status = 0
         self._cleanup = ""
         self._unsaid = ""
+        self._written = b""
         self._code = os.memfd_create("cell")
         self._input = os.memfd_create("stdin")
         self._state = os.memfd_create("state")
@@ -203,6 +214,47 @@ class BashShell:
             # No error reports it, so it is printed with the next cell, where it matters.
             if ended.status == 0 and not is_kept:
                 self._unsaid = _LOST_WORDS
+
+    def write_down(self) -> Apart:
+        """Writes the state down for a checkpoint, and returns what its forks leave to `go_on`.
+
+        Raises:
+            OSError: Bash has not written it.
+        """
+        self._settle()
+        os.ftruncate(self._state, 0)
+        try:
+            self._run(_WRITE_DOWN.format(state=self._state), restore="")
+        except _ShellEndedError as ended:
+            self._start_anew(ended.status, "")
+            raise OSError(errno.ECHILD, os.strerror(errno.ECHILD)) from None
+
+        self._written = os.pread(self._state, os.fstat(self._state).st_size, 0)
+        # What a bash that exits later keeps must be its own.
+        os.ftruncate(self._state, 0)
+
+        if not self._written.endswith(_KEPT):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        return Apart((self._process.pid,), self._leave)
+
+    def go_on(self) -> None:
+        """Starts a bash with the state that was written down, in a context made from a checkpoint."""
+        self._status_read, self._status = os.pipe2(os.O_CLOEXEC)
+        _fill(self._state, self._written)
+        self._start_anew(0, "")
+
+    def _leave(self) -> None:
+        """Closes, in a fork, the ways to the bash of its parent."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        # It is no child of this process.
+        self._process.returncode = 0
+
+        for fd in (self._status_read, self._status, self._pidfd):
+            os.close(fd)
+
+        self._pidfd = -1
 
     def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
         """Does nothing: bash has no widgets."""

@@ -14,7 +14,7 @@ import random
 import select
 import socket
 import threading
-from typing import Any, Callable, Dict, Iterable, List, NoReturn, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from fumehood_guest.context import thread_pools
 from fumehood_guest.context.channel import CHANNEL_FD, Channel
@@ -36,6 +36,18 @@ _ZOMBIE = "Z"
 _ALL_KINDS = 0x40000000
 
 
+class Apart(NamedTuple):
+    """What belongs to the language of a context and is not carried over by a fork, but made anew in it.
+
+    Attributes:
+        pids: Its processes.
+        leave: Called in a fork: closes its descriptors.
+    """
+
+    pids: Tuple[int, ...] = ()
+    leave: Callable[[], None] = lambda: None
+
+
 class Checkpoints:
     """Makes the checkpoints of a context. It keeps references to all it needs, since user code may damage modules."""
 
@@ -52,20 +64,22 @@ class Checkpoints:
         # True while a fork is made that user code did not request.
         self.is_forking = False
 
-    def make(self, line_fd: int) -> bool:
+    def make(self, line_fd: int, apart: Apart) -> bool:
         """Makes a checkpoint of the calling process.
 
         Before: no user code runs in this thread, signals are blocked, all output is sent.
 
         Args:
             line_fd: The socket to the host, owned by the checkpoint from now on.
+            apart: What the language makes anew.
 
         Returns:
             False in the context itself; True, later and any number of times, in each context made from the checkpoint.
             Such a context has its channel, its files and its state again, and has not reported that it is ready.
         """
         self.reap()
-        beside = _other_threads() + _children_of(os.getpid(), self._children)
+        beside = _other_threads() + _children_of(os.getpid(), {*self._children, *apart.pids})
+        beside += [child for pid in apart.pids for child in _children_of(pid, ())]
         # libc's fork takes the locks that other threads may hold. With a single thread, a raw clone is possible, whose
         # child user code cannot wait for: a wait for all children must not find one that never ends.
         is_alone = _is_alone()
@@ -93,6 +107,7 @@ class Checkpoints:
                 self._exit(0)
 
             self._let_go_of_children()
+            apart.leave()
             _Checkpoint(self, line_fd, beside).wait()
         except BaseException:
             self._exit(_DAMAGED)

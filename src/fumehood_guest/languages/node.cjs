@@ -14,9 +14,7 @@ const net = require('node:net');
 const path = require('node:path');
 const util = require('node:util');
 const vm = require('node:vm');
-const acorn = require('internal/deps/acorn/acorn/dist/acorn');
 const SyncWriteStream = require('internal/fs/sync_write_stream');
-const { processTopLevelAwait } = require('internal/repl/await');
 const { internalBinding } = require('internal/test/binding');
 const { runMicrotasks } = internalBinding('task_queue');
 
@@ -159,7 +157,8 @@ process.exit = (code) => { throw new ExitCode(Number(code ?? process.exitCode ??
 // -- what cells may say that a script may not
 
 function parse(code) {
-  return acorn.parse(code, { ecmaVersion: 'latest', sourceType: 'module', allowAwaitOutsideFunction: true, allowHashBang: true });
+  // Loaded when a cell needs it: this and what walks its trees take three megabytes.
+  return require('internal/deps/acorn/acorn/dist/acorn').parse(code, { ecmaVersion: 'latest', sourceType: 'module', allowAwaitOutsideFunction: true, allowHashBang: true });
 }
 
 function imported(code, node) {
@@ -315,7 +314,7 @@ function run(request) {
 
   try {
     const code = prepared(cell.code);
-    const awaiting = code.includes('await') ? processTopLevelAwait(code) : null;
+    const awaiting = code.includes('await') ? require('internal/repl/await').processTopLevelAwait(code) : null;
     const script = new vm.Script(awaiting ?? code, {
       filename: cell.name,
       columnOffset: awaiting === null ? 0 : -AWAITING,

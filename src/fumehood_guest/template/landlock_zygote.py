@@ -20,6 +20,11 @@ from fumehood_jail.landlock_launch import ZYGOTE_FD
 class LandlockZygote(Zygote):
     """Forks sandboxes until the host is gone."""
 
+    def __init__(self, host: Packets) -> None:
+        super().__init__(host)
+        self._program = b""
+        self._sandboxes: Dict[int, int] = {}
+
     def run(self) -> NoReturn:
         """Imports, reports, serves the host; exits when the host closes the socket."""
         config, _ = self._host.receive()
@@ -43,10 +48,10 @@ class LandlockZygote(Zygote):
             landlock_reaper.main(fds, request["options"], self._program, self._shell)
 
         close_all(fds)
-        self._contexts[pid] = request["sandbox"]
+        self._sandboxes[pid] = request["sandbox"]
 
     def _note_end(self, pid: int, status: int) -> None:
-        sandbox = self._contexts.pop(pid, None)
+        sandbox = self._sandboxes.pop(pid, None)
 
         if sandbox is not None:
             self._host.tell("exited", sandbox=sandbox, status=status)

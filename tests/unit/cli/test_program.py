@@ -34,7 +34,7 @@ def test_what_a_program_names_is_imported_before(cells, preload):
 
 def test_a_script_and_a_module_name_no_imports():
     """Bash starts interpreters of its own; of a module only the name is known."""
-    assert Program(cells=("python -c 'import pandas'",), is_bash=True).preload(KNOWN) == ()
+    assert Program(cells=("python -c 'import pandas'",), language="bash").preload(KNOWN) == ()
     assert read_program([], None, "timeit").preload(KNOWN) == ()
     assert read_program([], None, "numpy.testing").preload(KNOWN) == ("numpy",)
     assert read_program([], None, "pytest").preload(KNOWN) == KNOWN

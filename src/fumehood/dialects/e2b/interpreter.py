@@ -24,7 +24,7 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.responses import rendered, unless_gone
 from fumehood.values.events import Event
-from fumehood.values.languages import canonical_name
+from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
 from fumehood.values.requests import (
     ContextCall,
     CreateContext,
@@ -36,14 +36,6 @@ from fumehood.values.requests import (
 from fumehood.values.sandbox import ContextInfo
 
 _KEEPALIVE_SECONDS = 5.0
-# Languages of E2B by each of their names; other languages do not run here.
-_LANGUAGES = {
-    "": "python",
-    **{
-        name: canonical_name(name)
-        for name in ("python", "python3", "bash", "sh", "javascript", "js", "typescript", "ts")
-    },
-}
 
 
 class Interpreter:
@@ -150,16 +142,13 @@ class _Session:
 
 
 def _language(name: str) -> str:
-    language = _LANGUAGES.get(name.strip().lower())
+    language = find_language(name.strip().lower() or "python")
 
     if language is None:
-        raise InvalidArgumentError(
-            field="language",
-            value=name,
-            allowed="'python', 'bash', 'javascript' or 'typescript' on this server",
-        )
+        names = " or ".join(repr(one) for one in CONTEXT_LANGUAGES)
+        raise InvalidArgumentError(field="language", value=name, allowed=f"{names} on this server")
 
-    return language
+    return language.name
 
 
 def _context_data(info: ContextInfo) -> dict[str, Any]:

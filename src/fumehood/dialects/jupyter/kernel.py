@@ -21,6 +21,7 @@ from fumehood.dialects.jupyter.spec import KernelSpec
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.log import events
 from fumehood.port.backend import Backend
+from fumehood.values.languages import PYTHON
 from fumehood.values.requests import (
     DEFAULT_CONTEXT_ID,
     CreateContext,
@@ -207,7 +208,7 @@ class Kernel(KernelBase):
 
 async def context_for(backend: Backend, sandbox_id: str, language: str) -> str:
     """Returns the context of a kernel's code: the default one, or one of the language."""
-    if language == "python":
+    if language == PYTHON.name:
         return DEFAULT_CONTEXT_ID
 
     for context in await backend.context_call(sandbox_id, ListContexts()):

@@ -1,4 +1,4 @@
-"""Kernel specs: Python, bash, and each named template.
+"""Kernel specs: one for each language of contexts that is here, and one for each named template.
 
 A spec says which template and language a kernel has; the names of templates are the host's, and a template that has the
 name of a language is not offered here.
@@ -6,13 +6,16 @@ name of a language is not offered here.
 
 from __future__ import annotations
 
+import importlib.util
 import platform
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fumehood.assemble import template_store
 from fumehood.errors import InvalidArgumentError, TemplateStoreError
+from fumehood.values.languages import CONTEXT_LANGUAGES, PYTHON, ContextLanguage
 
 DEFAULT_SPEC = "python3"
 LOGO_NAME = "logo-svg.svg"
@@ -30,9 +33,9 @@ class KernelSpec:
 
     Attributes:
         name: Its name in requests.
-        language: python or bash.
+        language: A language of contexts.
         template: The template of its sandbox.
-        version: The version of its Python; empty if it is not known, or for bash.
+        version: The version of its Python; empty if it is not known, or for another language.
     """
 
     name: str
@@ -58,41 +61,41 @@ class KernelSpec:
 
     def language_info(self) -> dict[str, Any]:
         """Returns the description of the language for editors and exporters."""
-        if self.language == "bash":
-            return {
-                "name": "bash",
-                "version": self.version,
-                "mimetype": "text/x-sh",
-                "file_extension": ".sh",
-                "pygments_lexer": "bash",
-                "codemirror_mode": "shell",
-            }
-
-        return {
-            "name": "python",
+        spoken = CONTEXT_LANGUAGES[self.language]
+        info: dict[str, Any] = {
+            "name": spoken.name,
             "version": self.version,
-            "mimetype": "text/x-python",
-            "file_extension": ".py",
-            "pygments_lexer": "ipython3",
-            "codemirror_mode": {"name": "ipython", "version": 3},
-            "nbconvert_exporter": "python",
+            "mimetype": spoken.mimetype,
+            "file_extension": spoken.suffixes[0],
+            "pygments_lexer": spoken.lexer,
+            "codemirror_mode": spoken.editor_mode,
         }
 
+        if spoken is PYTHON:
+            info["codemirror_mode"] = {"name": spoken.editor_mode, "version": 3}
+            info["nbconvert_exporter"] = "python"
+
+        return info
+
     def _display_name(self) -> str:
-        if self.language == "bash":
-            return "Bash (sandbox)"
+        return display_name(self.language, "" if self.template == _DEFAULT_TEMPLATE else self.template)
 
-        if self.template == _DEFAULT_TEMPLATE:
-            return "Python 3 (sandbox)"
 
-        return f"Python 3 ({self.template})"
+def display_name(language: str, template: str = "") -> str:
+    """Returns what clients show for a kernel; without a template it is the default one."""
+    title = "Python 3" if language == PYTHON.name else CONTEXT_LANGUAGES[language].title
+    return f"{title} ({template or 'sandbox'})"
 
 
 def all_specs() -> dict[str, KernelSpec]:
     """Returns all kernel specs by name; it reads the folder of the templates."""
     specs = {
         DEFAULT_SPEC: KernelSpec(name=DEFAULT_SPEC, version=platform.python_version()),
-        "bash": KernelSpec(name="bash", language="bash"),
+        **{
+            name: KernelSpec(name=name, language=name)
+            for name, language in CONTEXT_LANGUAGES.items()
+            if language is not PYTHON and _is_here(language)
+        },
     }
 
     for spec in _template_specs():
@@ -114,6 +117,14 @@ def find_spec(name: str | None) -> KernelSpec:
         raise InvalidArgumentError(field="kernel name", value=name, allowed=", ".join(specs))
 
     return spec
+
+
+def _is_here(language: ContextLanguage) -> bool:
+    """Whether this machine seems to have what the default template needs for a language."""
+    if not language.needs or shutil.which(language.program):
+        return True
+
+    return bool(language.package) and importlib.util.find_spec(language.package) is not None
 
 
 def _template_specs() -> Iterable[KernelSpec]:

@@ -26,6 +26,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
+from fumehood.values.languages import known_language, names_with
 from fumehood.values.questions import Answer, CommMessage, Question
 from fumehood.values.requests import ExecuteRequest, ToolAnswer
 from fumehood.values.sandbox import ContextInfo
@@ -88,8 +89,9 @@ class LiveContext:
 
         With a comm message, the handlers of that message run instead of code.
         """
-        if request.tools and self.info.language != "python":
-            raise InvalidArgumentError(field="tools", value=self.info.language, allowed="a context of Python")
+        if request.tools and not known_language(self.info.language).has_tools:
+            allowed = f"a context of {names_with(tools=True)}"
+            raise InvalidArgumentError(field="tools", value=self.info.language, allowed=allowed)
 
         async with self._turn:
             await self._work.at_rest()

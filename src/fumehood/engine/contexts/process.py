@@ -27,14 +27,13 @@ from fumehood.errors import FumehoodError, LanguageUnavailableError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
-from fumehood.values.languages import WAYS_OUT
+from fumehood.values.languages import known_language
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
-_READY_SECONDS = 20.0
 # The time-out of each way to end a process.
 _EXIT_SECONDS = 1.0
 
@@ -89,6 +88,7 @@ class ContextOwner(Protocol):
     cleanups: PendingCleanups
     share: LoopShare
     isolation_level: str
+    template_name: str
 
     @property
     def security(self) -> Watcher:
@@ -186,7 +186,8 @@ class ContextProcess:
             LanguageUnavailableError: The template lacks its language.
             ContextStartError: It ended before, or took too long; it is gone.
         """
-        await self._sandbox.clock.wait(self.link.ready, self.exited, seconds=_READY_SECONDS)
+        seconds = known_language(self._info.language).start_seconds
+        await self._sandbox.clock.wait(self.link.ready, self.exited, seconds=seconds)
 
         if not self.link.is_ready:
             # Its channel closes before its exit status is known.
@@ -196,8 +197,9 @@ class ContextProcess:
             if self.exit.status == LANGUAGE_UNAVAILABLE_STATUS:
                 raise LanguageUnavailableError(
                     language=self._info.language,
+                    template=self._sandbox.template_name,
                     reason=self.link.early_output(),
-                    how_to_get_it=WAYS_OUT.get(self._info.language, ""),
+                    how_to_get_it=known_language(self._info.language).way_out,
                 )
 
             raise ContextStartError(self._info, self.link.early_output())

@@ -27,9 +27,16 @@ from fumehood.engine.records import Mark
 from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
-from fumehood.errors import CheckpointError, CheckpointLostError, CheckpointNotFoundError, FumehoodError
+from fumehood.errors import (
+    CheckpointError,
+    CheckpointLostError,
+    CheckpointNotFoundError,
+    FumehoodError,
+    LanguageCheckpointError,
+)
 from fumehood.log import events
 from fumehood.runtimes.base import Guest
+from fumehood.values.languages import known_language, names_with
 from fumehood.values.requests import CheckpointCall, DropCheckpoint, ListCheckpoints, RollBack, TakeCheckpoint
 from fumehood.values.sandbox import CheckpointInfo
 from fumehood_wire.frames import ProtocolError
@@ -366,8 +373,12 @@ class LiveCheckpoints:
 
 
 def _check_language(context: LiveContext) -> None:
-    if context.info.language != "python":
-        raise CheckpointError(
-            reason=f"the context {context.info.id!r} speaks {context.info.language}",
-            hint="contexts of Python can be kept",
+    language = known_language(context.info.language)
+
+    if language.why_no_checkpoints:
+        raise LanguageCheckpointError(
+            context_id=context.info.id,
+            language=language.name,
+            reason=language.why_no_checkpoints,
+            allowed=names_with(checkpoints=True),
         )

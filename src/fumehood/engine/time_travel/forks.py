@@ -153,6 +153,7 @@ class Forking:
             id_,
             self._parent.limits,
             self._parent.envs,
+            template_name=self._parent.template_name,
             own_interpreter=self._parent.own_interpreter,
         )
         launching.link = new_link(

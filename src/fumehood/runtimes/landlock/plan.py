@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from fumehood.errors import TemplateError
+from fumehood.runtimes.language_files import language_files
 from fumehood.runtimes.namespaces.plan import guest_code
 from fumehood.templates.environment import Environment
 from fumehood.values.guest_paths import HOME_PATH
@@ -62,7 +63,7 @@ def readable_paths(template: Template, environment: Environment, code_folder: st
         TemplateError: Its interpreter lies in a folder that holds other files too.
     """
     prefixes = {os.path.dirname(os.path.dirname(template_python(template))), environment.base_prefix}
-    paths = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), code_folder]
+    paths = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *language_files(), code_folder]
 
     for prefix in sorted(prefixes):
         if os.path.realpath(prefix) in _TOO_MUCH:

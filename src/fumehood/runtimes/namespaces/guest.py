@@ -89,9 +89,16 @@ class LinuxGuestSpawner(ABC):
 
 
 class LinuxContext(GuestContext):
-    """One context, as the zygote reports it."""
+    """One context, as the zygote reports it.
 
-    def __init__(self, kill: Callable[[], None], refused_calls: RefusedCalls) -> None:
+    Args:
+        kill: Has the zygote kill it.
+        refused_calls: What its filter reports.
+        branch: The branch of the zygote that has forked it: its language; empty: the zygote itself.
+    """
+
+    def __init__(self, kill: Callable[[], None], refused_calls: RefusedCalls, branch: str = "") -> None:
+        self.branch = branch
         self.exited = asyncio.get_running_loop().create_future()
         self.refused_calls = refused_calls
         self._kill = kill

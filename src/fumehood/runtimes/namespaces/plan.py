@@ -18,6 +18,7 @@ import fumehood_guest
 import fumehood_jail
 import fumehood_wire
 from fumehood.errors import CapacityError
+from fumehood.runtimes.language_files import language_files
 from fumehood.templates.environment import Environment
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood_guest.init.egress import PORT
@@ -25,6 +26,8 @@ from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.users import IdPlan
 
 GUEST_PACKAGES = "/opt/fumehood"
+# Code of ours in each language that guests run.
+_GUEST_FILES = ("*.py", "*.cjs", "*.R", "*.java")
 # Where `fumehood_guest.init.home` finds the files that each sandbox gets.
 GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
@@ -152,6 +155,7 @@ def _etc_copies() -> list[tuple[str, str]]:
             "/etc/mime.types",
         )
     ]
+    copies += [(path, path) for path in language_files()]
     return [*copies, (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)]
 
 
@@ -238,7 +242,7 @@ def guest_code() -> Iterator[tuple[str, Path]]:
     for package in (fumehood_guest, fumehood_jail, fumehood_wire):
         top = Path(package.__file__ or "").resolve().parent
 
-        for path in sorted((*top.rglob("*.py"), *top.rglob("*.cjs"))):
+        for path in sorted(path for pattern in _GUEST_FILES for path in top.rglob(pattern)):
             yield f"{top.name}/{path.relative_to(top).as_posix()}", path
 
 

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from fumehood.runtimes.namespaces.removal import remove_later, remove_now
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls, number_inside
 from fumehood.runtimes.packets import PacketSocket
 from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
+from fumehood.values.languages import PYTHON
 from fumehood.values.limits import Limits
 from fumehood.values.sandbox import Isolation
 from fumehood_jail import cgroups, seccomp, users
@@ -237,9 +239,11 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
         self, launching: ContextLaunch, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
     ) -> LinuxContext:
         number = next(self._numbers)
+        # Which process forks it: contexts of other languages carry no packages of Python.
+        branch = "" if launching.info.language == PYTHON.name else launching.info.language
         refused_calls = RefusedCalls(self._notified_calls, self._note_refused)
         context = LinuxContext(
-            lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls
+            lambda: self._zygote.send({"type": "kill_context", "number": number}), refused_calls, branch
         )
 
         if self._zygote.closed or init_pidfd < 0:
@@ -260,7 +264,11 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
                 own.callback(os.close, file)
                 listener_socket = refused_calls.expect()
                 own.callback(os.close, listener_socket)
-                order = {"type": "start_context", "number": number}
+                order: dict[str, Any] = {"type": "start_context", "number": number}
+
+                if branch:
+                    order["branch"] = branch
+
                 self._zygote.send(order, [file, init_pidfd, *fds, listener_socket, *cgroup_fds])
         except BaseException:
             # The zygote does not know it, and will never report its end.
@@ -343,6 +351,14 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             self._context_ended(int(message["number"]), int(message["status"]))
         elif kind == "context_failed":
             self._context_ended(int(message["number"]), 1)
+        elif kind == "branch_ended":
+            self._branch_ended(str(message["branch"]))
+
+    def _branch_ended(self, branch: str) -> None:
+        """Handles the end of a branch, or of all: its contexts lose their parent, and end when their channels close."""
+        for number, context in list(self._contexts.items()):
+            if context.branch and branch in ("", context.branch):
+                self._context_ended(number, -signal.SIGKILL)
 
     def _context_ended(self, number: int, status: int) -> None:
         context = self._contexts.pop(number, None)

@@ -16,9 +16,11 @@ from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.schemas.base import Body, Code, Envs, ExecutionSeconds, GuestPath, Name, model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
+from fumehood.server.schemas.kernel_language import KernelLanguage
 from fumehood.server.schemas.sandboxes import NetworkField, NewLimits, network_of
+from fumehood.values.languages import Language
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
-from fumehood.values.sandbox import IsolationLevel, Language
+from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 _MAX_FILES = 1000
@@ -56,7 +58,7 @@ class ExecuteBody(Body):
     """One piece of code to run in a sandbox of its own, which is gone afterwards."""
 
     code: Code = Field(description="The code.")
-    language: Language = "python"
+    language: Language | KernelLanguage = "python"
     template: Name = Field(default="default", description="What it starts from.")
     stdin: str | None = Field(
         default=None, max_length=MIB, description="What `input()` and the standard input get; null: nothing."

@@ -23,6 +23,7 @@ from fumehood.server.schemas.base import (
     request_of,
     with_flags_of,
 )
+from fumehood.server.schemas.kernel_language import KernelLanguage
 from fumehood.server.schemas.problem import Problem
 from fumehood.values.events import (
     ClearOutputEvent,
@@ -38,6 +39,7 @@ from fumehood.values.events import (
     ToolCallEvent,
 )
 from fumehood.values.execution import Execution, Logs, Record, RecordedCell
+from fumehood.values.languages import Language
 from fumehood.values.questions import (
     CheckComplete,
     CodeCompleteness,
@@ -48,7 +50,7 @@ from fumehood.values.questions import (
     InspectCode,
 )
 from fumehood.values.requests import DEFAULT_TOOL_SECONDS, CreateContext, ExecuteRequest, ToolSpec
-from fumehood.values.sandbox import ContextInfo, Language
+from fumehood.values.sandbox import ContextInfo
 
 _STDIN_CHARACTERS = 4 << 20
 _ANSWER_CHARACTERS = 1 << 20
@@ -76,7 +78,7 @@ class NewExecution(Body):
     """Code to run."""
 
     code: Code = Field(description="The code.")
-    language: Language = Field("python", description="What it is written in.")
+    language: Language | KernelLanguage = Field("python", description="What it is written in.")
     context_id: Name | None = Field(None, description="Where it runs; null: the default context.")
     envs: Envs = Field(default_factory=dict, description="Environment variables for this execution only.")
     timeout_seconds: ExecutionSeconds | None = Field(
@@ -221,7 +223,7 @@ RecordAnswer = model_of(Record, other={"cells": list[RecordedCellAnswer]})  # ty
 class NewContext(Body):
     """What a new context should be."""
 
-    language: Language = Field("python", description="What runs in it.")
+    language: Language | KernelLanguage = Field("python", description="What runs in it.")
     cwd: GuestPath | None = Field(None, description="Where it starts; null: /home/user.")
 
     def call(self) -> CreateContext:

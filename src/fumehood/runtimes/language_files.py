@@ -1,0 +1,45 @@
+"""The files of the host's /etc that the programs of languages read: Debian keeps parts of R, Java and Mono there.
+
+Runs on the host, when the root of a template is planned. It names files that packages have installed and that every
+user of the host may read; never one that holds settings of the site, such as R's `Renviron.site`, since people keep
+tokens in those.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+
+_PATTERNS = (
+    "R/Makeconf",
+    "R/Renviron",
+    "R/ldpaths",
+    "R/repositories",
+    "java-*/*.properties",
+    "java-*/jvm-*.cfg",
+    "java-*/jfr/*.jfc",
+    "java-*/security/*.policy",
+    "java-*/security/blocked.certs",
+    "java-*/security/java.security",
+    "java-*/security/nss.cfg",
+    "java-*/security/policy/*/*.policy",
+    "mono/config",
+    "mono/*/machine.config",
+    "ssl/certs/java/cacerts",
+)
+
+
+def language_files(etc: str = "/etc") -> list[str]:
+    """Returns the paths of those files that are there and that every user may read."""
+    found = (path for pattern in _PATTERNS for path in sorted(glob.glob(pattern, root_dir=etc)))
+    return [path for path in (os.path.join(etc, name) for name in found) if _is_open(path)]
+
+
+def _is_open(path: str) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IROTH)

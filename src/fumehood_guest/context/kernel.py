@@ -1,0 +1,436 @@
+"""The language "kernel:NAME": a kernel of Jupyter that the template or the sandbox has, behind a client of ours.
+
+Runs in a context. The kernel is a program of its own, started by its kernel spec; it is spoken to over unix sockets or
+the loopback of the sandbox, with a random key. What it sends is a guest's. A kernel that ends takes the context with
+it. Whether it keeps its state at an interrupt, and how soon it answers, is its own affair.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple, Union
+
+from fumehood_guest.context.introspection import Answerer, Matches
+from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.signals import SignalGate
+from fumehood_guest.context.streams import Streams
+from fumehood_guest.languages.zmtp import DEALER, SUB, ZmtpError, ZmtpSocket
+from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
+
+_PREFIX = "kernel:"
+_DAMAGED = 70
+_SIGNAL_BASE = 128
+_CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+# Programs whose libraries know no unix sockets; libzmq on the other hand needs netlink for addresses of TCP, which no
+# sandbox has.
+_BY_TCP = frozenset(("deno", "java"))
+_DELIMITER = b"<IDS|MSG>"
+_START_SECONDS = 50.0
+_RETRY_SECONDS = 0.02
+# How long a kernel may take to react to an interrupt before it is interrupted again.
+_PATIENCE_SECONDS = 0.5
+# A kernel that has just started may miss what it was asked before its sockets were all there.
+_ASK_SECONDS = 1.0
+_MAX_SPEC_BYTES = 1 << 20
+
+
+class NoKernelError(Exception):
+    """There is no such kernel spec; the text says which there are."""
+
+
+class KernelShell:
+    """A running kernel.
+
+    Args:
+        language: kernel:NAME.
+        outlet: Takes results and errors.
+        streams: Take what it prints.
+        gate: Blocks signals while something is sent.
+    """
+
+    def __init__(self, language: str, outlet: Outlet, streams: Streams, gate: SignalGate) -> None:
+        self._outlet = outlet
+        self._streams = streams
+        self._gate = gate
+        self._count = 0
+        self._error: Optional[Tuple[str, str, List[str]]] = None
+        name = language[len(_PREFIX) :]
+        try:
+            spec = _find_spec(name)
+        except NoKernelError as error:
+            _leave(str(error))
+
+        self._by_message = spec.get("interrupt_mode") == "message"
+        self._key = secrets.token_hex(16)
+        self._session = secrets.token_hex(16)
+        self._number = 0
+        self._sockets: Dict[str, ZmtpSocket] = {}
+        self._process = self._started(name, spec)
+        self.answerer: Answerer = KernelAnswerer(self)
+        self._await_answer()
+
+    @property
+    def reply_count(self) -> int:
+        """The number of the last cell with a history number."""
+        return self._count
+
+    def run_source(self, source: str, execution: Execution) -> None:
+        """Runs one cell to its end.
+
+        Raises:
+            KeyboardInterrupt: The cell was interrupted, and the kernel has abandoned it.
+        """
+        self._count += execution.flags["store_history"]
+        self._error = None
+        content = {
+            "code": source,
+            "silent": execution.flags["silent"],
+            "store_history": execution.flags["store_history"],
+            "user_expressions": {},
+            "allow_stdin": True,
+            "stop_on_error": False,
+        }
+        asked = self._send("shell", "execute_request", content)
+        try:
+            self._follow(asked, None)
+        except KeyboardInterrupt:
+            self._interrupt(asked)
+            raise
+
+    def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
+        """Does nothing: widgets of other kernels are not carried."""
+        self._error = None
+
+    def report(self, error: Optional[BaseException] = None) -> None:
+        """Sends the error of the cell: an interrupt, or what the kernel has reported."""
+        raised, self._error = self._error, None
+
+        if error is not None:
+            name = type(error).__name__
+            self._outlet.error(name, str(error), [f"{name}: {error}" if str(error) else name])
+        elif raised is not None:
+            self._outlet.error(*raised)
+
+    def ask(self, kind: str, content: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the content of the answer to a question between two cells."""
+        return self._follow(self._send("shell", kind, content), None) or {}
+
+    # -- start
+
+    def _started(self, name: str, spec: Dict[str, Any]) -> "subprocess.Popen[bytes]":
+        stem = f"/tmp/.fumehood-kernel-{secrets.token_hex(8)}"  # noqa: S108 - of the sandbox
+        path = f"{stem}.json"
+        is_tcp = os.path.basename(str(spec["argv"][0])) in _BY_TCP
+        ports = _free_ports(len(_CHANNELS)) if is_tcp else list(range(1, len(_CHANNELS) + 1))
+        named = dict(zip(_CHANNELS, ports))  # noqa: B905 - guests run on Python 3.9 too
+        self._addresses = {channel: port if is_tcp else f"{stem}-{port}" for channel, port in named.items()}
+        connection = {
+            "transport": "tcp" if is_tcp else "ipc",
+            "ip": "127.0.0.1" if is_tcp else stem,
+            "key": self._key,
+            "signature_scheme": "hmac-sha256",
+            "kernel_name": name,
+            **{f"{channel}_port": port for channel, port in named.items()},
+        }
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(connection, file)
+
+        values = {"connection_file": path, "resource_dir": str(spec["resource_dir"])}
+        argv = [_filled(str(word), values) for word in spec["argv"]]
+
+        # The Python of a spec is that of the environment in which it was installed: here it is this one.
+        if os.path.basename(argv[0]).startswith("python") and not os.access(argv[0], os.X_OK):
+            argv[0] = sys.executable
+
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **{str(one): str(text) for one, text in spec.get("env", {}).items()}},
+            )
+        except OSError as error:
+            _leave(f"the program of the kernel {name!r} does not start: {error}")
+
+    def _await_answer(self) -> None:
+        """Connects, and waits until the kernel answers."""
+        deadline = time.monotonic() + _START_SECONDS
+
+        for channel, kind in (("shell", DEALER), ("iopub", SUB), ("stdin", DEALER), ("control", DEALER)):
+            self._sockets[channel] = self._connected(kind, self._addresses[channel], deadline)
+
+        while time.monotonic() < deadline:
+            asked = self._send("shell", "kernel_info_request", {})
+
+            if self._follow(asked, time.monotonic() + _ASK_SECONDS) is not None:
+                return
+
+        _leave("the kernel does not answer")
+
+    def _connected(self, kind: str, address: Union[str, int], deadline: float) -> ZmtpSocket:
+        while True:
+            try:
+                return ZmtpSocket(kind, address, _START_SECONDS)
+            except (OSError, ZmtpError) as error:
+                if self._process.poll() is not None:
+                    _leave(f"the kernel has ended with status {self._process.returncode}")
+
+                if time.monotonic() > deadline:
+                    _leave(f"the kernel accepts no connection: {error}")
+
+                time.sleep(_RETRY_SECONDS)
+
+    # -- messages
+
+    def _send(self, channel: str, kind: str, content: Dict[str, Any]) -> str:
+        self._number += 1
+        name = f"{self._session}-{self._number}"
+        header = {
+            "msg_id": name,
+            "username": "user",
+            "session": self._session,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "msg_type": kind,
+            "version": "5.3",
+        }
+        parts = [json.dumps(part).encode("utf-8", "replace") for part in (header, {}, {}, content)]
+        signature = hmac.new(self._key.encode(), b"".join(parts), hashlib.sha256).hexdigest().encode()
+
+        with self._gate.closed():
+            try:
+                self._sockets[channel].send([_DELIMITER, signature, *parts])
+            except OSError:
+                self._end()
+
+        return name
+
+    def _follow(self, asked: str, deadline: Optional[float]) -> Optional[Dict[str, Any]]:
+        """Passes on what a request brings, until its reply is there and the kernel idle again.
+
+        Returns the content of the reply; None if the time is over first.
+        """
+        reply: Optional[Dict[str, Any]] = None
+        is_idle = False
+
+        while reply is None or not is_idle:
+            message = self._next(deadline)
+
+            if message is None:
+                return None
+
+            channel, kind, parent, content = message
+
+            if parent != asked:
+                continue
+
+            if channel == "shell":
+                reply = content
+            elif kind == "status":
+                is_idle = is_idle or content.get("execution_state") == "idle"
+            else:
+                self._take(kind, content)
+
+        return reply
+
+    def _next(self, deadline: Optional[float]) -> Optional[Tuple[str, str, str, Dict[str, Any]]]:
+        """Returns the next message: its channel, its kind, the request that it answers, its content."""
+        while True:
+            for channel in ("iopub", "stdin", "shell", "control"):
+                try:
+                    frames = self._sockets[channel].take()
+                except (OSError, ZmtpError):
+                    self._end_damaged()
+
+                if frames is not None:
+                    return (channel, *self._read(frames))
+
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = select.select(list(self._sockets.values()), (), (), left)[0]
+
+            if not ready:
+                return None
+
+            # An interrupt between reading and keeping would lose bytes.
+            with self._gate.closed():
+                try:
+                    for one in ready:
+                        one.read()
+                except ZmtpError:
+                    self._end()
+
+    def _read(self, frames: List[bytes]) -> Tuple[str, str, Dict[str, Any]]:
+        try:
+            place = frames.index(_DELIMITER)
+            header, parent, _, content = (json.loads(frame) for frame in frames[place + 2 : place + 6])
+            return str(header["msg_type"]), str(parent.get("msg_id", "")), dict(content)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._end_damaged()
+
+    def _take(self, kind: str, content: Dict[str, Any]) -> None:
+        """Passes on one message about a cell."""
+        if kind == "input_request":
+            self._answer_input(content)
+            return
+
+        with self._gate.closed():
+            if kind == "stream":
+                stream = self._streams.stderr if content.get("name") == "stderr" else self._streams.stdout
+                stream.write(str(content.get("text", "")))
+            elif kind in ("display_data", "execute_result", "update_display_data"):
+                data = content.get("data")
+                self._streams.settle()
+                count = self._count if kind == "execute_result" else None
+                self._outlet.bundle(kind, data if isinstance(data, dict) else {}, execution_count=count)
+            elif kind == "error":
+                lines = content.get("traceback")
+                name, value = str(content.get("ename", "")), str(content.get("evalue", ""))
+                trace = (
+                    [str(line) for line in lines]
+                    if isinstance(lines, list) and lines
+                    else [f"{name}: {value}"]
+                )
+                self._error = (name, value, trace)
+
+    def _answer_input(self, content: Dict[str, Any]) -> None:
+        try:
+            value = str(builtins.input(str(content.get("prompt", ""))))
+        except EOFError:
+            value = ""
+
+        self._send("stdin", "input_reply", {"value": value})
+
+    def _interrupt(self, asked: str) -> None:
+        """Waits until the kernel has abandoned the cell; the host decides how long that may take."""
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            if self._by_message:
+                self._send("control", "interrupt_request", {})
+
+            # It is in the group that the host has signalled already.
+            while self._follow(asked, time.monotonic() + _PATIENCE_SECONDS) is None:
+                if self._by_message:
+                    self._send("control", "interrupt_request", {})
+                else:
+                    os.kill(self._process.pid, signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+    def _end(self) -> NoReturn:
+        """Ends this process as the kernel has ended."""
+        status = self._process.wait()
+
+        if status < 0:
+            os.kill(os.getpid(), -status)
+            os._exit(_SIGNAL_BASE - status)
+
+        os._exit(status)
+
+    def _end_damaged(self) -> NoReturn:
+        os.write(2, b"fumehood: the kernel has sent what no kernel sends\n")
+        os._exit(_DAMAGED)
+
+
+class KernelAnswerer:
+    """Answers with the kernel.
+
+    Args:
+        shell: The running kernel.
+    """
+
+    def __init__(self, shell: KernelShell) -> None:
+        self._shell = shell
+
+    def complete(self, code: str, cursor: int) -> Matches:
+        """Returns what the kernel completes."""
+        found = self._shell.ask("complete_request", {"code": code, "cursor_pos": cursor})
+        matches, start, end = found.get("matches"), found.get("cursor_start"), found.get("cursor_end")
+
+        if not isinstance(matches, list) or not isinstance(start, int) or not isinstance(end, int):
+            return [], cursor, cursor
+
+        return [match for match in matches if isinstance(match, str)], start, end
+
+    def inspect(self, code: str, cursor: int, detail: int) -> Dict[str, str]:
+        """Returns what the kernel knows of a name."""
+        question = {"code": code, "cursor_pos": cursor, "detail_level": detail}
+        data = self._shell.ask("inspect_request", question).get("data")
+        return {str(mime): str(text) for mime, text in data.items()} if isinstance(data, dict) else {}
+
+    def check(self, code: str) -> Tuple[str, str]:
+        """Returns whether the code is complete, and the indent of its next line."""
+        found = self._shell.ask("is_complete_request", {"code": code})
+        return str(found.get("status", "unknown")), str(found.get("indent", ""))
+
+
+def _find_spec(name: str) -> Dict[str, Any]:
+    """Returns a kernel spec with the folder that it lies in.
+
+    Raises:
+        NoKernelError: There is none.
+    """
+    for folder in _spec_folders():
+        path = os.path.join(folder, name, "kernel.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                spec = json.loads(file.read(_MAX_SPEC_BYTES))
+        except (OSError, ValueError, RecursionError):
+            continue
+
+        if isinstance(spec, dict) and isinstance(spec.get("argv"), list) and spec["argv"]:
+            return {**spec, "resource_dir": os.path.dirname(path)}
+
+    known = sorted({one for folder in _spec_folders() for one in _names_in(folder)})
+    raise NoKernelError(f"no kernel spec {name!r} is there; there are: {', '.join(known) or 'none'}")
+
+
+def _spec_folders() -> Iterator[str]:
+    home = os.environ.get("HOME", "/home/user")
+    places = [
+        *os.environ.get("JUPYTER_PATH", "").split(os.pathsep),
+        f"{home}/.local/share/jupyter",
+        f"{sys.prefix}/share/jupyter",
+        "/usr/local/share/jupyter",
+        "/usr/share/jupyter",
+    ]
+    return (os.path.join(place, "kernels") for place in places if place)
+
+
+def _names_in(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _free_ports(count: int) -> List[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+
+    for one in held:
+        one.close()
+
+    return ports
+
+
+def _filled(word: str, values: Dict[str, str]) -> str:
+    for name, text in values.items():
+        word = word.replace("{" + name + "}", text)
+
+    return word
+
+
+def _leave(reason: str) -> NoReturn:
+    os.write(2, reason.encode("utf-8", "replace"))
+    os._exit(LANGUAGE_UNAVAILABLE_STATUS)

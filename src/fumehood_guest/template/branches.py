@@ -1,0 +1,199 @@
+"""Branches of the zygote: processes forked before it imported anything, from which contexts of other languages come.
+
+A context of a language beside Python needs none of the template's Python packages, and must not pay for a copy of them:
+the zygote forks one branch while it is bare. That branch forks another one for a language with something to prepare,
+when the first context of it is asked for: R is loaded, and the driver of Java compiled. They run in the base jail as
+the zygote does, have one thread each, get their orders from the process that has forked them, and report to the host on
+its socket. They run no user code, must never read data of one sandbox, and end with their parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import Any, Callable, Dict, List, NoReturn, Optional
+
+from fumehood_guest.context.rehearsal import prepare_bare_shell
+from fumehood_guest.shared import heap_layout
+from fumehood_guest.shared.packets import Packets, close_all
+from fumehood_guest.shared.preloads import quiet_libraries
+from fumehood_guest.template.context_forks import ContextForks
+from fumehood_guest.template.service_loop import Service
+from fumehood_jail import syscalls
+
+# The name of the branch from which all others are forked.
+ALL = ""
+
+
+class Preparation:
+    """What a branch does beside forking contexts; this one is for all languages that need nothing more."""
+
+    def load(self) -> None:
+        """Called once, before the first context: imports what contexts would import, each for itself."""
+        # Late: the zygote needs none of it.
+        from fumehood_guest.languages import node
+
+        del node
+
+    def go_on(self) -> Optional[int]:
+        """Called once, after the first context; returns the pid of a child that goes on with something."""
+        return None
+
+    def finish(self) -> None:
+        """Called when that child has ended."""
+
+
+class RPreparation(Preparation):
+    """Has R loaded, so that each context is a fork of a running R."""
+
+    def load(self) -> None:
+        """Loads R, and what every cell needs."""
+        # Late: only this branch needs it.
+        from fumehood_guest.context import r
+
+        r.preload()
+
+
+class JavaPreparation(Preparation):
+    """Has the driver of Java compiled, and later an archive of the classes that it loads."""
+
+    def load(self) -> None:
+        """Compiles the driver."""
+        # Late: only this branch needs it.
+        from fumehood_guest.languages import java
+
+        self._java = java
+        java.preload()
+
+    def go_on(self) -> Optional[int]:
+        """Starts to write the archive, once no context waits for the compiler."""
+        self._writer = self._java.start_archive()
+        return None if self._writer is None else self._writer.pid
+
+    def finish(self) -> None:
+        """Keeps the archive."""
+        self._java.keep_archive()
+
+
+# The languages with a branch of their own.
+PREPARED: Dict[str, Callable[[], Preparation]] = {"r": RPreparation, "java": JavaPreparation}
+
+
+class Branch:
+    """A branch, as the process sees it that has forked it.
+
+    Args:
+        pid: The branch.
+        orders: The socket on which it gets its orders.
+    """
+
+    def __init__(self, pid: int, orders: socket.socket) -> None:
+        self.pid = pid
+        self._orders = orders
+
+    def pass_on(self, request: Dict[str, Any], fds: List[int]) -> None:
+        """Passes a request on, with its descriptors, which are closed here."""
+        # One that has just ended is reported as ended in a moment, with all that it was asked for.
+        with suppress(OSError):
+            socket.send_fds(self._orders, [json.dumps(request).encode()], fds)
+
+        close_all(fds)
+
+    def close(self) -> None:
+        """Closes the socket: in a fork of the process that has it."""
+        self._orders.close()
+
+
+def grow(host: Packets, programs: Dict[str, bytes], preparation: Preparation) -> Branch:
+    """Forks a branch.
+
+    Args:
+        host: The socket to the host.
+        programs: As of `ContextForks`.
+        preparation: What the branch does beside.
+    """
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+
+    if pid == 0:
+        near.close()
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        LanguageBranch(Packets(far.detach()), host, programs, preparation).run()
+
+    far.close()
+    return Branch(pid, near)
+
+
+class LanguageBranch:
+    """The process of a branch.
+
+    Args:
+        orders: The socket to its parent.
+        host: The socket to the host; it only writes there.
+        programs: As of `ContextForks`.
+        preparation: What it does beside.
+    """
+
+    def __init__(
+        self, orders: Packets, host: Packets, programs: Dict[str, bytes], preparation: Preparation
+    ) -> None:
+        self._host = host
+        self._programs = programs
+        self._preparation = preparation
+        self._going_on: Optional[int] = None
+        self._service = Service(orders, self._obey, self._note_end)
+        self._forks = ContextForks(host, programs, self._service.leave)
+        self._branches: Dict[str, Branch] = {}
+
+    def run(self) -> NoReturn:
+        """Serves its parent; exits when the parent closes the socket."""
+        self._service.run()
+
+    def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:
+        name = request.pop("branch", "")
+
+        if request["type"] == "kill_context":
+            self._forks.kill(request["number"])
+
+            for branch in self._branches.values():
+                branch.pass_on(request, fds)
+        elif name in PREPARED:
+            if name not in self._branches:
+                self._branches[name] = grow(self._host, self._programs, PREPARED[name]())
+
+            self._branches[name].pass_on(request, fds)
+        elif request["type"] == "start_context":
+            self._start(request["number"], fds)
+
+    def _start(self, number: int, fds: List[int]) -> None:
+        is_first = self._forks.shell is None
+
+        if is_first:
+            with quiet_libraries():
+                self._forks.shell = prepare_bare_shell()
+                self._preparation.load()
+                syscalls.name_libraries_by_real_path()
+
+            heap_layout.freeze()
+
+        self._forks.start(number, fds)
+
+        if is_first:
+            self._going_on = self._preparation.go_on()
+
+    def _note_end(self, pid: int, status: int) -> None:
+        if pid == self._going_on:
+            self._preparation.finish()
+            return
+
+        for name, branch in list(self._branches.items()):
+            if pid == branch.pid:
+                del self._branches[name]
+                branch.close()
+                self._host.send({"type": "branch_ended", "branch": name})
+                return
+
+        self._forks.note_end(pid, status)
