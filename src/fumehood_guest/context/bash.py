@@ -221,7 +221,7 @@ class BashShell:
         Raises:
             OSError: Bash has not written it.
         """
-        self._settle()
+        self._wait_ready()
         os.ftruncate(self._state, 0)
         try:
             self._run(_WRITE_DOWN.format(state=self._state), restore="")

@@ -91,12 +91,12 @@ class KernelShell:
         Raises:
             KeyboardInterrupt: The cell was interrupted, and the kernel has abandoned it.
         """
-        self._count += execution.flags["store_history"]
+        self._count += execution.store_history
         self._error = None
         content = {
             "code": source,
             "silent": execution.flags["silent"],
-            "store_history": execution.flags["store_history"],
+            "store_history": execution.store_history,
             "user_expressions": {},
             "allow_stdin": True,
             "stop_on_error": False,
@@ -290,7 +290,7 @@ class KernelShell:
                 stream.write(str(content.get("text", "")))
             elif kind in ("display_data", "execute_result", "update_display_data"):
                 data = content.get("data")
-                self._streams.settle()
+                self._streams.send_pending()
                 count = self._count if kind == "execute_result" else None
                 self._outlet.bundle(kind, data if isinstance(data, dict) else {}, execution_count=count)
             elif kind == "error":

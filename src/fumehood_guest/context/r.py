@@ -86,7 +86,7 @@ class RShell:
         Raises:
             KeyboardInterrupt: The cell was interrupted.
         """
-        self._count += execution.flags["store_history"]
+        self._count += execution.store_history
         self._error = None
         # This process may be a fork of the one that ran the last cell.
         self._own_pid = os.getpid()
@@ -131,7 +131,7 @@ class RShell:
                 self._error = (name, value, trace)
                 return
 
-            self._streams.settle()
+            self._streams.send_pending()
             count = self._count if kind == "execute_result" else None
             self._outlet.bundle(kind, dict(formats), execution_count=count)
 
