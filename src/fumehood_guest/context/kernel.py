@@ -26,6 +26,7 @@ from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.languages.zmtp import DEALER, SUB, ZmtpError, ZmtpSocket
+from fumehood_guest.shared.folders import HOME
 from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
 _PREFIX = "kernel:"
@@ -396,7 +397,7 @@ def _find_spec(name: str) -> Dict[str, Any]:
 
 
 def _spec_folders() -> Iterator[str]:
-    home = os.environ.get("HOME", "/home/user")
+    home = os.environ.get("HOME", HOME)
     places = [
         *os.environ.get("JUPYTER_PATH", "").split(os.pathsep),
         f"{home}/.local/share/jupyter",
