@@ -192,7 +192,8 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
-# what checks unit files and containers' privileges, nginx, Caddy, R and Java. Installed where apt-get may
+# what checks unit files and containers' privileges, nginx, Caddy, R and Java, and a registry, umoci and busybox for
+# images. Installed where apt-get may
 # be used; elsewhere the tests that need a missing one say so.
 programs:
 	@missing=""; \
@@ -208,6 +209,9 @@ programs:
 	command -v R >/dev/null || missing="$$missing r-base-core r-cran-repr r-cran-ggplot2 r-cran-irkernel"; \
 	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
 	command -v caddy >/dev/null || missing="$$missing caddy"; \
+	command -v docker-registry >/dev/null || missing="$$missing docker-registry"; \
+	command -v umoci >/dev/null || missing="$$missing umoci"; \
+	command -v busybox >/dev/null || missing="$$missing busybox-static"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing:$$missing"; \

@@ -59,6 +59,7 @@ _NAVIGATION = {
         "Getting started": "docs/guides/getting-started",
         "Files and commands": "docs/guides/files-and-commands",
         "Templates": "docs/guides/templates",
+        "Container images": "docs/guides/images",
         "Which packages work": "docs/guides/packages",
         "Charts and results": "docs/guides/charts-and-results",
         "Languages": "docs/guides/languages",

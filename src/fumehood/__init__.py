@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Watch,
     )
     from fumehood.api.saved_states import read_saved, read_saved_record
-    from fumehood.api.templates import build_template, list_templates, remove_template
+    from fumehood.api.templates import build_template, list_templates, prune_templates, remove_template
     from fumehood.api.tools import HostTool, ToolCall, ToolError
     from fumehood.errors import (
         BadGatewayError,
@@ -60,6 +60,11 @@ if TYPE_CHECKING:
         FumehoodError,
         HostUnavailableError,
         IdempotencyConflictError,
+        ImageAccessError,
+        ImageDamagedError,
+        ImageError,
+        ImageNotFoundError,
+        ImagePlatformError,
         InvalidArgumentError,
         IsolationUnavailableError,
         KeyNotFoundError,
@@ -254,6 +259,11 @@ __all__ = [
     "HostTool",
     "HostUnavailableError",
     "IdempotencyConflictError",
+    "ImageAccessError",
+    "ImageDamagedError",
+    "ImageError",
+    "ImageNotFoundError",
+    "ImagePlatformError",
     "InputRequestEvent",
     "InvalidArgumentError",
     "Isolation",
@@ -356,6 +366,7 @@ __all__ = [
     "list_templates",
     "load_ipython_extension",
     "output_instructions",
+    "prune_templates",
     "read_saved",
     "read_saved_record",
     "remove_template",
@@ -381,7 +392,7 @@ _HOMES = {
     "api.one_shot": "arun_code run_code",
     "api.pty": "AsyncPty AsyncPtyHandle",
     "api.sandbox": "Sandbox Filesystem Watch Commands CommandHandle Pty PtyHandle",
-    "api.templates": "build_template list_templates remove_template",
+    "api.templates": "build_template list_templates prune_templates remove_template",
     "api.saved_states": "read_saved read_saved_record",
     "api.tools": "HostTool ToolCall ToolError",
     "errors": """
@@ -396,7 +407,8 @@ _HOMES = {
         SavedStateDamagedError SavedStateVersionError BadGatewayError BatchLinesLostError BatchNotFoundError
         BatchTakenOverError BlobNotFoundError ForbiddenError
         HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
-        LanguageCheckpointError LanguageUnavailableError
+        LanguageCheckpointError LanguageUnavailableError ImageAccessError ImageDamagedError ImageError ImageNotFoundError
+        ImagePlatformError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError
         ServerEndingError ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
         UnauthenticatedError

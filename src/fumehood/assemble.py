@@ -32,6 +32,7 @@ from fumehood.refusals import naming_arguments
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.setting_fields import load_environment
+from fumehood.templates.images.credentials import Logins
 from fumehood.templates.store import TemplateStore
 from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.security import SecurityEvent
@@ -153,6 +154,11 @@ def template_store() -> TemplateStore:
         InvalidArgumentError: FUMEHOOD_HOME is no absolute path.
     """
     return TemplateStore(os.path.join(_home(), "templates"))
+
+
+def registry_logins() -> Logins:
+    """Returns the logins of this user at registries of container images."""
+    return Logins(dict(os.environ))
 
 
 def artifacts_location() -> str:

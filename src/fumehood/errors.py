@@ -33,6 +33,11 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │       ├── SavedStateDamagedError (ValueError)   not what was written, or no saved state
     │       └── SavedStateVersionError (ValueError)   a format that this version does not read
     ├── TemplateStoreError                            a named template could not be built, read or removed
+    ├── ImageError                                    a container image could not be had, or is refused
+    │   ├── ImageNotFoundError (LookupError)          no such image, tag or file
+    │   ├── ImageAccessError                          the registry wants another login, or none helps
+    │   ├── ImagePlatformError                        made for another kind of machine
+    │   └── ImageDamagedError (ValueError)            not what its digest says, or broken off
     ├── ContextNotFoundError (LookupError)
     ├── CommandError
     │   ├── CommandExitError                          a command ended with a code other than 0
@@ -236,6 +241,49 @@ class TemplateStoreError(FumehoodError):
             f"cannot {visible_line(operation)} template {visible_line(template)!r}: {reason.rstrip('.! ')}",
             hint=hint or "`fumehood template list` shows which there are",
         )
+
+
+class ImageError(FumehoodError):
+    """A container image could not be fetched or unpacked, or is refused; nothing of it is left.
+
+    Attributes:
+        image: The reference, as the caller gave it.
+        reason: What went wrong.
+    """
+
+    code = "image"
+
+    def __init__(self, *, image: str, reason: str, hint: str = "") -> None:
+        self.image = image
+        self.reason = reason
+        super().__init__(
+            f"cannot use image {visible_line(image)!r}: {visible_line(reason, max_characters=1000).rstrip('.! ')}",
+            hint=hint or "name another image, or one that was built anew",
+        )
+
+
+class ImageNotFoundError(ImageError, LookupError):
+    """There is no image of this name and tag."""
+
+    code = "image_not_found"
+
+
+class ImageAccessError(ImageError):
+    """The registry refuses this user."""
+
+    code = "image_access"
+
+
+class ImagePlatformError(ImageError):
+    """The image has nothing for this machine's architecture."""
+
+    code = "image_platform"
+
+
+class ImageDamagedError(ImageError, ValueError):
+    """Content of the image is not what its digest says, or ends too early."""
+
+    code = "image_damaged"
 
 
 class CapacityError(SandboxStartError):

@@ -9,10 +9,11 @@ reachable of the host.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from typing import Any, Dict, List, Optional
 
-from fumehood_jail import device_nodes, own_root, shown_limits, syscalls
+from fumehood_jail import device_nodes, layers, own_root, shown_limits, syscalls
 from fumehood_jail.errors import JailError
 
 # Where the new root is assembled before it replaces the old one. Any directory of the host works; /tmp exists
@@ -71,21 +72,22 @@ def build_root(plan: Dict[str, Any]) -> None:
     Args:
         plan: `binds` (a list of source, target), `files` (path to text), `copies` (a list of source, target),
             `links` (path to target), `directories` (paths), `hide` (directories of a bind to be shown empty),
-            `uid` (the owner of the new root).
+            `uid` (the owner of the new root), `layers` (folders of an image, the lowest first; without any the root is
+            empty at first).
     """
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     sources = _open_sources([source for source, _ in plan["binds"]])
     copied = {target: _read_if_there(source) for source, target in plan["copies"]}
     devices = _open_sources([f"/dev/{name}" for name in DEVICES])
-    alternatives = _read_links("/etc/alternatives")
+    image = _open_sources(plan.get("layers", []))
+    alternatives = {} if image else _read_links("/etc/alternatives")
     _become(plan["uid"])
 
-    syscalls.mount("tmpfs", _STAGING, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
-    os.chdir(_STAGING)
+    os.chdir(_mount_empty_root(image))
     os.mkdir(_OLD_ROOT[1:])
     # An unmasked procfs of the new PID namespace: each sandbox may mount its own only while such a one is visible.
-    os.mkdir("proc")
-    _mount_proc(_STAGING + "/proc")
+    os.makedirs("proc", exist_ok=True)
+    _mount_proc(os.path.realpath("proc"))
     syscalls.pivot_root(".", _OLD_ROOT[1:])
     os.chdir("/")
 
@@ -115,6 +117,31 @@ def build_root(plan: Dict[str, Any]) -> None:
     own_root.prepare(dict.fromkeys([target for _, target in plan["binds"]] + plan["hide"]))
 
 
+def _mount_empty_root(image: List[int]) -> str:
+    """Mounts what becomes the root, still writable, and returns where: of an image, with an empty /dev."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("tmpfs", _STAGING, "tmpfs", flags, _ROOT_OPTIONS)
+
+    if not image:
+        return _STAGING
+
+    root = f"{_STAGING}/root"
+    os.mkdir(root)
+    layers.mount_layers(image, root, (), f"{_STAGING}/written")
+
+    for fd in image:
+        os.close(fd)
+
+    device_folder = f"{root}/dev"
+
+    if os.path.islink(device_folder):
+        os.unlink(device_folder)
+    elif os.path.isdir(device_folder):
+        shutil.rmtree(device_folder)
+
+    return root
+
+
 def seal_root() -> None:
     """Makes the root itself read-only: from here on nothing can be added to what every sandbox sees."""
     read_only = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
@@ -128,6 +155,9 @@ def _make_fork_root() -> None:
     for name in names:
         if os.path.islink(f"/{name}"):
             os.symlink(os.readlink(f"/{name}"), f"{FORK_ROOT}/{name}")
+        elif not os.path.isdir(f"/{name}"):
+            # An image may have files in its root: each is bound over an empty one.
+            os.close(os.open(f"{FORK_ROOT}/{name}", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         elif f"/{name}" != SHORT_SCRATCH:
             os.mkdir(f"{FORK_ROOT}/{name}")
 
@@ -337,6 +367,11 @@ def _write_files(files: Dict[str, Any], executables: Any) -> None:
             continue
 
         os.makedirs(os.path.dirname(path), exist_ok=True)
+
+        # Of an image: its target may be missing.
+        if os.path.islink(path):
+            os.unlink(path)
+
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
         mode = 0o755 if path in executables else 0o644
         fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, mode)

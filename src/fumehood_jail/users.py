@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 # First id, end and block size of the ids that root may take. The first range lies behind those that systemd assigns
 # (https://systemd.io/UIDS-GIDS); the second serves containers that map 65536 ids only, and ends before the ids of
 # systemd-homed.
-_RANGES = ((0x70000000, 0x80000000, 65536), (32768, 60000, 1024))
+_RANGES = ((0x70000000, 0x7FFF0000, 65536), (32768, 60000, 1024))
+# Of all images on root's disk, and of nothing else: user 0 of an image is the first, and so on.
+IMAGE_IDS = (0x7FFF0000, 65536)
+# Inside the base jail of an image's sandboxes: the files of its other users.
+_IMAGE_FILES = 1 << 20
 _SUBUID_BLOCK = 4096
 _LOCK_FOLDER = "/run/fumehood/uids"
 # Searched here and not in PATH: they run with the rights of their file's owner.
@@ -39,7 +43,7 @@ class IdPlan:
     """Which ids a base jail gets.
 
     Attributes:
-        kind: `"range"`, `"subuid"` or `"single"`.
+        kind: `"range"`, `"subuid"` or `"single"`; `"image"` for all ids of an image's users.
         uid_map: Lines of the base namespace's map: first id inside, first id outside, how many.
         gid_map: The same for groups.
         first_id: The first id inside the base namespace that a sandbox may be mapped to.
@@ -99,18 +103,55 @@ def plan_ids(lock_folder: str = _LOCK_FOLDER) -> IdPlan:
     return plan or _plan_single(notes)
 
 
+def plan_image_ids() -> IdPlan | None:
+    """Chooses the ids of the processes that unpack and build images, and of the files that they write.
+
+    Returns:
+        With root's rights, ids for all users of an image; for an ordinary user the own one, which then owns all files
+        of images. None for root in a container that maps too few ids.
+    """
+    if not _may_map_any_id():
+        return _plan_single([])
+
+    maps = [read_id_map("/proc/self/uid_map"), read_id_map("/proc/self/gid_map")]
+
+    if not all(_is_mapped(id_map, *IMAGE_IDS) for id_map in maps):
+        return None
+
+    lines = [(0, *IMAGE_IDS)]
+    return IdPlan("image", lines, list(lines), 1, IMAGE_IDS[1] - 1, [])
+
+
+def with_image_files(plan: IdPlan) -> IdPlan:
+    """Returns a plan in which root of the base jail owns what root of an image does, and all its files have owners.
+
+    Overlayfs copies only files whose owners it can name. For an ordinary user all files of images are the own ones
+    anyway.
+    """
+    if plan.kind != "range":
+        return plan
+
+    first, count = IMAGE_IDS
+    (_, block, size) = plan.uid_map[0]
+    lines = [(0, first, 1), (1, block + 1, size - 1), (_IMAGE_FILES, first + 1, count - 1)]
+    return IdPlan(plan.kind, lines, list(lines), plan.first_id, plan.count, plan.notes, plan.lock_fd)
+
+
 def write_maps(pid: int, plan: IdPlan) -> None:
     """Writes the id maps of the user namespace that process `pid` was cloned into.
 
     Before: the caller is the parent, in the parent user namespace, with the rights that made the plan.
-    After: the child has its ids; with `range` and `single` it can never change its supplementary groups.
+    After: the child has its ids; with `range` and `single` it can never change its supplementary groups. Programs of an
+    image change theirs, within the ids of images.
     """
     if plan.kind == "subuid":
         _run_map_program("newuidmap", pid, plan.uid_map)
         _run_map_program("newgidmap", pid, plan.gid_map)
         return
 
-    _write_proc(pid, "setgroups", "deny")
+    if plan.kind != "image":
+        _write_proc(pid, "setgroups", "deny")
+
     _write_proc(pid, "uid_map", _map_text(plan.uid_map))
     _write_proc(pid, "gid_map", _map_text(plan.gid_map))
 

@@ -12,6 +12,7 @@ from fumehood.errors import FumehoodError
 from fumehood.llm import model_errors
 
 VALUES = {
+    "image": "python:3.12",
     "language": "javascript",
     "key_id": "abc",
     "name": "files/ab/cd",

@@ -1,4 +1,4 @@
-"""The verbs of named templates: build, list, remove.
+"""The verbs of named templates: build, list, remove, prune.
 
 Runs in the process of the user, over the template builder and the store that the settings name. A template that was
 built is tested by a real sandbox, in an engine of its own that ends with the test.
@@ -9,19 +9,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from fumehood.api.sandbox import Sandbox
-from fumehood.assemble import ask_server, make_backend, server_lines, template_store
+from fumehood.assemble import ask_server, make_backend, registry_logins, server_lines, template_store
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
+from fumehood.templates.images.source import ImageOrder
 from fumehood.templates.recipe import LeftOut, Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, hint_of_names
 from fumehood.values.codec import read_value
+from fumehood.values.network import Network
 from fumehood.values.template import Template
 
 _PATH = "/v1/templates"
@@ -36,6 +39,13 @@ def build_template(
     files: str | None = None,
     envs: Mapping[str, str] | None = None,
     own_interpreter: bool = False,
+    image: str | None = None,
+    dockerfile: str | None = None,
+    context: str | None = None,
+    steps: Sequence[str] = (),
+    apt: Sequence[str] = (),
+    build_args: Mapping[str, str] | None = None,
+    network: Network | None = None,
     force: bool = False,
     on_progress: Say | None = None,
     url: str | None = None,
@@ -56,6 +66,15 @@ def build_template(
         files: A folder whose content each sandbox finds in its home directory.
         envs: Environment variables of its sandboxes.
         own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.
+        image: A container image in place of this machine's system: a name such as `python:3.12-slim`,
+            `oci:FOLDER[:TAG]` or `docker-archive:FILE`. Code runs in the image's own CPython 3.9 or newer, or else in a
+            private copy of this process's; `requirements` and `python` do not go with it.
+        dockerfile: The path of a Dockerfile that builds the image. No container tool is used.
+        context: The folder that its COPY and ADD take files from; None is the folder of the Dockerfile.
+        steps: Instructions as in a Dockerfile, which are carried out on `image`.
+        apt: Debian packages to install on `image`, before `steps`.
+        build_args: Values of the Dockerfile's ARGs.
+        network: What the steps of a build may reach, through the egress proxy; None is everything public.
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
         url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
@@ -66,7 +85,9 @@ def build_template(
     Raises:
         InvalidArgumentError: An argument cannot work; nothing was done.
         TemplateStoreError: A step of the build failed.
+        ImageError: A container image could not be had, or is refused.
     """
+    is_image = image is not None or dockerfile is not None
     _check_kind("requirements", requirements, Iterable, "the path of a file, or a list of requirements")
     _check_kind("preload", preload, Iterable, "a list of modules")
     _check_kind("files", "" if files is None else files, (str, os.PathLike), "the path of a folder, or None")
@@ -75,13 +96,18 @@ def build_template(
     say = on_progress or _say_nothing
     # A string is a path to `RequirementsSource`; here it would be a list of letters.
     modules = (preload,) if isinstance(preload, str) else tuple(preload)
+    order = ImageOrder(
+        image=image,
+        dockerfile=dockerfile,
+        context=context,
+        steps=tuple(steps),
+        apt=tuple(apt),
+        build_args=dict(build_args or {}),
+        network=network or Network(internet=True),
+    )
+    _check_fits(order, requirements or python, is_at_server=url is not None)
 
     if url is not None:
-        if files is not None:
-            raise InvalidArgumentError(
-                field="files", value=files, allowed="None at a server: write the files into its sandboxes"
-            )
-
         asked = {
             "name": name,
             "requirements": _requirement_lines(requirements),
@@ -91,17 +117,57 @@ def build_template(
             "own_interpreter": own_interpreter,
             "force": force,
         }
-        return _build_at_server(url, api_key, asked, say)
+        return _build_at_server(url, api_key, files, asked, say)
 
+    store = template_store()
     recipe = Recipe(
         name=name,
-        source=RequirementsSource(requirements, python, say),
+        source=order.source(store.layers, registry_logins())
+        if is_image
+        else RequirementsSource(requirements, python, say),
         preload=modules,
         files=None if files is None else os.path.abspath(files),
         envs=dict(envs or {}),
         own_interpreter=own_interpreter,
     )
-    return build(recipe, template_store(), _try_out, force=force, say=say)
+
+    # What is made of an image stays until a record names it.
+    with store.layers.in_use() if is_image else nullcontext():
+        return build(recipe, store, _try_out, force=force, say=say)
+
+
+def _check_fits(order: ImageOrder, packages: object, *, is_at_server: bool) -> None:
+    """Checks that what is said about an image goes together with the rest."""
+    if order.image is None and order.dockerfile is None:
+        if order.steps or order.apt or order.context is not None or order.build_args:
+            allowed = "an image or a Dockerfile, when there are steps for it"
+            raise InvalidArgumentError(field="image", value=order.image, allowed=allowed)
+
+        return
+
+    if packages:
+        allowed = "none with an image, which has its own: install more with RUN pip install"
+        raise InvalidArgumentError(field="requirements", value=packages, allowed=allowed)
+
+    if is_at_server:
+        field = "image" if order.image is not None else "dockerfile"
+        allowed = "None at a server: build it on the server's machine"
+        raise InvalidArgumentError(field=field, value=order.image or order.dockerfile, allowed=allowed)
+
+
+def prune_templates() -> tuple[int, int]:
+    """Delete the layers of container images that no template of this user is made of.
+
+    Those of builds that failed are among them, and those of images that were replaced. Layers are kept as long as
+    sandboxes are made from them.
+
+    Returns:
+        How many layers were deleted, and how many bytes they had.
+
+    Raises:
+        TemplateStoreError: A template is being built from an image right now.
+    """
+    return template_store().prune()
 
 
 def _requirement_lines(requirements: str | Sequence[str]) -> list[str]:
@@ -133,7 +199,14 @@ def _requirement_lines(requirements: str | Sequence[str]) -> list[str]:
     return wanted
 
 
-def _build_at_server(url: str, api_key: str | None, asked: Mapping[str, object], say: Say) -> TemplateInfo:
+def _build_at_server(
+    url: str, api_key: str | None, files: str | None, asked: Mapping[str, object], say: Say
+) -> TemplateInfo:
+    if files is not None:
+        raise InvalidArgumentError(
+            field="files", value=files, allowed="None at a server: write the files into its sandboxes"
+        )
+
     for line in server_lines(url, api_key, "POST", _PATH, json=dict(asked)):
         if line.get("type") == "step":
             say(str(line.get("text", "")))

@@ -338,7 +338,7 @@ def _limits(options: Options, others: Mapping[str, Any]) -> Limits:
     )
 
 
-def read_envs(given: Sequence[str]) -> dict[str, str]:
+def read_envs(given: Sequence[str], option: str = "--env") -> dict[str, str]:
     """Read options of the form NAME=VALUE."""
     envs: dict[str, str] = {}
 
@@ -346,7 +346,7 @@ def read_envs(given: Sequence[str]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
 
         if not equals or not name:
-            raise InvalidArgumentError(field="--env", value=pair, allowed="NAME=VALUE")
+            raise InvalidArgumentError(field=option, value=pair, allowed="NAME=VALUE")
 
         envs[name] = value
 

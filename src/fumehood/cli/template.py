@@ -1,4 +1,4 @@
-"""`fumehood template`: named templates are built, listed and removed.
+"""`fumehood template`: named templates are built, listed, removed and pruned.
 
 Runs in the user's terminal. Steps of a build go to standard error, with the time since its begin; the list goes
 to standard output.
@@ -16,6 +16,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Ve
 from fumehood.cli.terminal import note, write_table
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
+from fumehood.values.network import read_network
 from fumehood.values.plain_data import as_data
 
 _OPTIONS = {
@@ -25,6 +26,12 @@ _OPTIONS = {
     "preload": "--preload",
     "files": "--files",
     "envs": "--env",
+    "image": "--image",
+    "dockerfile": "--dockerfile",
+    "context": "CONTEXT",
+    "apt": "--apt",
+    "network": "--network",
+    "network.allow": "--network",
     "url": "--url",
     "api_key": "--api-key",
 }
@@ -49,12 +56,27 @@ def run_build(options: Options) -> int:
             files=options.files,
             envs=read_envs(options.env),
             own_interpreter=options.own_interpreter,
+            image=options.image,
+            dockerfile=options.dockerfile,
+            context=options.context,
+            apt=options.apt,
+            build_args=read_envs(options.build_arg, "--build-arg"),
+            network=read_network([*options.network]) if options.network else None,
             force=options.force,
             url=options.url,
             api_key=options.api_key,
             on_progress=lambda step: note(f"{time.monotonic() - started:5.1f} s  {step}"),
         )
 
+    return 0
+
+
+def run_prune(_options: Options) -> int:
+    """Delete layers that no template needs and return the exit code."""
+    from fumehood.api.templates import prune_templates
+
+    count, size_bytes = prune_templates()
+    note(f"{count} layers deleted, {size_bytes / 1e6:.0f} MB")
     return 0
 
 
@@ -120,6 +142,9 @@ TEMPLATE = Verbs(
             "one. Nothing is done when nothing that it is made of has changed.",
             params=[
                 _NAME,
+                Argument(
+                    "context", metavar="[CONTEXT]", about="folder of a Dockerfile's files", required=False
+                ),
                 Option(
                     ["--requirements"],
                     type=PathWord(),
@@ -155,6 +180,36 @@ TEMPLATE = Verbs(
                     help="start an interpreter for each sandbox: hash seed and addresses differ, and a start takes "
                     "longer",
                 ),
+                Option(
+                    ["--image"],
+                    metavar="REF",
+                    help="a container image as the root: python:3.12-slim, oci:DIR[:TAG], docker-archive:FILE",
+                ),
+                Option(
+                    ["--dockerfile"],
+                    type=PathWord(),
+                    metavar="FILE",
+                    help="build the image; COPY takes files from CONTEXT (default: the folder of FILE)",
+                ),
+                Option(
+                    ["--build-arg"],
+                    multiple=True,
+                    metavar="NAME=VALUE",
+                    help="value of an ARG; may be repeated",
+                ),
+                Option(
+                    ["--apt"],
+                    multiple=True,
+                    metavar="PACKAGE",
+                    help="install it on the image; may be repeated",
+                ),
+                Option(
+                    ["--network"],
+                    multiple=True,
+                    metavar="RULE",
+                    help="what the steps of an image's build may reach: none, internet (default), or hosts such as "
+                    "deb.debian.org; may be repeated",
+                ),
                 Option(["--force"], is_flag=True, help="build it even if nothing has changed"),
                 *_AT_SERVER,
             ],
@@ -172,6 +227,14 @@ TEMPLATE = Verbs(
             brief="remove one",
             about="Remove a template. Sandboxes that live from it go on.",
             params=[_NAME, *_AT_SERVER],
+        ),
+        Command(
+            "prune",
+            run_prune,
+            brief="delete layers of images that no template needs",
+            about="Delete the layers of container images that no template is made of, those of broken builds among "
+            "them.",
+            params=[],
         ),
     ],
     brief="what sandboxes start from",

@@ -41,9 +41,10 @@ class LiveProcess:
         spec: What is to run.
         limits: The bounds on its kept output.
         share: The sandbox's share of the loop.
+        workdir: Where it starts if it names no folder.
     """
 
-    def __init__(self, spec: ProcessSpec, limits: Limits, share: LoopShare) -> None:
+    def __init__(self, spec: ProcessSpec, limits: Limits, share: LoopShare, workdir: str = HOME_PATH) -> None:
         self._share = share
         self.timed_out = False
         # The memory that it holds once it has ended.
@@ -51,7 +52,7 @@ class LiveProcess:
         self.timer: Timer | None = None
         self.kill_task: asyncio.Task[None] | None = None
         self.info = ProcessInfo(
-            pid=0, argv=spec.argv, cwd=spec.cwd or HOME_PATH, envs=spec.envs, is_pty=spec.pty is not None
+            pid=0, argv=spec.argv, cwd=spec.cwd or workdir, envs=spec.envs, is_pty=spec.pty is not None
         )
         self._loop = asyncio.get_running_loop()
         self._output: CommandOutput | TerminalOutput

@@ -69,6 +69,8 @@ class LiveProcesses:
         self._share = share or LoopShare()
         self._limits = limits
         self._envs = dict(envs)
+        # Where a command starts that names no folder.
+        self.workdir = HOME_PATH
         self._all: dict[int, LiveProcess] = {}
         # The timers that discard ended commands.
         self._forgetting: dict[int, asyncio.TimerHandle] = {}
@@ -96,8 +98,8 @@ class LiveProcesses:
         if len(argv) > MAX_ARGUMENTS_BYTES:
             raise CommandStartError(command=_named(spec), errno_value=errno.E2BIG)
 
-        process = LiveProcess(spec, self._limits, self._share)
-        arguments: dict[str, Any] = {"cwd": spec.cwd or HOME_PATH}
+        process = LiveProcess(spec, self._limits, self._share, self.workdir)
+        arguments: dict[str, Any] = {"cwd": spec.cwd or self.workdir}
         arguments["envs"] = {**self._envs, **spec.envs}
 
         if spec.pty is not None:

@@ -332,6 +332,7 @@ class Provisioner:
             envs,
             template_name=started.template.name,
             own_interpreter=started.template.own_interpreter,
+            workdir=started.spawner.workdir,
         )
         try:
             guest = await started.spawner.spawn(launching.sandbox_id, limits, launching.first_context)

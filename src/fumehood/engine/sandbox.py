@@ -21,7 +21,7 @@ from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import Idleness, SandboxClock
 from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.contexts.connection import ContextConnection
-from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT, LiveContexts
+from fumehood.engine.contexts.contexts import LiveContexts, default_context
 from fumehood.engine.contexts.process import ContextStartError, new_link
 from fumehood.engine.egress import LiveEgress, route_envs
 from fumehood.engine.files import LiveFiles, one_piece
@@ -51,6 +51,7 @@ from fumehood.log.request_ids import request_id
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution, Record
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.judging import CaseRun, JudgeRequest
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
@@ -82,6 +83,7 @@ class SandboxLaunch:
         envs: Environment variables of every process in it.
         template_name: What it starts from.
         own_interpreter: Whether it shares its interpreter with its forks only.
+        workdir: Where code and commands start.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class SandboxLaunch:
         *,
         template_name: str = "default",
         own_interpreter: bool = False,
+        workdir: str = HOME_PATH,
     ) -> None:
+        self.workdir = workdir
         self.sandbox_id = sandbox_id
         self.template_name = template_name
         self.own_interpreter = own_interpreter
@@ -105,7 +109,7 @@ class SandboxLaunch:
     def first_context(self) -> ContextLaunch:
         """Makes the launch data of the first context."""
         self.link = new_link(self.limits, lambda error: self.on_broken(error), self.share)
-        return ContextLaunch(fds=self.link.guest_fds(), info=DEFAULT_CONTEXT, envs=self.envs)
+        return ContextLaunch(fds=self.link.guest_fds(), info=default_context(self.workdir), envs=self.envs)
 
     def abandon(self) -> None:
         """Closes the connection, if no guest was made."""
@@ -129,6 +133,7 @@ class LiveSandbox:
         launching.on_broken = self.broken
         self.id = launching.sandbox_id
         self.limits = limits
+        self.workdir = launching.workdir
         self.guest = guest
         self.isolation_level = guest.isolation.level
         self.template_name = launching.template_name
@@ -153,6 +158,7 @@ class LiveSandbox:
         self._watches = LiveWatches(self.ask, self._check_alive)
         self.files = LiveFiles(self.ask, guest.allow_uploaded)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
+        self.processes.workdir = self.workdir
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
         self.checkpoints = LiveCheckpoints(self)
         self.transactions = Transactions(self.checkpoints)
@@ -164,7 +170,7 @@ class LiveSandbox:
         guest.on_refused = self.security.note_refused_call
         guest.on_excess = partial(self.end, "excess")
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
-        self.contexts = LiveContexts(self, self.files.start_folder)
+        self.contexts = LiveContexts(self, self.files.start_folder, self.workdir)
         self.contexts.default.attach(launching.link, guest.first_context)
         when_done(guest.ended, self._ended)
 
@@ -232,6 +238,7 @@ class LiveSandbox:
         self.limits = limits
         self.guest.apply(limits)
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
+        self.processes.workdir = self.workdir
         self._metrics.begin()
         self.touch()
 

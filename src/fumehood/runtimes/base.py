@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from fumehood.errors import ForkError
 from fumehood.templates.recipe import LeftOut
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Layer
@@ -252,9 +253,11 @@ class Spawner(ABC):
         fixed_limits: Names of the limits that are fixed when a guest is made; `Guest.apply` changes the others.
         ended: Done when no guest can be made any more.
         left_out: The modules of the template's preload list that are not preloaded.
+        workdir: Where code and commands start.
     """
 
     left_out: tuple[LeftOut, ...] = ()
+    workdir: str = HOME_PATH
     guest_envs: dict[str, str]
     fixed_limits: frozenset[str]
     ended: asyncio.Future[None]

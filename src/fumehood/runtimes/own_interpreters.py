@@ -43,6 +43,7 @@ class OwnInterpreters(Spawner):
 
     def __init__(self, runtime: Runtime, template: Template, started: Spawner) -> None:
         self.guest_envs = started.guest_envs
+        self.workdir = started.workdir
         self.fixed_limits = started.fixed_limits
         self.left_out = started.left_out
         self.ended = asyncio.get_running_loop().create_future()

@@ -38,6 +38,7 @@ def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, sa
         InvalidArgumentError: The recipe's files cannot be given to sandboxes.
     """
     started = time.monotonic()
+    recipe.source.prepare(recipe.name, say)
     fingerprint = recipe.fingerprint()
 
     with store.building(recipe.name, say):
@@ -48,7 +49,7 @@ def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, sa
             return known.info
 
         with store.new_build(recipe.name) as place:
-            record = _make(recipe, place, trial, fingerprint, say)
+            record = _make(recipe, store, place, trial, fingerprint, say)
             store.publish(record)
 
     size_mb, taken_seconds = record.info.size_bytes / 1e6, time.monotonic() - started
@@ -58,26 +59,33 @@ def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, sa
     return record.info
 
 
-def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say) -> Record:
+def _make(
+    recipe: Recipe, store: TemplateStore, place: Build, trial: Trial, fingerprint: str, say: Say
+) -> Record:
     workshop = Workshop(template=recipe.name, folder=place.folder, lock_fd=place.lock_fd, say=say)
-    python = recipe.source.make(workshop)
+    made = recipe.source.make(workshop)
 
     if recipe.files is not None:
         say("copying the files")
-        _copy_files(recipe.name, recipe.files, place.files)
+        _copy_files(recipe.name, recipe.files, place.files, is_alone=made.files is None)
 
     template = Template(
         name=recipe.name,
-        python=python,
+        python=made.python,
+        image=made.image,
         preload=recipe.preload,
-        files=None if recipe.files is None else place.files,
+        files=place.files if recipe.files is not None or made.files is not None else None,
         envs=recipe.envs,
         own_interpreter=recipe.own_interpreter,
     )
     size_bytes = _make_readable(place.folder)
+
+    if made.image is not None:
+        size_bytes += store.layers.size_bytes(made.image.needed)
+
     say("starting a sandbox from it")
     try:
-        version = read_environment(template).version
+        version = made.image.version if made.image is not None else read_environment(template).version
         left_out = trial(template)
     except TemplateError as error:
         raise TemplateStoreError(
@@ -96,14 +104,15 @@ def _make(recipe: Recipe, place: Build, trial: Trial, fingerprint: str, say: Say
 
     info = new_info(template, version=version, size_bytes=size_bytes, fingerprint=fingerprint)
     info = replace(info, left_out={one.module: one.reason for one in left_out})
-    return Record(info=info, build=place.name, interpreter=os.path.relpath(python, place.folder))
+    interpreter = "" if made.python is None else os.path.relpath(made.python, place.folder)
+    return Record(info=info, build=place.name, interpreter=interpreter, image=made.image)
 
 
-def _copy_files(name: str, folder: str, target: str) -> None:
+def _copy_files(name: str, folder: str, target: str, *, is_alone: bool) -> None:
     before = describe_files(folder)
     copy_files(folder, target)
 
-    if describe_files(target) != before:
+    if is_alone and describe_files(target) != before:
         raise TemplateStoreError(
             template=name,
             operation="build",

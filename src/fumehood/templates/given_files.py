@@ -90,7 +90,7 @@ def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def copy_files(folder: str, target: str) -> None:
     """Copies a folder that was described, readable for every guest."""
-    shutil.copytree(folder, target, symlinks=True)
+    shutil.copytree(folder, target, symlinks=True, dirs_exist_ok=True)
 
 
 def _walk(folder: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """A recipe: all inputs of a named template, checked, with one digest of them; and the interface of a source.
 
-A source describes itself as plain data, by which a rebuild detects changes, and makes the environment in an empty
-folder. Requirements are the first source; another one, such as an image that was pulled, needs these two verbs and
-nothing of the builder. A template is built again only when the digest of its recipe has changed. Modules of the preload
-list that are left out are reported with the reason.
+A source describes itself as plain data, by which a rebuild knows whether anything has changed, and makes the
+environment in an empty folder. Requirements are one source, container images another; each needs these two verbs and
+nothing of the builder. A template is built again only when the digest of its recipe has changed. Modules of the
+preload list that are left out are reported with the reason.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Literal
 from fumehood.errors import InvalidArgumentError
 from fumehood.templates.given_files import describe_files
 from fumehood.text import visible_line
+from fumehood.values.image import ImageRoot
 from fumehood.values.template import Template
 
 Cause = Literal["missing", "threads", "error"]
@@ -50,6 +51,8 @@ def without(preload: Iterable[str], left_out: Iterable[LeftOut]) -> tuple[str, .
 
 
 Say = Callable[[str], None]
+# In the folder of a build: what each sandbox finds in its home.
+FILES = "files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +73,39 @@ class Workshop:
     say: Say
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a source has made.
+
+    Attributes:
+        python: The path of the environment's interpreter; None for an image.
+        image: The root of an image; None for an environment.
+        files: A folder with what each sandbox finds in its home; None for nothing.
+    """
+
+    python: str | None = None
+    image: ImageRoot | None = None
+    files: str | None = None
+
+
 class Source(ABC):
     """A source of a template's environment."""
+
+    def prepare(self, name: str, say: Say) -> None:  # noqa: B027 - most sources know their inputs at once
+        """Finds out what `describe` says, where that takes work.
+
+        Args:
+            name: The name of the template, for messages.
+            say: Called with each step.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, object]:
         """Returns all inputs of the environment, as JSON data: equal data, equal environment."""
 
     @abstractmethod
-    def make(self, workshop: Workshop) -> str:
-        """Makes the environment and returns the path of its interpreter.
+    def make(self, workshop: Workshop) -> Made:
+        """Makes the environment.
 
         Raises:
             TemplateStoreError: A step failed; the error holds the last lines of the program that failed.

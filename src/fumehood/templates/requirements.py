@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from fumehood.errors import InvalidArgumentError, TemplateStoreError
 from fumehood.templates.pythons import Interpreter, find_python, find_uv
-from fumehood.templates.recipe import Say, Source, Workshop
+from fumehood.templates.recipe import Made, Say, Source, Workshop
 
 _KEPT_LINES = 12
 _LINE_CHARACTERS = 400
@@ -161,7 +161,7 @@ class RequirementsSource(Source):
             "python": [os.path.realpath(self._python.path), self._python.text],
         }
 
-    def make(self, workshop: Workshop) -> str:
+    def make(self, workshop: Workshop) -> Made:
         """Makes a virtual environment and installs the requirements."""
         file, cwd = self._file, os.path.dirname(self._file or "") or os.getcwd()
 
@@ -179,7 +179,7 @@ class RequirementsSource(Source):
         else:
             self._make_with_pip(workshop, folder, file, cwd)
 
-        return os.path.join(folder, "bin", "python")
+        return Made(python=os.path.join(folder, "bin", "python"))
 
     def _make_with_uv(self, uv: str, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
         quiet = ["--color", "never", "--no-progress"]

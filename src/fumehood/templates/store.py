@@ -27,11 +27,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fumehood.errors import TemplateStoreError
-from fumehood.templates.recipe import Say, is_store_name
+from fumehood.templates.images.layers import LayerStore
+from fumehood.templates.recipe import FILES, Say, is_store_name
+from fumehood.values.image import ImageRoot
 from fumehood.values.template import Template
 
 _BUILDS = "builds"
-_FILES = "files"
+_LAYERS = "layers"
+_NEEDED = "needed.json"
 _LOCK = ".lock"
 _SUFFIX = ".json"
 _SHOWN_NAMES = 20
@@ -74,12 +77,14 @@ class Record:
     Attributes:
         info: Its public description.
         build: Name of its build's folder.
-        interpreter: Path of its interpreter within that folder.
+        interpreter: Path of its interpreter within that folder; empty for an image.
+        image: The root of its sandboxes, if it is made from a container image.
     """
 
     info: TemplateInfo
     build: str
     interpreter: str
+    image: ImageRoot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +107,7 @@ class Build:
     @property
     def files(self) -> str:
         """The folder of the files for the sandboxes, if there are some."""
-        return os.path.join(self.folder, _FILES)
+        return os.path.join(self.folder, FILES)
 
 
 class TemplateStore:
@@ -115,6 +120,33 @@ class TemplateStore:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
+
+    @property
+    def layers(self) -> LayerStore:
+        """The layers of container images, which templates share."""
+        return LayerStore(self._path(_LAYERS))
+
+    def prune(self) -> tuple[int, int]:
+        """Deletes the layers of images that no template is made of; returns how many, and their bytes.
+
+        Raises:
+            TemplateStoreError: A template is being built from an image.
+        """
+        if not os.path.isdir(self._path(_BUILDS)):
+            return self.layers.prune(set())
+
+        self.sweep()
+        needed: set[str] = set()
+
+        # Those of earlier versions are there as long as sandboxes are made from them.
+        for build in os.listdir(self._path(_BUILDS)):
+            try:
+                with open(self._path(_BUILDS, build, _NEEDED), encoding="utf-8") as file:
+                    needed.update(json.load(file))
+            except FileNotFoundError:
+                continue
+
+        return self.layers.prune(needed)
 
     def names(self) -> tuple[str, ...]:
         """Returns the names of all templates, sorted."""
@@ -144,7 +176,7 @@ class TemplateStore:
             raise _damaged(name, str(error)) from None
 
         try:
-            return _read_record(name, fields)
+            return _read_record(name, fields, self._path(_LAYERS))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, f"{type(error).__name__}: {error}") from None
 
@@ -161,7 +193,10 @@ class TemplateStore:
         return (info.st_ino, info.st_mtime_ns)
 
     def is_whole(self, record: Record) -> bool:
-        """Tells whether the build of a record is still there."""
+        """Tells whether the build of a record is still there, and the layers of its image."""
+        if record.image is not None and not all(map(self.layers.info, record.image.needed)):
+            return False
+
         return os.path.exists(self._path(_BUILDS, record.build, record.interpreter))
 
     def find(self, name: str) -> Template | None:
@@ -182,9 +217,10 @@ class TemplateStore:
 
         return Template(
             name=name,
-            python=os.path.join(folder, record.interpreter),
+            python=os.path.join(folder, record.interpreter) if record.image is None else None,
+            image=record.image,
             preload=tuple(name for name in record.info.preload if name not in record.info.left_out),
-            files=os.path.join(folder, _FILES) if record.info.has_files else None,
+            files=os.path.join(folder, FILES) if record.info.has_files else None,
             envs=record.info.envs,
             own_interpreter=record.info.own_interpreter,
         )
@@ -255,6 +291,10 @@ class TemplateStore:
         part = self._path(f".{name}.part")
         fields = {**asdict(record), "format": 1}
         fields["info"]["built_at"] = record.info.built_at.isoformat()
+
+        if record.image is not None:
+            with open(self._path(_BUILDS, record.build, _NEEDED), "w", encoding="utf-8") as file:
+                json.dump(record.image.needed, file)
 
         with self._mutex():
             with open(
@@ -413,16 +453,31 @@ def hint_of_names(name: str, known: Iterable[str]) -> str:
     return f"there {'is' if len(names) == 1 else 'are'} {shown}; `fumehood template build` makes others"
 
 
-def _read_record(name: str, fields: dict[str, Any]) -> Record:
+def _read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
     info = dict(fields["info"])
     info["preload"] = tuple(info["preload"])
     info["built_at"] = datetime.fromisoformat(info["built_at"])
-    record = Record(info=TemplateInfo(**info), build=fields["build"], interpreter=fields["interpreter"])
+    record = Record(
+        info=TemplateInfo(**info),
+        build=fields["build"],
+        interpreter=fields["interpreter"],
+        image=_read_image(fields.get("image"), layers),
+    )
 
     if os.sep in record.build or record.build.rpartition(".")[0] != name:
         raise ValueError(f"its build is {record.build!r}")
 
     return replace(record, info=replace(record.info, name=name))
+
+
+def _read_image(fields: dict[str, Any] | None, layers: str) -> ImageRoot | None:
+    if fields is None:
+        return None
+
+    major, minor, micro = fields["version"]
+    return ImageRoot(
+        **{**fields, "store": layers, "layers": tuple(fields["layers"]), "version": (major, minor, micro)}
+    )
 
 
 def _shared_lock(name: str, folder: str) -> int:

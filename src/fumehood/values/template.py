@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.image import ImageRoot
 
 MAX_TEMPLATE_NAME_BYTES = 255
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -33,6 +34,8 @@ class Template:
         own_interpreter: Start an interpreter for each sandbox, in place of forking all of them from one: hash seed and
             addresses then differ from sandbox to sandbox. A sandbox that is not ready in the pool takes as long as
             the interpreter's start, and each has the memory of one.
+        image: The container image that its sandboxes have as their root; None is this machine's system. A build of a
+            named template makes it.
     """
 
     name: str = "default"
@@ -41,6 +44,7 @@ class Template:
     files: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict, hash=False)
     own_interpreter: bool = False
+    image: ImageRoot | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:

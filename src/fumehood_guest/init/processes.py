@@ -23,6 +23,8 @@ Reply = Tuple[Any, bytes]
 
 _RELAY_BYTES = 1 << 16
 _KILL = int(signal.SIGKILL)
+_BASH = "/bin/bash"
+_SH = "/bin/sh"
 
 
 class Processes:
@@ -52,7 +54,7 @@ class Processes:
         """Starts a command on three descriptors, or on a terminal relayed over one; the payload is its arguments."""
         fds = self._init.take_fds(1 if pty else 3)
         try:
-            argv = payload.decode().split("\0")
+            argv = _with_shell(payload.decode().split("\0"))
             process = (
                 self._start_on_terminal(argv, cwd, envs, pty, fds[0])
                 if pty
@@ -263,6 +265,14 @@ class _Relay:
 
     def _ignore(self, _events: int) -> None:
         return
+
+
+def _with_shell(argv: List[str]) -> List[str]:
+    """Returns a command with the shell that there is: an image may have no bash."""
+    if argv[0] == _BASH and not os.access(_BASH, os.X_OK):
+        return [_SH, *argv[1:]]
+
+    return argv
 
 
 def _set_size(master: int, cols: int, rows: int) -> None:

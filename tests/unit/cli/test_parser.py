@@ -207,7 +207,7 @@ def test_a_shell_is_given_its_script(shell, capsys):
         ("fumehood do", {"doctor"}),
         ("fumehood run --isol", {"--isolation"}),
         ("fumehood run --isolation name", {"namespaces"}),
-        ("fumehood template ", {"build", "list", "remove"}),
+        ("fumehood template ", {"build", "list", "prune", "remove"}),
         ("fumehood completion z", {"zsh"}),
     ],
 )

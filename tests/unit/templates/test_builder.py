@@ -11,7 +11,7 @@ import pytest
 
 from fumehood import IsolationUnavailableError, SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates import builder
-from fumehood.templates.recipe import Recipe, Source
+from fumehood.templates.recipe import Made, Recipe, Source
 
 
 class Linked(Source):
@@ -31,7 +31,7 @@ class Linked(Source):
         os.write(secret, b"x" * 10_000)
         os.close(secret)
         os.mkdir(os.path.join(workshop.folder, "package"), 0o700)
-        return python
+        return Made(python=python)
 
 
 class Builds:

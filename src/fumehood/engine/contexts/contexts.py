@@ -23,7 +23,12 @@ from fumehood.values.requests import (
 )
 from fumehood.values.sandbox import ContextInfo
 
-DEFAULT_CONTEXT = ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=HOME_PATH)
+
+def default_context(workdir: str) -> ContextInfo:
+    """Returns what describes the context that each sandbox has from the start."""
+    return ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=workdir)
+
+
 _MAX_CONTEXTS = 32
 
 
@@ -33,10 +38,14 @@ class LiveContexts:
     Args:
         sandbox: The sandbox, as a context needs it.
         start_folder: Resolves a caller's path to the folder in which a context starts.
+        workdir: Where one starts that names no folder.
     """
 
-    def __init__(self, sandbox: ContextOwner, start_folder: Callable[[str], Awaitable[str]]) -> None:
-        self.default = LiveContext(sandbox, DEFAULT_CONTEXT)
+    def __init__(
+        self, sandbox: ContextOwner, start_folder: Callable[[str], Awaitable[str]], workdir: str = HOME_PATH
+    ) -> None:
+        self.default = LiveContext(sandbox, default_context(workdir))
+        self._workdir = workdir
         self._sandbox = sandbox
         self._start_folder = start_folder
         self._contexts: dict[str, LiveContext] = {DEFAULT_CONTEXT_ID: self.default}
@@ -107,7 +116,7 @@ class LiveContexts:
                 return ()
 
     async def _create(self, call: CreateContext) -> ContextInfo:
-        cwd = HOME_PATH if call.cwd is None else await self._start_folder(call.cwd)
+        cwd = self._workdir if call.cwd is None else await self._start_folder(call.cwd)
 
         # There must be no await between this check and the insertion.
         if len(self._contexts) >= _MAX_CONTEXTS:
@@ -137,7 +146,7 @@ class LiveContexts:
 
     def _made(self, name: str, language: str) -> LiveContext:
         if name not in self._contexts:
-            info = ContextInfo(id=name, language=language, cwd=HOME_PATH)
+            info = ContextInfo(id=name, language=language, cwd=self._workdir)
             self._contexts[name] = LiveContext(self._sandbox, info)
 
         return self._contexts[name]

@@ -155,6 +155,7 @@ class Forking:
             self._parent.envs,
             template_name=self._parent.template_name,
             own_interpreter=self._parent.own_interpreter,
+            workdir=self._parent.workdir,
         )
         launching.link = new_link(
             self._parent.limits,

@@ -23,7 +23,7 @@ from typing import Any
 
 import fumehood_jail
 from fumehood.cancellation import finish
-from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.landlock.plan import (
     copy_guest_code,
@@ -90,6 +90,13 @@ class LandlockRuntime(Runtime):
                 layer=_LAYER,
                 reason=why,
                 how_to_get_it="Linux 6.12 and later have it; boot with 'landlock' in the kernel's lsm= list",
+            )
+
+        if template.image is not None:
+            raise TemplateError(
+                template=template.name,
+                reason="a container image as the root takes namespaces, which are not used at this isolation level",
+                hint="Sandbox(isolation='namespaces'), or a template of requirements",
             )
 
         await asyncio.to_thread(check_files, template)

@@ -33,11 +33,11 @@ GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
 # Where a guest finds the environment's interpreter.
 GUEST_PYTHON = f"{_VENV}/bin/python"
-_INTERPRETER_ROOT = "/opt/python"
+INTERPRETER_ROOT = "/opt/python"
 
 # Visible under the same paths as on the host.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_DIRECTORIES = (
+DIRECTORIES = (
     *("/dev", "/etc", HOME_PATH, DATA_PATH, "/opt", "/proc", "/run", "/sys"),
     *("/tmp", "/var/tmp"),  # noqa: S108
 )
@@ -52,6 +52,14 @@ _HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
 _NSSWITCH = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 )
+# In every root, whatever else is in it.
+ETC_FILES = {
+    "/etc/hosts": _HOSTS,
+    "/etc/resolv.conf": "",
+    "/etc/nsswitch.conf": _NSSWITCH,
+    "/etc/hostname": "fumehood\n",
+    "/etc/bash.bashrc": "PS1='\\u@\\h:\\w\\$ '\n",
+}
 _PATH = f"{HOME_PATH}/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROFILE = f'export PATH="{_PATH}"\n'
 
@@ -75,7 +83,7 @@ _NOT_BY_PROXY = "localhost,127.0.0.1,0.0.0.0,::1,fumehood"
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 # Programs ask for these by their old names.
-_LINKS = {
+LINKS = {
     "/var/run": "/run",
     "/etc/ssl/cert.pem": _CA_BUNDLE,
     "/etc/os-release": "/usr/lib/os-release",
@@ -86,21 +94,17 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
     """Returns the plan for `fumehood_jail.mounts.build_root`: an environment and the files of a template."""
     plan: dict[str, Any] = {
         "uid": uid,
-        "directories": list(_DIRECTORIES),
+        "directories": list(DIRECTORIES),
         "binds": [],
         "hide": [],
-        "links": dict(_LINKS),
+        "links": dict(LINKS),
         "copies": _etc_copies(),
         "files": {
+            **ETC_FILES,
             "/etc/passwd": _USERS,
             "/etc/group": _GROUP,
-            "/etc/hosts": _HOSTS,
-            "/etc/resolv.conf": "",
-            "/etc/nsswitch.conf": _NSSWITCH,
-            "/etc/hostname": "fumehood\n",
             "/etc/profile": _PROFILE,
             "/etc/fonts/fonts.conf": _FONTS,
-            "/etc/bash.bashrc": "PS1='\\u@\\h:\\w\\$ '\n",
         },
         "executables": [],
     }
@@ -116,6 +120,16 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
 
 def guest_environment(environment: Environment) -> dict[str, str]:
     """Returns the environment variables of every process in a sandbox."""
+    envs = plain_environment()
+
+    if environment.shared_library and not environment.base_prefix.startswith("/usr"):
+        envs["LD_LIBRARY_PATH"] = f"{INTERPRETER_ROOT}/lib"
+
+    return envs
+
+
+def plain_environment() -> dict[str, str]:
+    """Returns the environment variables of every process in a sandbox, whatever its root is."""
     envs = {
         "HOME": HOME_PATH,
         "USER": "user",
@@ -136,15 +150,10 @@ def guest_environment(environment: Environment) -> dict[str, str]:
         envs[name] = envs[name.upper()] = _PROXY
 
     envs["no_proxy"] = envs["NO_PROXY"] = _NOT_BY_PROXY
-
-    if environment.shared_library and not environment.base_prefix.startswith("/usr"):
-        envs["LD_LIBRARY_PATH"] = f"{_INTERPRETER_ROOT}/lib"
-
     return envs
 
 
 def _etc_copies() -> list[tuple[str, str]]:
-    bundle = ssl.get_default_verify_paths().cafile or _CA_BUNDLE
     copies = [
         (path, path)
         for path in (
@@ -156,7 +165,13 @@ def _etc_copies() -> list[tuple[str, str]]:
         )
     ]
     copies += [(path, path) for path in language_files()]
-    return [*copies, (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)]
+    return [*copies, ca_bundle_copy()]
+
+
+def ca_bundle_copy() -> tuple[str, str]:
+    """Returns where this machine has its certificate authorities, and where sandboxes find them."""
+    bundle = ssl.get_default_verify_paths().cafile or _CA_BUNDLE
+    return (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)
 
 
 def _add_system(plan: dict[str, Any]) -> None:
@@ -177,9 +192,9 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
     executable = environment.executable
 
     if not (root == "/usr" or root.startswith("/usr/")):
-        plan["binds"].append((root, _INTERPRETER_ROOT))
-        executable = _INTERPRETER_ROOT + executable.removeprefix(root)
-        root = _INTERPRETER_ROOT
+        plan["binds"].append((root, INTERPRETER_ROOT))
+        executable = INTERPRETER_ROOT + executable.removeprefix(root)
+        root = INTERPRETER_ROOT
 
     for name in ("python", "python3", version):
         plan["links"][f"{_VENV}/bin/{name}"] = executable
@@ -228,7 +243,7 @@ def _add_site_packages(plan: dict[str, Any], environment: Environment, executabl
 
 def _seen_inside(path: str, prefix: str) -> str:
     real = os.path.realpath(path)
-    return real if real.startswith("/usr/") else _INTERPRETER_ROOT + real.removeprefix(prefix)
+    return real if real.startswith("/usr/") else INTERPRETER_ROOT + real.removeprefix(prefix)
 
 
 def _add_guest_packages(plan: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -24,12 +25,19 @@ from fumehood.cancellation import finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.launcher_client import launch_fault, read_report, wait_for_exit
+from fumehood.runtimes.namespaces.image_plan import (
+    image_environment,
+    image_python,
+    image_root_plan,
+    template_environment,
+)
 from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX, Filters, LinuxSpawner
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
-from fumehood.templates.environment import Environment, read_environment
+from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.template import Template
 from fumehood_jail import cgroups, landlock_fence, probe, seccomp, users
 from fumehood_jail.errors import JailError
@@ -85,16 +93,20 @@ class LinuxRuntime(Runtime):
 
     async def _start(self, template: Template) -> LinuxSpawner:
         await asyncio.to_thread(check_files, template)
-        environment = await asyncio.to_thread(read_environment, template)
+        root = await asyncio.to_thread(_root_of, template)
         freezer = self._freezer()
         program = self._program("zygote")
 
         with ExitStack() as unused:
             ids = _plan_ids()
             unused.callback(ids.release)
+
+            if template.image is not None:
+                ids = users.with_image_files(ids)
+
             jail_init, jail_init_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
-            launcher = _Launcher(template, environment, (jail_init_end, zygote_end), ids, program, freezer)
+            launcher = _Launcher(root, (jail_init_end, zygote_end), ids, program, freezer)
             made = unused.pop_all()
 
         spawner: LinuxSpawner | None = None
@@ -106,8 +118,9 @@ class LinuxRuntime(Runtime):
                 launcher=launcher.process,
                 ids=ids,
                 cgroup_place=self._cgroup_place(),
-                guest_envs={**guest_environment(environment), **template.envs},
+                guest_envs={**root.guest_envs, **template.envs},
             )
+            spawner.workdir = template.image.workdir if template.image is not None else HOME_PATH
 
             # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
             async with asyncio.timeout(_READY_SECONDS):
@@ -195,13 +208,48 @@ async def _undo(launcher: subprocess.Popen[bytes], spawner: LinuxSpawner | None,
     made.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Root:
+    """What the processes of a template see and are given.
+
+    Attributes:
+        plan: For `fumehood_jail.mounts.build_root`.
+        python: The interpreter's path in it.
+        template_envs: Environment of jail init and zygote.
+        guest_envs: Environment of programs in sandboxes, without the template's own.
+    """
+
+    plan: dict[str, Any]
+    python: str
+    template_envs: dict[str, str]
+    guest_envs: dict[str, str]
+
+
+def _root_of(template: Template) -> _Root:
+    if (image := template.image) is not None:
+        return _Root(
+            plan=image_root_plan(image, BASE_UID, template.files),
+            python=image_python(image),
+            template_envs=template_environment(image),
+            guest_envs=image_environment(image),
+        )
+
+    environment = read_environment(template)
+    guest_envs = guest_environment(environment)
+    return _Root(
+        plan=root_plan(environment, BASE_UID, template.files),
+        python=GUEST_PYTHON,
+        template_envs={**guest_envs, **template.envs, "PYTHONPATH": GUEST_PACKAGES},
+        guest_envs=guest_envs,
+    )
+
+
 class _Launcher:
     """A started launcher that has not reported its launch yet."""
 
     def __init__(
         self,
-        template: Template,
-        environment: Environment,
+        root: _Root,
         ends: tuple[socket.socket, socket.socket],
         ids: users.IdPlan,
         program: bytes,
@@ -222,7 +270,7 @@ class _Launcher:
             kept.callback(os.close, self._stderr)
             plan_fd = os.memfd_create("fumehood-plan")
             passed.callback(os.close, plan_fd)
-            plan = self._plan(template, environment, freezer)
+            plan = self._plan(root, freezer)
             plan |= {
                 "host_pidfd": host_pidfd,
                 "ids": ids.to_dict(),
@@ -247,19 +295,17 @@ class _Launcher:
             kept.pop_all()
 
     @staticmethod
-    def _plan(template: Template, environment: Environment, freezer: dict[str, str] | None) -> dict[str, Any]:
+    def _plan(root: _Root, freezer: dict[str, str] | None) -> dict[str, Any]:
         return {
-            "argv": [GUEST_PYTHON, "-B", "-c", _JAIL_INIT],
+            "argv": [root.python, "-B", "-c", _JAIL_INIT],
             "envs": {
-                **guest_environment(environment),
-                **template.envs,
-                "PYTHONPATH": GUEST_PACKAGES,
+                **root.template_envs,
                 # Symbols are bound once, and not again in each fork.
                 "LD_BIND_NOW": "1",
                 "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
             },
             "freezer": freezer,
-            "root": root_plan(environment, BASE_UID, template.files),
+            "root": root.plan,
         }
 
     async def launched(self) -> None:

@@ -1,0 +1,221 @@
+"""Makes a template's root of an image: its user, the Python for code, and what sandboxes may write.
+
+Runs in the host process, over layers that are in the store. The image is looked into by a jailed process, and its
+Pythons are started in jails only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fumehood.errors import ImageError
+from fumehood.templates.given_files import MAX_COPIED_BYTES, MAX_ENTRIES
+from fumehood.templates.images.description import ImageConfig
+from fumehood.templates.images.interpreters import (
+    PROBE,
+    Found,
+    guest_packages,
+    private_interpreter,
+    read_probe,
+)
+from fumehood.templates.images.jailed import compiled_policy, image_ids, jailed
+from fumehood.templates.images.layers import LayerInfo, LayerStore, layer_key
+from fumehood.templates.images.steps import Program, StepRules, run_program
+from fumehood.templates.recipe import Workshop
+from fumehood.values.guest_paths import HOME_PATH
+from fumehood.values.image import ImageRoot
+from fumehood.values.network import Network
+
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PYTHONS = ("python3", "python", *(f"python3.{minor}" for minor in range(19, 8, -1)))
+_PROBE_SECONDS = 60.0
+_MOST_SAID = 1 << 16
+_MEMORY_BYTES = 1 << 30
+# Every sandbox has folders of its own there.
+_OWN = (HOME_PATH, "/tmp", "/var/tmp", "/mnt/data", "/dev", "/proc", "/sys")  # noqa: S108 - in the image
+_MOST_PYTHONS = 4
+
+
+def make_root(
+    config: ImageConfig, layers: Sequence[str], store: LayerStore, workshop: Workshop, files: str
+) -> ImageRoot:
+    """Returns the root of a template.
+
+    Args:
+        config: How programs of the image are started.
+        layers: Names of its layers, the lowest first.
+        store: Has them.
+        workshop: The build.
+        files: A folder, made if needed, for what each sandbox finds in its home.
+
+    Raises:
+        ImageError: The image names a user that it does not have.
+        TemplateStoreError: No Python for it can be made.
+    """
+    folders = [store.path(layer) for layer in layers]
+    path = config.envs.get("PATH") or USUAL_PATH
+    found = survey(folders, workshop.template, order=_order(config, path), target=_target(config, files))
+    user = found["user"]
+
+    if "unknown" in user:
+        raise ImageError(
+            image=workshop.template,
+            reason=f"its user {str(user['unknown'])[:80]!r} is not in its /etc/passwd",
+        )
+
+    python = _own_python(found, config, folders, workshop)
+    private = "" if python is not None else private_interpreter(store, workshop.template, workshop.say)
+    packages = (
+        "" if python is None else guest_packages(python.version, store, workshop.template, workshop.say)
+    )
+    link, workdir = _workdir(config, str(found["workdir"]), store, workshop)
+    return ImageRoot(
+        store=store.folder,
+        layers=(*layers, *link),
+        version=python.version if python is not None else _own_version(),
+        python=python.path if python is not None else "",
+        interpreter=private,
+        packages=packages,
+        envs=dict(config.envs),
+        workdir=workdir,
+        user=_user_name(str(user["name"])),
+        shell=str(found["shell"]) or "/bin/sh",
+    )
+
+
+def survey(
+    folders: Sequence[str], template: str, *, order: Mapping[str, Any], target: str | None = None
+) -> dict[str, Any]:
+    """Has a jailed process look into an image; `fumehood_guest.image.survey` says what it takes and answers."""
+    ids = image_ids(template)
+
+    if target is not None:
+        owner = ids.uid_map[0][1]
+        os.chown(target, owner, owner if ids.kind == "image" else -1)
+
+    plan = {
+        "task": "survey",
+        "ids": ids.to_dict(),
+        "layers": list(folders),
+        "upper": None,
+        "work": None,
+        "files": {},
+        "target": target,
+        "seccomp": compiled_policy("image"),
+        "rlimits": {"as": _MEMORY_BYTES, "core": 1, "nofile": 8192, "nproc": 64},
+        "order": dict(order),
+    }
+
+    with jailed(plan) as process:
+        answer = process.answer()
+
+    if "failed" in answer or not isinstance(answer.get("user"), dict):
+        raise ImageError(
+            image=template,
+            reason=f"it cannot be looked into: {answer.get('failed')}: {answer.get('detail')}",
+            hint="`fumehood doctor` says what this machine lacks",
+        )
+
+    return answer
+
+
+def _order(config: ImageConfig, path: str) -> dict[str, Any]:
+    return {
+        "user": config.user,
+        "folders": [folder for folder in path.split(":") if folder.startswith("/")],
+        "pythons": list(_PYTHONS),
+        "workdir": config.workdir,
+        "name": _copy_name(config.workdir),
+        "max_entries": MAX_ENTRIES - 10,
+        "max_bytes": MAX_COPIED_BYTES,
+    }
+
+
+def _copy_name(workdir: str) -> str:
+    """Returns where the copy of the working directory is in the home of a sandbox."""
+    normal = os.path.normpath(workdir)
+
+    if normal.startswith(f"{HOME_PATH}/"):
+        return normal.removeprefix(f"{HOME_PATH}/")
+
+    return "." if normal == HOME_PATH else os.path.basename(normal)
+
+
+def _target(config: ImageConfig, files: str) -> str | None:
+    workdir = os.path.normpath(config.workdir)
+    is_own = any(workdir.startswith(f"{place}/") or workdir == place for place in _OWN if place != HOME_PATH)
+
+    if workdir == "/" or is_own:
+        return None
+
+    os.makedirs(files, exist_ok=True)
+    os.chmod(files, 0o755)  # noqa: S103 - guests read it
+    return files
+
+
+def _own_python(
+    found: Mapping[str, Any], config: ImageConfig, folders: Sequence[str], workshop: Workshop
+) -> Found | None:
+    """Asks the Pythons of an image, in jails, until one can run guest code."""
+    for path in [str(one) for one in found.get("pythons", ())][:_MOST_PYTHONS]:
+        said = bytearray()
+
+        def hear(data: bytes, said: bytearray = said) -> None:
+            said.extend(data[: _MOST_SAID - len(said)])
+
+        # Without the image's variables, as the template's own processes.
+        program = Program(argv=[path, "-I", "-c", PROBE], envs={"PATH": USUAL_PATH, "LANG": "C.UTF-8"})
+        rules = StepRules(ids=image_ids(workshop.template), network=Network(), seconds=_PROBE_SECONDS)
+        run_program(folders, None, program, rules, hear)
+        answer = read_probe(path, bytes(said))
+
+        if isinstance(answer, Found):
+            workshop.say(f"code runs in the image's own Python {'.'.join(map(str, answer.version))}, {path}")
+            return answer
+
+        workshop.say(f"not for code: {answer}")
+
+    return None
+
+
+def _own_version() -> tuple[int, int, int]:
+    major, minor, micro = sys.version_info[:3]
+    return major, minor, micro
+
+
+def _workdir(
+    config: ImageConfig, outcome: str, store: LayerStore, workshop: Workshop
+) -> tuple[tuple[str, ...], str]:
+    """Returns the layer that makes the working directory lead to its writable copy, if it takes one, and its path."""
+    workdir = os.path.normpath(config.workdir)
+
+    if workdir == "/":
+        return (), HOME_PATH
+
+    if outcome == "large":
+        workshop.say(
+            f"{workdir} holds more than a sandbox can have a copy of ({MAX_ENTRIES} entries, 32 MiB): it is read-only"
+        )
+        return (), workdir
+
+    if outcome != "copied" or workdir == HOME_PATH or workdir.startswith(f"{HOME_PATH}/"):
+        return (), workdir if outcome == "copied" else HOME_PATH
+
+    key = layer_key("link", workdir)
+
+    if store.info(key) is None:
+        with store.making(image_ids(workshop.template).uid_map[0][1]) as made:
+            link = os.path.join(made.content, workdir.lstrip("/"))
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            os.symlink(f"{HOME_PATH}/{_copy_name(workdir)}", link)
+            made.keep(key, LayerInfo(made_by=f"WORKDIR {workdir}", size_bytes=0, entries=1))
+
+    return (key,), workdir
+
+
+def _user_name(name: str) -> str:
+    is_plain = name.replace("_", "").replace("-", "").replace(".", "").isalnum()
+    return name if is_plain and len(name) <= 32 and name != "nobody" else "user"

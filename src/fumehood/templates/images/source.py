@@ -1,0 +1,235 @@
+"""Two sources of named templates: a container image as it is, and one that a Dockerfile builds.
+
+Runs in the host process. An image is equal to an earlier one when the digest that its registry, folder or archive names
+now is the same; a build, when all of its steps have led to the same layers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.templates.images.build import StepLimits, Workbench, build_image
+from fumehood.templates.images.context import Context
+from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.description import ImageConfig, describe
+from fumehood.templates.images.dockerfile import Dockerfile, read_dockerfile
+from fumehood.templates.images.image_template import make_root
+from fumehood.templates.images.jailed import image_ids
+from fumehood.templates.images.layers import LayerStore, layer_key
+from fumehood.templates.images.pull import open_source, pull
+from fumehood.templates.images.reference import read_reference
+from fumehood.templates.recipe import FILES, Made, Say, Source, Workshop
+from fumehood.values.network import Network
+
+_MOST_CHARACTERS = 2 << 20
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:~=-]*[a-z0-9+]|[a-z0-9]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageOrder:
+    """What a user says about the image of a template.
+
+    Attributes:
+        image: A reference; None with a Dockerfile.
+        dockerfile: The path of a Dockerfile; None with an image.
+        context: The folder of COPY and ADD; None for that of the Dockerfile.
+        steps: Instructions that are carried out on the image.
+        apt: Debian packages that are installed on it first.
+        build_args: Values of ARGs.
+        network: What steps may reach.
+    """
+
+    image: str | None
+    dockerfile: str | None
+    context: str | None
+    steps: tuple[str, ...]
+    apt: tuple[str, ...]
+    build_args: Mapping[str, str]
+    network: Network
+
+    def source(self, store: LayerStore, logins: Logins) -> Source:
+        """Returns what makes it.
+
+        Raises:
+            InvalidArgumentError: It cannot work.
+        """
+        if (self.image is None) == (self.dockerfile is None):
+            raise InvalidArgumentError(
+                field="dockerfile", value=self.dockerfile, allowed="an image or a Dockerfile, not both"
+            )
+
+        if self.dockerfile is not None and (self.steps or self.apt):
+            raise InvalidArgumentError(
+                field="steps",
+                value=[*self.steps, *self.apt],
+                allowed="none with a Dockerfile: write them into it",
+            )
+
+        if self.image is not None and not self.steps and not self.apt:
+            return ImageSource(self.image, store, logins)
+
+        name, text, context = self._text()
+        settings = BuildSettings(context=context, network=self.network, arguments=self.build_args)
+        return DockerfileSource(read_dockerfile(text, name), name, store, logins, settings)
+
+    def _text(self) -> tuple[str, str, str | None]:
+        """Returns name and text of a Dockerfile, and its context."""
+        if self.dockerfile is None:
+            assert self.image is not None
+            read_reference(self.image)
+            lines = [f"FROM {self.image}", *_apt_steps(self.apt), *self.steps]
+
+            if broken := next((line for line in lines if "\n" in line), None):
+                raise InvalidArgumentError(
+                    field="steps", value=broken, allowed="one instruction in each text"
+                )
+
+            return "steps", "\n".join(lines), self.context
+
+        path = os.path.abspath(self.dockerfile)
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_MOST_CHARACTERS)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgumentError(
+                field="dockerfile",
+                value=self.dockerfile,
+                allowed=f"a file of text that can be read ({error})",
+            ) from None
+
+        return os.path.basename(path), text, self.context or os.path.dirname(path)
+
+
+def _apt_steps(packages: Sequence[str]) -> list[str]:
+    wrong = next((one for one in packages if _PACKAGE.fullmatch(one) is None), None)
+
+    if wrong is not None:
+        raise InvalidArgumentError(
+            field="apt", value=wrong, allowed="names of Debian packages, as apt-get takes them"
+        )
+
+    if not packages:
+        return []
+
+    install = "DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends"
+    return [f"RUN apt-get update && {install} {' '.join(packages)} && rm -rf /var/lib/apt/lists/*"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """What the steps of a build are given.
+
+    Attributes:
+        context: The folder of COPY and ADD; None for none.
+        network: What they may reach.
+        arguments: Values of ARGs.
+        limits: Of each step.
+    """
+
+    context: str | None = None
+    network: Network = field(default_factory=Network)
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    limits: StepLimits = field(default_factory=StepLimits)
+
+
+class DockerfileSource(Source):
+    """A Dockerfile, with the files of its context.
+
+    Args:
+        dockerfile: What is built.
+        name: Its name, for messages.
+        store: Where its layers go.
+        logins: Of registries.
+        settings: What its steps are given.
+    """
+
+    def __init__(
+        self, dockerfile: Dockerfile, name: str, store: LayerStore, logins: Logins, settings: BuildSettings
+    ) -> None:
+        self._dockerfile = dockerfile
+        self._name = name
+        self._context = Context(settings.context)
+        self._store = store
+        self._logins = logins
+        self._settings = settings
+        # Known once it was built.
+        self._built: tuple[ImageConfig, tuple[str, ...]] | None = None
+
+    def prepare(self, name: str, say: Say) -> None:
+        """Carries out the steps that are not in the store yet, so that `describe` knows what it has come to.
+
+        Raises:
+            TemplateStoreError: A step failed.
+            ImageError: A base image cannot be had.
+        """
+        bench = Workbench(
+            template=name,
+            store=self._store,
+            context=self._context,
+            network=self._settings.network,
+            arguments=self._settings.arguments,
+            limits=self._settings.limits,
+            logins=self._logins,
+            say=say,
+            ids=image_ids(name),
+        )
+        self._built = build_image(self._dockerfile, self._name, bench)
+
+    def describe(self) -> dict[str, object]:
+        """Returns the layers and the configuration that the build has come to."""
+        assert self._built is not None, "it is described once it was built"
+        config, layers = self._built
+        return {"kind": "dockerfile", "layers": list(layers), "config": asdict(config)}
+
+    def make(self, workshop: Workshop) -> Made:
+        """Makes the root of a template of the layers that were built."""
+        assert self._built is not None, "it is made once it was built"
+        config, layers = self._built
+        return _made(config, layers, self._store, workshop)
+
+
+class ImageSource(Source):
+    """An image.
+
+    Args:
+        image: Its reference.
+        store: Where its layers go.
+        logins: Of registries.
+
+    Raises:
+        InvalidArgumentError: The reference is none.
+    """
+
+    def __init__(self, image: str, store: LayerStore, logins: Logins) -> None:
+        self._reference = read_reference(image)
+        self._store = store
+        self._logins = logins
+
+    def describe(self) -> dict[str, object]:
+        """Returns what the image is made of now.
+
+        Raises:
+            ImageError: It cannot be had.
+        """
+        with open_source(self._reference, self._logins) as source:
+            found = describe(source, self._reference)
+
+        return {"kind": "image", "digest": found.digest}
+
+    def make(self, workshop: Workshop) -> Made:
+        """Pulls the layers that are missing, and makes the root of a template of them."""
+        with self._store.in_use():
+            workshop.say(f"pulling {self._reference.text}")
+            image = pull(self._reference, self._store, self._logins, say=workshop.say)
+            layers = [layer_key("sha256", layer.diff_id) for layer in image.layers]
+            return _made(image.config, layers, self._store, workshop)
+
+
+def _made(config: ImageConfig, layers: Sequence[str], store: LayerStore, workshop: Workshop) -> Made:
+    files = os.path.join(workshop.folder, FILES)
+    root = make_root(config, layers, store, workshop, files)
+    return Made(image=root, files=files if os.path.isdir(files) else None)

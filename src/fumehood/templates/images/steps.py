@@ -1,0 +1,236 @@
+"""Runs programs of an image in a jail: the steps of a build, and questions about what is in the image.
+
+Runs in the host process. A program sees the image's layers and nothing of the host; what it writes goes to a new layer,
+or is dropped. The only way out is the egress proxy, by the rules of the build, served from a thread of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fumehood.egress.gateway import Gateway, Route
+from fumehood.egress.proxy_connection import serve
+from fumehood.templates.images.jailed import compiled_policy, jailed
+from fumehood.templates.images.layers import NewLayer
+from fumehood.values.network import Network
+from fumehood_guest.image.image_root import APT_SETTINGS
+from fumehood_guest.init.egress import PORT
+from fumehood_jail import users
+
+_OUTPUT_BYTES = 1 << 16
+_LIMITS = {"nofile": 65_536, "nproc": 4096, "memlock": 64 << 10}
+_HOSTS = "127.0.0.1 localhost build\n::1 localhost\n"
+_PROXY = f"http://127.0.0.1:{PORT}"
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program of an image.
+
+    Attributes:
+        argv: What is started.
+        envs: All of its environment.
+        cwd: Where, in the image.
+        uid: Its user.
+        gid: Its group.
+        groups: Its other groups.
+    """
+
+    argv: Sequence[str]
+    envs: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = "/"
+    uid: int = 0
+    gid: int = 0
+    groups: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a program ended.
+
+    Attributes:
+        status: Its exit code, 128 and more for a signal.
+        is_late: Whether it was ended because it took too long.
+        is_large: Whether it was ended because it wrote too much.
+    """
+
+    status: int
+    is_late: bool = False
+    is_large: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRules:
+    """What a program may do.
+
+    Attributes:
+        ids: The ids of images.
+        network: What it may reach.
+        seconds: Its time limit.
+        is_too_large: Asked now and then whether it has written too much.
+    """
+
+    ids: users.IdPlan
+    network: Network
+    seconds: float
+    is_too_large: Callable[[], bool] = lambda: False
+
+
+def run_program(
+    layers: Sequence[str],
+    made: NewLayer | None,
+    program: Program,
+    rules: StepRules,
+    hear: Callable[[bytes], None],
+) -> Outcome:
+    """Runs a program to its end.
+
+    Args:
+        layers: The folders of the image, the lowest first.
+        made: The layer that takes what it writes; None drops that.
+        program: The program.
+        rules: What it may do.
+        hear: Called with what it writes to standard output and error.
+    """
+    ids, network = rules.ids, rules.network
+    work = None
+
+    if made is not None:
+        work = os.path.join(made.folder, "work")
+        os.mkdir(work, 0o755)
+        owner = ids.uid_map[0][1]
+        os.chown(work, owner, owner if ids.kind == "image" else -1)
+
+    is_emulated = ids.kind != "image"
+    files = {"/etc/hosts": _HOSTS, "/etc/resolv.conf": ""}
+
+    if is_emulated:
+        files[APT_SETTINGS] = 'APT::Sandbox::User "root";\n'
+
+    plan: dict[str, Any] = {
+        "task": "step",
+        "ids": ids.to_dict(),
+        "layers": list(layers),
+        "upper": None if made is None else made.content,
+        "work": work,
+        "files": files,
+        "seccomp": compiled_policy("image_emulated" if is_emulated else "image"),
+        "rlimits": {"core": 1},
+        "order": {
+            "argv": list(program.argv),
+            "envs": {
+                **_proxy_envs(network),
+                **({"APT_CONFIG": APT_SETTINGS} if is_emulated else {}),
+                **program.envs,
+            },
+            "cwd": program.cwd,
+            "uid": program.uid,
+            "gid": program.gid,
+            "groups": list(program.groups),
+            "rlimits": _LIMITS,
+        },
+    }
+
+    with ExitStack() as opened:
+        fds = []
+
+        if network.level != "none":
+            far = opened.enter_context(_proxy(network))
+            plan["proxy_fd"] = far.fileno()
+            fds.append(far.fileno())
+
+        process = opened.enter_context(jailed(plan, *fds, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT))
+        return _follow(process.process, rules, hear)
+
+
+def _follow(process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[bytes], None]) -> Outcome:
+    assert process.stdout is not None
+    fd = process.stdout.fileno()
+    deadline = time.monotonic() + rules.seconds
+
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([fd], [], [], min(left, _POLL_SECONDS))
+
+        if ready:
+            data = os.read(fd, _OUTPUT_BYTES)
+
+            if not data:
+                return Outcome(status=process.wait())
+
+            hear(data)
+        elif process.poll() is not None:
+            return Outcome(status=process.returncode)
+        elif rules.is_too_large():
+            return Outcome(status=-1, is_large=True)
+
+    return Outcome(status=-1, is_late=True)
+
+
+def _proxy_envs(network: Network) -> dict[str, str]:
+    if network.level == "none":
+        return {}
+
+    names = ("http_proxy", "https_proxy", "all_proxy")
+    envs = {name: _PROXY for lower in names for name in (lower, lower.upper())}
+    return {**envs, "no_proxy": "localhost,127.0.0.1,::1", "NO_PROXY": "localhost,127.0.0.1,::1"}
+
+
+@contextmanager
+def _proxy(network: Network) -> Iterator[socket.socket]:
+    """Serves the connections of one jail from a thread; yields the jail's end."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(
+        target=_serve, args=(loop, near, network), name="fumehood-build-proxy", daemon=True
+    )
+    thread.start()
+    try:
+        yield far
+    finally:
+        far.close()
+        near.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        near.close()
+
+
+def _serve(loop: asyncio.AbstractEventLoop, near: socket.socket, network: Network) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(_serve_all(near, network))
+    finally:
+        loop.close()
+
+
+async def _serve_all(near: socket.socket, network: Network) -> None:
+    gateway = Gateway("build")
+    gateway.use(Route(network=network))
+    near.setblocking(False)
+    loop = asyncio.get_running_loop()
+    serving: set[asyncio.Task[None]] = set()
+
+    while await loop.sock_recv(near, 1):
+        stream, given = socket.socketpair()
+
+        with given:
+            socket.send_fds(near, [b"!"], [given.fileno()])
+
+        stream.setblocking(False)
+        task = loop.create_task(serve(gateway, stream))
+        serving.add(task)
+        task.add_done_callback(serving.discard)
+
+    for task in serving:
+        task.cancel()
+
+    await asyncio.gather(*serving, return_exceptions=True)

@@ -1,0 +1,47 @@
+"""The root of sandboxes that are made from a container image: its layers, and how programs in it are started.
+
+Plain data of the host process. The layers are folders of the layer store; nothing in them runs outside of a jail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRoot:
+    """An image as a template's root.
+
+    Attributes:
+        store: The folder of the layer store.
+        layers: Names of the layers in it, the lowest first.
+        version: Of the Python that runs code: major, minor and micro.
+        python: That Python's path in the image; empty for the private one, which is in `interpreter`.
+        interpreter: Name of the layer with the private Python; empty if the image's own is used.
+        packages: Name of the layer with the guest's packages for the image's own Python; empty for the private one.
+        envs: Environment variables of the image, for what runs in its sandboxes and nothing else.
+        workdir: Where code and commands start.
+        user: The name that the one user of its sandboxes has.
+        shell: That user's shell.
+    """
+
+    store: str
+    layers: tuple[str, ...]
+    version: tuple[int, int, int]
+    python: str = ""
+    interpreter: str = ""
+    packages: str = ""
+    envs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    workdir: str = "/home/user"
+    user: str = "user"
+    shell: str = "/bin/bash"
+
+    def path(self, layer: str) -> str:
+        """Returns the folder of a layer's content."""
+        return f"{self.store}/{layer}/root"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The names of all layers that it is made of."""
+        return tuple(name for name in (*self.layers, self.interpreter, self.packages) if name)

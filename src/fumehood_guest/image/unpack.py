@@ -1,0 +1,113 @@
+"""The unpacker: reads one compressed layer from its standard input and unpacks it into its root folder.
+
+Runs in an image jail (`image.jail`), without any file of the host and without a network. Decompression and the archive
+format are parsed here and nowhere else. It answers with one line of JSON; the host believes none of it but the digest
+of the content, which it compares with what the image's configuration says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib
+import io
+import json
+import lzma  # noqa: F401 - tarfile imports it late, when there are no files any more
+import os
+import tarfile
+import zlib
+from typing import Any, Dict
+
+from fumehood_guest.image.tar_layer import Layer, LayerError
+
+# How much a layer may grow when it is unpacked, beside a fixed part: real ones grow by a factor of two to ten.
+_BLOCK_BYTES = 1 << 20
+_ZSTD = "zstd"
+_GZIP = "gzip"
+
+
+class Counted(io.RawIOBase):
+    """The uncompressed content: counted, bounded, and hashed."""
+
+    def __init__(self, source: Any, max_bytes: int) -> None:
+        self._source = source
+        self._max_bytes = max_bytes
+        self.count = 0
+        self.digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        """It is only read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads the next part.
+
+        Raises:
+            LayerError: There is more than is allowed.
+        """
+        data = self._source.read(len(buffer))
+        self.count += len(data)
+
+        if self.count > self._max_bytes:
+            raise LayerError("bounds", f"it is larger than {self._max_bytes} bytes when it is unpacked")
+
+        self.digest.update(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def unpack(order: Dict[str, Any]) -> None:
+    """Carries out an order of the host and writes the answer to standard output.
+
+    Args:
+        order: `compression` (gzip, zstd or none), `max_bytes`, `max_entries`, and whether to set `owners`.
+    """
+    root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    layer = Layer(root, order["max_entries"], order["owners"])
+    try:
+        content = Counted(_decompressed(order["compression"]), order["max_bytes"])
+        stream = io.BufferedReader(content, _BLOCK_BYTES)
+
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            layer.unpack(archive)
+
+        # The archive may end before its file does.
+        while stream.read(_BLOCK_BYTES):
+            pass
+    except LayerError as error:
+        _answer(refused=error.kind, detail=error.detail[:500])
+        return
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, ImportError) as error:
+        _answer(refused="damaged", detail=f"{type(error).__name__}: {error}"[:500])
+        return
+    except (MemoryError, RecursionError) as error:
+        _answer(refused="bounds", detail=f"reading it takes too much memory ({type(error).__name__})")
+        return
+
+    _answer(
+        diff_id=f"sha256:{content.digest.hexdigest()}",
+        size_bytes=content.count,
+        entries=layer.entries,
+        dropped=layer.dropped,
+        dropped_names=layer.dropped_names,
+    )
+
+
+def _decompressed(compression: str) -> Any:
+    source = open(0, "rb", closefd=False)  # noqa: SIM115 - it lives as long as this process
+
+    if compression == _GZIP:
+        return gzip.GzipFile(fileobj=source)
+
+    if compression == _ZSTD:
+        # Of the standard library since Python 3.14.
+        return importlib.import_module("compression.zstd").ZstdFile(source)
+
+    return source
+
+
+def _answer(**fields: Any) -> None:
+    data = json.dumps(fields).encode("utf-8", "replace")
+
+    while data:
+        data = data[os.write(1, data) :]

@@ -1,0 +1,39 @@
+"""What an ordinary user does with images, in a process of its own (`launching.py`)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def build_and_use(home: str, dockerfile: str, twice: bool) -> dict[str, Any]:
+    """Build a template from a Dockerfile, and use a sandbox of it."""
+    os.environ.update({"FUMEHOOD_HOME": home, "FUMEHOOD_POOL_SIZE": "0"})
+    from fumehood import Sandbox, build_template
+
+    heard: list[str] = []
+    build_template("own", dockerfile=dockerfile, on_progress=heard.append, network=None)
+    again: list[str] = []
+
+    if twice:
+        build_template("own", dockerfile=dockerfile, on_progress=again.append)
+
+    with Sandbox("own") as sandbox, Sandbox() as plain:
+        sandbox.run_code("x = 41")
+        mark = sandbox.checkpoint()
+        sandbox.run_code("x = 0; open('/app/made', 'w').write('1')")
+        sandbox.rollback(mark)
+
+        with sandbox.fork() as fork:
+            forked = fork.run_code("x + 1").text
+
+        return {
+            "heard": heard,
+            "again": again,
+            "text": sandbox.run_code("x").text,
+            "forked": forked,
+            "said": sandbox.commands.run("cat /app/file; cat /made; id -un; ls /app; pwd").stdout,
+            "read": sandbox.files.read("/app/file"),
+            "missing": [layer.name for layer in sandbox.get_info().isolation.missing],
+            "missing_by_default": [layer.name for layer in plain.get_info().isolation.missing],
+        }

@@ -1,0 +1,499 @@
+"""Templates from container images and Dockerfiles: built without a container tool, used as any other template."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.image_homes import make_home, remove_home, shared_interpreter
+from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar_of
+from tests.waiting import until
+
+import fumehood
+from fumehood import (
+    CommandExitError,
+    InvalidArgumentError,
+    Network,
+    Sandbox,
+    Template,
+    TemplateError,
+    TemplateStoreError,
+    build_template,
+    list_templates,
+    prune_templates,
+    remove_template,
+)
+from fumehood.runtimes.landlock.runtime import LandlockRuntime
+from fumehood.values.image import ImageRoot
+
+from .launching import USER_ID, run_scene
+
+pytestmark = pytest.mark.timeout(400)
+
+APP = (
+    Entry("app"),
+    Entry("app/main.py", b"print('main')", mode=0o644, uid=33),
+    Entry("app/large", bytes(2 << 20)),
+)
+CONFIG = {
+    "Env": [
+        "PATH=/bin:/sbin",
+        "GREETING=hello",
+        "LD_PRELOAD=/lib/evil.so",
+        "PYTHONPATH=/evil",
+        "PYTHONHOME=/evil",
+    ],
+    "WorkingDir": "/app",
+    "User": "app",
+}
+
+
+class Bench:
+    """A folder of templates, a folder of images, and what a build has said."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.folder = folder
+        self.home = home
+        self.layout = Layout(folder / "layout")
+        self.context = folder / "context"
+        self.context.mkdir()
+        self.heard: list[str] = []
+
+    @property
+    def image(self) -> str:
+        """The reference of the small system."""
+        return f"oci:{self.layout.folder}:tiny"
+
+    def build(self, name: str, text: str | None = None, **others) -> fumehood.TemplateInfo:
+        """Build a template, from a Dockerfile unless an image is given."""
+        self.heard.clear()
+
+        if text is not None:
+            file = self.context / "Dockerfile"
+            file.write_text(text.replace("TINY", self.image))
+            others["dockerfile"] = str(file)
+
+        return build_template(name, on_progress=self.heard.append, network=Network(), **others)
+
+    def ran(self) -> list[str]:
+        """The steps of the last build that were not in the store."""
+        return [line.partition("] ")[2] for line in self.heard if line.startswith("[") and "is here" not in line and
+                "] done" not in line]  # fmt: skip
+
+    def layers(self) -> set[str]:
+        """What lies in the store of layers."""
+        return set(os.listdir(self.home / "templates" / "layers")) - {".lock"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("images")
+    home = make_home(folder / "home", shared_interpreter(tmp_path_factory))
+    before = {name: os.environ.get(name) for name in ("FUMEHOOD_HOME", "FUMEHOOD_POOL_SIZE")}
+    os.environ.update({"FUMEHOOD_HOME": str(home), "FUMEHOOD_POOL_SIZE": "0"})
+    bench = Bench(folder, home)
+    bench.layout.add([busybox_layer(*APP)], tag="tiny", config=CONFIG)
+    try:
+        yield bench
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+        remove_home(home)
+
+
+@pytest.fixture(scope="module")
+def sandbox(bench) -> Iterator[Sandbox]:
+    """A sandbox of an image without Python and without glibc."""
+    bench.build("tiny", image=bench.image)
+
+    with Sandbox("tiny") as made:
+        yield made
+
+
+# -- a sandbox of an image
+
+
+def test_code_runs_in_an_image_without_python(sandbox):
+    """A private interpreter keeps state, and needs nothing of the image's libraries."""
+    sandbox.run_code("x = 41")
+    assert sandbox.run_code("x + 1").text == "42"
+    assert (
+        sandbox.run_code("import os; sorted(os.listdir('/lib')) if os.path.exists('/lib') else []").text
+        == "[]"
+    )
+
+
+def test_checkpoints_forks_and_files_work_as_elsewhere(sandbox):
+    """What works in the default template works in an image."""
+    sandbox.run_code("y = 1; open('kept', 'w').write('1')")
+    mark = sandbox.checkpoint()
+    sandbox.run_code("y = 2; open('kept', 'w').write('2')")
+
+    with sandbox.fork() as fork:
+        assert fork.run_code("y, open('kept').read(), os.getcwd()").text == "(2, '2', '/home/user/app')"
+        fork.run_code("open('/app/forked', 'w').write('1')")
+        assert fork.files.exists("/app/forked")
+
+    sandbox.rollback(mark)
+    assert sandbox.run_code("y, open('kept').read()").text == "(1, '1')"
+    assert not sandbox.files.exists("/app/forked")
+    sandbox.files.write("/app/given.txt", "given")
+    assert sandbox.commands.run("cat /app/given.txt").stdout == "given"
+
+
+def test_commands_run_in_the_shell_that_there_is(sandbox):
+    """Without bash it is sh; with the image's variables, user and folder."""
+    said = sandbox.commands.run("id -un; echo $GREETING; pwd; echo $0").stdout.split()
+    assert said == ["app", "hello", "/home/user/app", "/bin/sh"]
+
+
+def test_a_server_in_an_image_is_reached(sandbox):
+    """Ports are those of the sandbox."""
+    server = sandbox.commands.run("echo from-image | nc -l -p 8123", background=True)
+    code = "import socket; socket.create_connection(('127.0.0.1', 8123)).recv(100)"
+    seen = until(lambda: sandbox.run_code(code).text, "the server answers")
+    server.kill()
+    assert seen == "b'from-image\\n'"
+
+
+def test_the_isolation_is_that_of_the_default_template(sandbox):
+    """An image takes no layer away."""
+    with Sandbox() as plain:
+        assert sandbox.get_info().isolation == plain.get_info().isolation
+
+
+def test_only_the_working_directory_may_be_written(sandbox):
+    """The image is read-only; its working directory is a copy of each sandbox, large files are links."""
+    for path in ("/bin/new", "/etc/passwd", "/usr/new", "/new"):
+        with pytest.raises(CommandExitError, match=r"Read-only file system|Permission denied"):
+            sandbox.commands.run(f"echo x >> {path}")
+
+    sandbox.commands.run("echo more >> /app/main.py; rm -f /app/large")
+
+    with Sandbox("tiny") as other:
+        assert other.files.read("/app/main.py") == "print('main')"
+        assert other.run_code("import os; os.path.getsize('/app/large')").text \
+            == str(2 << 20)  # fmt: skip
+
+
+def test_the_working_directory_is_bounded(bench, sandbox):
+    """It counts as the sandbox's own disk."""
+    from fumehood import Limits
+
+    with Sandbox("tiny", limits=Limits(disk_bytes=8 << 20)) as small:
+        with pytest.raises(CommandExitError, match="No space left on device"):
+            small.commands.run("dd if=/dev/zero of=/app/fill bs=1M count=32")
+
+        assert int(small.run_code("import os; os.path.getsize('/app/fill')").text) < 8 << 20
+
+
+def test_variables_of_an_image_reach_programs_only(sandbox):
+    """LD_PRELOAD and PYTHONPATH of an image are what programs in sandboxes see, and nothing that fumehood starts."""
+    assert sandbox.commands.run("echo $LD_PRELOAD $PYTHONPATH").stdout.split() == ["/lib/evil.so", "/evil"]
+    # PID 1 is init; the context itself was started with none of them.
+    seen = sandbox.run_code("open('/proc/self/environ').read()").text or ""
+    assert "evil" not in seen
+    assert sandbox.run_code("import sys; [p for p in sys.path if 'evil' in p]").text == "[]"
+
+
+def test_an_image_with_its_own_python_runs_code_in_it(bench):
+    """CPython 3.9 or newer of the image is used, found by a question that is asked in a jail."""
+    python, libraries = _host_python()
+    bench.layout.add(
+        [busybox_layer(), libraries], tag="python", config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]}
+    )
+    bench.build("python", image=f"oci:{bench.layout.folder}:python")
+    assert any("code runs in the image's own Python" in line for line in bench.heard), bench.heard
+
+    with Sandbox("python") as made:
+        assert made.run_code("import sys; sys.executable").text == repr(python)
+        assert made.run_code("1 + 1").text == "2"
+        assert made.get_info().isolation.missing == ()
+
+
+def _host_python() -> tuple[str, bytes]:
+    """An interpreter of this machine with all that it loads, under its own paths, as a layer."""
+    import sysconfig
+
+    from fumehood.templates.images.interpreters import _libraries
+
+    program = os.path.realpath(sys.executable)
+    stdlib = sysconfig.get_path("stdlib")
+    wanted = {program, *_libraries([program, *map(str, Path(stdlib, "lib-dynload").glob("*.so"))])}
+    entries: dict[str, Entry] = {}
+
+    for path in sorted(wanted):
+        _parents(path, entries)
+        entries[path[1:]] = Entry(path[1:], Path(path).read_bytes())
+
+    entries[f"{os.path.dirname(program)[1:]}/python3"] = Entry(
+        f"{os.path.dirname(program)[1:]}/python3", link=os.path.basename(program)
+    )
+
+    for root, folders, names in os.walk(stdlib):
+        folders[:] = [
+            name
+            for name in folders
+            if name not in ("test", "__pycache__", "site-packages", "idlelib", "tkinter")
+        ]
+        _parents(f"{root}/x", entries)
+
+        for name in names:
+            path = f"{root}/{name}"
+            entries[path[1:]] = Entry(path[1:], Path(path).read_bytes())
+
+    found = f"{os.path.dirname(program)}/python3"
+    return found, tar_of(entries.values())
+
+
+def _parents(path: str, entries: dict[str, Entry]) -> None:
+    parts = path.strip("/").split("/")[:-1]
+
+    for count in range(1, len(parts) + 1):
+        name = "/".join(parts[:count])
+        entries.setdefault(name, Entry(name))
+
+
+# -- builds
+
+TWO_STAGES = """\
+# A comment
+ARG SYSTEM=TINY
+FROM ${SYSTEM} AS tools
+USER root
+RUN echo made > /made && chown 33:33 /made && chmod 4755 /made
+
+FROM ${SYSTEM}
+ARG WHO=nobody
+ENV GREETING="hello $WHO" PATH=/bin
+USER root
+WORKDIR /app
+COPY --chown=app:app *.txt data ./files/
+COPY --from=tools /made /made
+USER app
+RUN ["/bin/sh", "-c", "echo $GREETING; stat -c '%u %a' /app/files/one.txt /made; pwd"]
+CMD ["sh"]
+"""
+
+
+@pytest.fixture
+def files(bench) -> Path:
+    """A context with some files in it."""
+    (bench.context / "one.txt").write_text("one")
+    (bench.context / "data").mkdir(exist_ok=True)
+    (bench.context / "data" / "inner").write_text("inner")
+    (bench.context / "secret.txt").write_text("secret")
+    (bench.context / ".dockerignore").write_text("secret.txt\n")
+    return bench.context
+
+
+def test_a_dockerfile_of_two_stages(bench, files):
+    """Stages, COPY with owners and from a stage, ARG, ENV, USER and WORKDIR are what they are elsewhere."""
+    bench.build("staged", TWO_STAGES, build_args={"WHO": "you"})
+    said = [line.removeprefix("  | ") for line in bench.heard if line.startswith("  | ")]
+    owners = ["33 644", "0 755"] if os.geteuid() == 0 else ["0 644", "0 755"]
+    assert said == ["hello you", *owners, "/app"]
+    assert any("1 set-id bits dropped" in line for line in bench.heard)
+
+    with Sandbox("staged") as made:
+        assert made.commands.run("cat /app/files/one.txt /app/files/inner /made; ls /app/files").stdout.split() == [
+            "oneinnermade", "inner", "one.txt",
+        ]  # fmt: skip
+        assert made.commands.run("id -un; echo $GREETING").stdout == "app\nhello you\n"
+
+
+def test_a_second_build_runs_no_step_and_a_change_the_later_ones(bench, files):
+    """Each step is named by all that it depends on."""
+    text = "FROM TINY\nUSER root\nRUN echo 1 > /one\nCOPY one.txt /copied\nRUN cat /copied > /two\n"
+    bench.build("cached", text)
+    assert [line.split()[0] for line in bench.ran()] == ["RUN", "COPY", "RUN"]
+
+    bench.build("cached", text)
+    assert bench.ran() == []
+    assert bench.heard[-1] == "template 'cached' is up to date: nothing that it is made of has changed"
+
+    (bench.context / "one.txt").write_text("changed")
+    bench.build("cached", text)
+    assert [line.split()[0] for line in bench.ran()] == ["COPY", "RUN"]
+
+    with Sandbox("cached") as made:
+        assert made.commands.run("cat /one /two").stdout == "1\nchanged"
+
+    bench.build("cached", text.replace("/two", "/three"))
+    assert [line.split()[0] for line in bench.ran()] == ["RUN"]
+
+
+def test_a_step_that_fails_keeps_those_before_it(bench):
+    """The error has the line and the last words; a mended file goes on from there; nothing unfinished is left."""
+    with pytest.raises(TemplateStoreError, match=r"(?s)Dockerfile:4: RUN .*ended with 3.*last words"):
+        bench.build("failing", "FROM TINY\nUSER root\nRUN echo 1 > /early\nRUN echo last words; exit 3\n")
+
+    assert not any(name.startswith(".new-") for name in bench.layers())
+    assert "failing" not in {info.name for info in list_templates()}
+    bench.build("failing", "FROM TINY\nUSER root\nRUN echo 1 > /early\nRUN cat /early > /late\n")
+    assert bench.ran() == ["RUN cat /early > /late"]
+
+
+def test_an_interrupted_build_goes_on_where_it_stopped(bench):
+    """Ctrl-C ends the step with all of its processes; the next build has the steps before it."""
+    file = bench.context / "Dockerfile"
+    file.write_text(
+        f"FROM {bench.image}\nUSER root\nRUN echo 1 > /before-interrupt\nRUN echo sleeping; sleep 1000\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fumehood", "template", "build", "stopped", "--dockerfile", str(file)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+
+    for line in process.stderr:
+        if "| sleeping" in line:
+            break
+
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not any(name.startswith(".new-") for name in bench.layers())
+    bench.build("stopped", "FROM TINY\nUSER root\nRUN echo 1 > /before-interrupt\nRUN true\n")
+    assert bench.ran() == ["RUN true"]
+
+
+def test_archives_are_unpacked_by_add_alone(bench):
+    """ADD unpacks an archive of the context; COPY copies it."""
+    with tarfile.open(bench.context / "some.tar.gz", "w:gz") as archive:
+        archive.add(__file__, "inside/test.py")
+
+    bench.build("added", "FROM TINY\nUSER root\nADD some.tar.gz /added/\nCOPY some.tar.gz /copied/\n")
+
+    with Sandbox("added") as made:
+        assert made.commands.run("ls /added/inside /copied").stdout.split() == [
+            "/added/inside:", "test.py", "/copied:", "some.tar.gz",
+        ]  # fmt: skip
+
+
+def test_a_build_from_scratch(bench):
+    """FROM scratch is an image of nothing, to which a whole system is added."""
+    (bench.context / "system.tar").write_bytes(busybox_layer())
+    bench.build("scratched", "FROM scratch\nADD system.tar /\nENV PATH=/bin\nRUN echo here > /here\n")
+
+    with Sandbox("scratched") as made:
+        assert made.commands.run("cat /here").stdout == "here\n"
+
+
+def test_steps_in_python(bench):
+    """An image with instructions, without a file."""
+    bench.build("stepped", image=bench.image, steps=["USER root", "RUN echo stepped > /stepped"])
+
+    with Sandbox("stepped") as made:
+        assert made.commands.run("cat /stepped").stdout == "stepped\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("RUN true", "FROM comes first"),
+        ("FROM TINY\nONBUILD RUN true", "line|ONBUILD"),
+        ("FROM TINY\nRUN --mount=type=cache,target=/x true", "no flags"),
+        ("FROM TINY\nRUN <<EOF\ntrue\nEOF", "no heredocs"),
+        ("FROM TINY\nADD https://example.org/x /x", "RUN curl"),
+        ("FROM TINY\nCOPY ../x /x", "files of the context"),
+        ("FROM TINY\nCOPY nothing-of-this-name /x", "files of the context"),
+        ("FROM TINY\nFLY away", "one of"),
+        ("FROM TINY\nSHELL /bin/sh", "JSON array"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(bench, text, match):
+    """The error names the line and what would do."""
+    with pytest.raises(InvalidArgumentError, match=match):
+        bench.build("refused", text)
+
+
+def test_what_is_ignored_is_told(bench):
+    """VOLUME and HEALTHCHECK are named in the progress."""
+    bench.build("told", "FROM TINY\nVOLUME /data\nHEALTHCHECK CMD true\nLABEL a=b\nEXPOSE 80\n")
+    assert [line for line in bench.heard if "is ignored" in line] == [
+        "line 2: VOLUME is ignored: a sandbox has no volumes: the folder is part of the image",
+        "line 3: HEALTHCHECK is ignored: a template has no health check",
+    ]
+
+
+def test_pruning_keeps_what_templates_need(bench):
+    """Layers of removed templates go; those of the others stay, and a sandbox still starts from them."""
+    bench.build("going", "FROM TINY\nUSER root\nRUN echo going > /going\n")
+    bench.build("staying", "FROM TINY\nUSER root\nRUN echo staying > /staying\n")
+    before = bench.layers()
+    remove_template("going")
+    count, size_bytes = prune_templates()
+    assert count >= 1
+    assert size_bytes > 0
+    assert bench.layers() < before
+
+    with Sandbox("staying") as made:
+        assert made.commands.run("cat /staying").stdout == "staying\n"
+
+    bench.build("tiny", image=bench.image)
+
+
+def test_an_image_needs_namespaces(tmp_path):
+    """Without them there is no root of its own: said in words."""
+    image = ImageRoot(store=str(tmp_path), layers=("empty",), version=(3, 11, 0))
+
+    with pytest.raises(TemplateError, match="takes namespaces"):
+        asyncio.run(LandlockRuntime().start(Template(name="x", preload=(), image=image)))
+
+
+def test_a_server_does_not_build_images(bench):
+    """Its clients could have programs run there: it is refused before anything is sent."""
+    with pytest.raises(InvalidArgumentError, match="build it on the server's machine"):
+        build_template("x", image=bench.image, url="http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("place", [(), ("subordinate ids",)], ids=["one id", "subordinate ids"])
+def test_an_ordinary_user_builds_and_uses_images(bench, tmp_path_factory, place):
+    """Without root: what only root may do in a step succeeds without being done, and all files are the user's."""
+    if place:
+        needs_program("newuidmap")
+
+    if place and os.geteuid() != 0:
+        pytest.skip("needs root, to arrange the system")
+
+    owner = USER_ID if os.geteuid() == 0 else None
+    # Those of pytest are closed to other users.
+    folder = Path(tempfile.mkdtemp(prefix="fumehood-images-"))
+    folder.chmod(0o755)
+    home = make_home(folder / "home", shared_interpreter(tmp_path_factory), owner)
+    (folder / "file").write_text("file")
+    text = f"""\
+FROM oci:{folder}/layout AS one
+USER root
+RUN echo made > /made && chown 33:33 /made && mkdir /etc/x && chown -R app:app /etc/x && rm -rf /etc/x
+FROM oci:{folder}/layout
+USER root
+WORKDIR /app
+COPY --chown=app:app file /app/file
+COPY --from=one /made /made
+USER app
+"""
+    (folder / "Dockerfile").write_text(text)
+    Layout(folder / "layout").add([busybox_layer(*APP)], config=CONFIG)
+    seen = run_scene(
+        "image_scenes.build_and_use", str(home), str(folder / "Dockerfile"), True, ordinary=True, place=place
+    )
+    remove_home(folder)
+    assert (seen["text"], seen["forked"], seen["read"]) == ("41", "42", "file")
+    assert seen["said"] == "filemade\napp\nfile\nlarge\nmain.py\n/home/user/app\n"
+    assert seen["missing"] == seen["missing_by_default"]
+    assert seen["again"][-1].startswith("template 'own' is up to date")
