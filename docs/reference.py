@@ -50,7 +50,7 @@ _SECTIONS: _Sections = (
     ("values.limits", "Limits and usage"),
     ("values.network", "Network"),
     ("values.sandbox", "What a sandbox tells of itself"),
-    ("storage.published_files storage.artifacts storage.signed_files", "Files out"),
+    ("values.published_file storage.artifacts storage.signed_files", "Files out"),
     ("api.templates values.template templates.store", "Templates"),
     ("advice.findings advice.scan advice.wrapped_output", "Advice"),
     ("errors", "Errors"),

@@ -113,7 +113,6 @@ if TYPE_CHECKING:
     from fumehood.notebook.record_file import write_record
     from fumehood.port.backend import Backend
     from fumehood.storage.artifacts import ArtifactStore, AsyncArtifactStore
-    from fumehood.storage.published_files import PublishedFile
     from fumehood.storage.signed_files import AsyncSignedFiles, SignedFiles
     from fumehood.templates.store import TemplateInfo
     from fumehood.values.audit import AuditEntry, AuditHead, AuditLog, ChainFault
@@ -162,6 +161,7 @@ if TYPE_CHECKING:
     from fumehood.values.judging import CaseResult, CaseRun
     from fumehood.values.limits import Limits, Usage
     from fumehood.values.network import EgressRecord, Network
+    from fumehood.values.published_file import PublishedFile
     from fumehood.values.results import Result
     from fumehood.values.sandbox import (
         CheckpointInfo,
@@ -418,7 +418,7 @@ _HOMES = {
     "notebook.record_file": "write_record",
     "port.backend": "Backend",
     "storage.artifacts": "ArtifactStore AsyncArtifactStore",
-    "storage.published_files": "PublishedFile",
+    "values.published_file": "PublishedFile",
     "storage.signed_files": "AsyncSignedFiles SignedFiles",
     "templates.store": "TemplateInfo",
     "values.audit": "AuditEntry AuditHead AuditLog ChainFault",

@@ -29,7 +29,6 @@ from fumehood.log import events
 from fumehood.portal import call
 from fumehood.saved.places import ALLOWED_STORES, BUCKET_SCHEMES
 from fumehood.storage.published_files import (
-    PublishedFile,
     PublishedFiles,
     find_files,
     group_of,
@@ -44,6 +43,7 @@ from fumehood.storage.published_files import (
 )
 from fumehood.values.execution import Execution
 from fumehood.values.limits import check_seconds
+from fumehood.values.published_file import PublishedFile
 from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import posixpath
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
@@ -21,6 +20,7 @@ from fumehood.api.transfers import list_tree
 from fumehood.text import visible_line
 from fumehood.values.execution import Execution
 from fumehood.values.guest_paths import DATA_PATH
+from fumehood.values.published_file import PublishedFile
 from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
@@ -69,29 +69,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _MAX_STEM_CHARACTERS = 80
 _MAX_ENDING_CHARACTERS = 16
 _MAX_NAME_CHARACTERS = 255
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedFile:
-    """A file of a sandbox that was published, or left out.
-
-    Attributes:
-        name: Its name; control characters are escaped.
-        mime: Its type by its suffix, from a fixed list; `application/octet-stream` for all others.
-        size_bytes: Its size.
-        url: Its address, or None when it was left out.
-        expires_at: When the address stops working (UTC), or None if it does not.
-        path: Its path in the sandbox; empty for a picture that was displayed.
-        skipped: Why it was left out; empty if it was not.
-    """
-
-    name: str
-    mime: str
-    size_bytes: int
-    url: str | None = None
-    expires_at: datetime | None = None
-    path: str = ""
-    skipped: str = ""
 
 
 def shown_name(name: str) -> str:

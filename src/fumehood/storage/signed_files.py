@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from fumehood.errors import FileError, InvalidArgumentError
 from fumehood.portal import call
 from fumehood.storage.published_files import (
-    PublishedFile,
     PublishedFiles,
     Version,
     find_files,
@@ -26,6 +25,7 @@ from fumehood.storage.published_files import (
 )
 from fumehood.values.checks import check_integer
 from fumehood.values.execution import Execution
+from fumehood.values.published_file import PublishedFile
 from fumehood.values.sandbox import FileInfo
 
 if TYPE_CHECKING:
