@@ -209,7 +209,7 @@ def local_backend(*, has_pool: bool = True) -> LocalBackend:
 
 
 def has_server() -> bool:
-    """Tells whether the environment names a server."""
+    """Returns whether the environment names a server."""
     return bool(os.environ.get("FUMEHOOD_URL"))
 
 

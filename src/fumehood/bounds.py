@@ -40,7 +40,7 @@ class Bound:
         return not isinstance(value, bool) and isinstance(value, kinds) and self.low <= value <= self.high
 
     def describe(self) -> str:
-        """Return the range in words."""
+        """Return the range as text for a message."""
         kind = "a whole number" if self.whole else "a number"
         text = f"{kind} of {self.unit} from {plain_number(self.low)} to {plain_number(self.high)}"
         return f"{text}, or None" if self.optional else text

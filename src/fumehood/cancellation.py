@@ -64,7 +64,7 @@ async def wait_shared(future: Awaitable[_T]) -> _T:
 
 
 async def complete(work: Awaitable[_T]) -> _T:
-    """Waits for work that goes on when the caller is cancelled; a failure after that is dropped.
+    """Waits for work that continues when the caller is cancelled; a failure after that is dropped.
 
     The cancelled caller leaves at once. Use it for what must not be left undone, such as ending a sandbox, where the
     caller need not know that it was done.
@@ -159,7 +159,7 @@ async def stop(task: asyncio.Future[Any]) -> None:
 
 
 def is_cancelled() -> bool:
-    """Tells whether the current task has been cancelled: a CancelledError can also be that of a task it waits for."""
+    """Returns whether the current task has been cancelled: a CancelledError can also be that of a task it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -94,7 +94,7 @@ EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", 
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns why something failed, for the log: the message of an error of ours, the kind of any other."""
+    """Returns the reason of a failure for the log: the message of a fumehood error, the type of any other."""
     return error.message if isinstance(error, FumehoodError) else type(error).__name__
 
 
@@ -329,7 +329,7 @@ _ENDED: dict[EndReason, tuple[str, str]] = {
 
 
 class SandboxClosedError(SandboxError, RuntimeError):
-    """The sandbox lived here and has ended.
+    """The sandbox has ended.
 
     Attributes:
         reason: killed, expired, idle, died, host_closed, lost, adopted, policy or excess.
@@ -615,7 +615,7 @@ class PathNotTextError(FileError, ValueError):
 
 
 class FileTooLargeError(FileError):
-    """The file is larger than the caller wants to hold."""
+    """The file is larger than the caller's maximum."""
 
     code = "file_too_large"
     default_hint = 'read it with format="stream", or give a larger `max_bytes`'
@@ -642,7 +642,7 @@ class ServiceError(FumehoodError):
 
 
 class UnauthenticatedError(ServiceError):
-    """No token came with the request, or one that this server does not know."""
+    """The request has no token, or one that this server does not know."""
 
     code = "unauthenticated"
 
@@ -891,7 +891,7 @@ class BatchTakenOverError(ServiceError):
 
 
 class BadGatewayError(ServiceError, ConnectionError):
-    """What listens inside the sandbox does not speak the protocol that was asked for."""
+    """The server inside the sandbox does not speak the requested protocol."""
 
     code = "bad_gateway"
 
@@ -1111,7 +1111,7 @@ class CheckpointError(SandboxError):
 
 
 class CheckpointUnavailableError(CheckpointError):
-    """Sandboxes of this level of isolation have no checkpoints, and nothing that needs one; nothing was begun.
+    """Sandboxes of this isolation level support no checkpoints, forks or transactions; nothing was started.
 
     Attributes:
         level: The level of isolation of the sandbox.

@@ -156,7 +156,7 @@ def _value_of(sandbox: Sandbox, name: str) -> Any:
 
 
 def _run_silently(sandbox: Sandbox, code: str) -> Execution:
-    """Run code in the context of the cells that is no cell: it is in no record, and counts for none."""
+    """Run code in the context of the cells without recording or counting it as a cell."""
     backend = sandbox._async._sandbox_handle.backend
     return call(backend.run, sandbox.id, ExecuteRequest(code=code, silent=True))
 
@@ -201,7 +201,7 @@ def _names(given: Sequence[str]) -> list[str]:
 def _show_error(
     shell: InteractiveShell, kind: type, error: BaseException, where: Any, tb_offset: int | None = None
 ) -> None:
-    """Show an error of ours as its message and its hint: frames of this module say nothing to the notebook's user."""
+    """Show a fumehood error as its message and hint: frames of this module do not help the notebook's user."""
     _write(sys.stderr, f"{type(error).__name__}: {error}\n")
 
 

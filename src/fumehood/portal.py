@@ -195,7 +195,7 @@ class Turn:
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def call(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Await `function(...)` on the engine's loop and return what it gives.
+        """Await `function(...)` on the engine's loop and return its result.
 
         An interrupt of the waiting thread (Ctrl-C) cancels the work, waits for it to end in order, and is
         raised again.

@@ -197,7 +197,7 @@ def shown_settings(settings: SettingsKind) -> dict[str, Any]:
 
 
 def is_secret(name: str, value: Any) -> bool:
-    """Tells whether a value of a setting holds a secret: a token, or an address with a password."""
+    """Returns whether a value of a setting holds a secret: a token, or an address with a password."""
     return bool(_without_secrets(name, value) != value)
 
 

@@ -73,7 +73,7 @@ def _spell_out(found: re.Match[str]) -> str:
 
 
 def _is_chosen(before: str, selector: str, after: str) -> bool:
-    """Tells whether a selector chooses between the shapes that the character before it is known to have."""
+    """Returns whether a variation selector is defined for the character before it."""
     point = ord(selector)
     kind = unicodedata.category(before)
 
@@ -87,7 +87,7 @@ def _is_chosen(before: str, selector: str, after: str) -> bool:
 
 
 def _are_joined(before: str, joiner: str, after: str) -> bool:
-    """Tells whether a joiner stands in a word of a script that is written with it, or between two emoji."""
+    """Returns whether a joiner is part of a word in a script that uses it, or between two emoji."""
     if not before:
         return False
 

@@ -72,7 +72,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def give_memory_back(self) -> str:
-        """Has the kernel reclaim what can be read again from files; returns the name of the file used for that."""
+        """Asks the kernel to reclaim memory that files can restore; returns the name of the control file used."""
 
     @property
     @abstractmethod

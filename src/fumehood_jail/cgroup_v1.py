@@ -94,13 +94,13 @@ class CgroupV1(Cgroup):
         return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
 
     def give_memory_back(self) -> str:
-        """Has the kernel reclaim what it can; processes of the cgroup keep the memory they need."""
+        """Asks the kernel to reclaim what it can; processes of the cgroup keep the memory they need."""
         write_file(self._path("memory", "memory.force_empty"), "0")
         return "memory.force_empty"
 
     @property
     def can_freeze(self) -> bool:
-        """Whether the freezer's hierarchy is there."""
+        """Whether the freezer's hierarchy is mounted."""
         return "freezer" in self._folders
 
     def freeze(self) -> bool:

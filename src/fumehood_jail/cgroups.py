@@ -121,7 +121,7 @@ def cgroup_family(prefix: str) -> str:
 
 
 def owner_is_alive(pid: int, start_time: int) -> bool:
-    """Tells whether the process `pid` that started at `start_time` (clock ticks after boot) still lives."""
+    """Returns whether the process `pid` that started at `start_time` (clock ticks after boot) still lives."""
     return _start_time(pid) == start_time
 
 

@@ -399,7 +399,7 @@ def landlock_add_rule_path(ruleset_fd: int, allowed_access: int, parent_fd: int)
 
 
 def landlock_restrict_self(ruleset_fd: int) -> None:
-    """Enforces the ruleset on the calling thread and what it starts. Before: no_new_privs is set."""
+    """Enforces the ruleset on the calling thread and its children. Before: no_new_privs is set."""
     _call("landlock_restrict_self", ruleset_fd, 0)
 
 

@@ -58,7 +58,7 @@ def _signed(word: int) -> int:
 
 
 class _X86:
-    """Where struct user_regs_struct has what a system call needs (arch/x86/include/asm/user_64.h)."""
+    """The fields of struct user_regs_struct for a system call (arch/x86/include/asm/user_64.h)."""
 
     layout = struct.Struct("=27Q")
     arguments = (14, 13, 12, 7, 9, 8)
@@ -83,7 +83,7 @@ class _X86:
 
 
 class _Arm64:
-    """Where struct user_pt_regs has the same (arch/arm64/include/uapi/asm/ptrace.h)."""
+    """The fields of struct user_pt_regs for a system call (arch/arm64/include/uapi/asm/ptrace.h)."""
 
     layout = struct.Struct("=34Q")
     arguments = (0, 1, 2, 3, 4, 5)

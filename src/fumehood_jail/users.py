@@ -40,7 +40,7 @@ _CAP_SETUID = 7
 
 
 class IdPlan:
-    """Which ids a base jail gets.
+    """The user and group ids of a base jail.
 
     Attributes:
         kind: `"range"`, `"subuid"` or `"single"`; `"image"` for all ids of an image's users.

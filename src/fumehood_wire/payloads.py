@@ -94,7 +94,7 @@ def parse_changes(payload: bytes) -> list[dict[str, Any]]:
 
 
 def parse_telemetry(payload: bytes) -> list[dict[str, Any]]:
-    """Return what code says to have done, from the payload of a `telemetry` that has passed `check`.
+    """Return the audit events in the payload of a `telemetry` that has passed `check`.
 
     Raises:
         ProtocolError: It is not a JSON list of at most `MAX_TELEMETRY` descriptions.

@@ -229,5 +229,5 @@ def record(
 
 
 def is_mime_name(name: str) -> bool:
-    """Tell whether a name may stand for a part: type and subtype, without parameters."""
+    """Return whether a name may stand for a part: type and subtype, without parameters."""
     return _MIME_NAME.fullmatch(name) is not None

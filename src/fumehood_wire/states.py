@@ -18,7 +18,7 @@ __all__ = ["Conversation", "Kind", "State"]
 
 
 class State(enum.Enum):
-    """Where a conversation stands."""
+    """The state of a conversation."""
 
     STARTING = "starting"  # the context has not said that it is ready
     IDLE = "idle"  # no execution
@@ -33,7 +33,7 @@ class State(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """What a legal message belongs to."""
+    """The kind of exchange that a legal message belongs to."""
 
     STATUS = "status"  # the context itself
     CURRENT = "current"  # the execution that runs now
@@ -146,7 +146,7 @@ class Conversation:
 
     @property
     def state(self) -> State:
-        """Where the conversation stands."""
+        """The state of the conversation."""
         return self._state
 
     @property
@@ -156,7 +156,7 @@ class Conversation:
 
     @property
     def count(self) -> int:
-        """How many requests there have been."""
+        """The number of requests so far."""
         return self._count
 
     @property
@@ -198,7 +198,7 @@ class Conversation:
         self._state = state
 
     def received(self, header: Header) -> Kind:
-        """Note a message from the guest that has passed `check`, and tell what it belongs to.
+        """Note a message from the guest that has passed `check`, and return the kind of exchange it belongs to.
 
         Raises:
             ProtocolError: With the code `order`: it is not legal now, or not for that execution.

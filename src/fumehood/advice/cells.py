@@ -56,7 +56,7 @@ _UNSEEN = frozenset(
 
 @dataclass(slots=True)
 class Cell:
-    """What a cell is made of.
+    """The parts of a cell: Python, and texts for a shell.
 
     Attributes:
         python: The Python in it, line by line where it was.
@@ -110,14 +110,14 @@ def _without_prompts(code: str) -> str:
 
 
 def _dedented(code: str) -> str:
-    """A cell that is indented as a whole loses that, as IPython does it."""
+    """Remove the indentation of a cell that is indented as a whole, as IPython does."""
     first = re.match(r"(?:[ \t]*\n)*([ \t]+)(?=\S)", code)
     # No pattern made of it: what is compiled is kept, and hostile code would choose how large that is.
     return "\n".join(line.removeprefix(first[1]) for line in code.split("\n")) if first else code
 
 
 def _cell_magic(cell: Cell, code: str, line: int) -> str | None:
-    """What of a cell with a magic for the whole of it is Python; None if it has none."""
+    """Return the Python in a cell whose first line is a cell magic; None if there is no such magic."""
     if not code.startswith("%%"):
         return None
 

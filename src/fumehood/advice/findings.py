@@ -112,7 +112,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a scan has found, in the order of the code, and whether that is reason enough to refuse it.
+    """The findings of a scan, in the order of the code, and whether they justify refusing it.
 
     Attributes:
         found: The findings; at most 100 of each severity.
@@ -188,7 +188,7 @@ class Collection:
         )
 
     def characters_before(self, line: int, byte_offset: int) -> int:
-        """How many characters of a line stand before a byte of it, as the parser counts."""
+        """Return the number of characters of a line before one of its bytes, as the parser counts."""
         text = self._line(line)
 
         # In a very long line the place is near enough, and counting for each finding would take minutes.

@@ -21,7 +21,7 @@ MAX_BOUND = 8
 
 
 class Bindings:
-    """What each name in one piece of code is bound to.
+    """The values that each name in one piece of code is bound to.
 
     Attributes:
         imported: Name -> dotted names of what it was imported from.
@@ -151,7 +151,7 @@ Origin: TypeAlias = Literal["decoded", "fetched"]
 
 
 class Names:
-    """What names in one piece of code are bound to, wherever in it."""
+    """The bindings of names anywhere in one piece of code."""
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
         self._bindings = Bindings(nodes)
@@ -331,7 +331,7 @@ class Names:
         return [value for choice in choices for value in self.values(choice)]
 
     def _called(self, name: str, node: ast.Call) -> list[Value]:
-        """What a call of a known function gives, of those that give names."""
+        """Return the values of a call of a known function that looks up by name, such as `getattr`."""
         arguments = node.args
 
         if name in ("__import__", "importlib.import_module", "importlib.__import__") and arguments:
@@ -477,7 +477,7 @@ def _looked_up(text: Text) -> Dotted:
 
 
 def _within(base: Dotted, attribute: str, *, looked_up: Text | None = None) -> list[Value]:
-    """What a module has under a name; a name that was looked up by a text is a hidden one."""
+    """Return the member of a module; one that was looked up by a string counts as hidden."""
     whole = f"{base.name}.{attribute}"
     is_hidden = base.is_hidden or looked_up is not None
     is_made = base.is_made or (looked_up is not None and looked_up.is_made)

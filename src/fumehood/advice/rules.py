@@ -55,7 +55,7 @@ def outside_workspace(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one rule is about, and how bad that is unless a finding says otherwise."""
+    """One rule: its subject, and its severity unless a finding has its own."""
 
     severity: Literal["info", "warning", "danger"]
     summary: str

@@ -429,7 +429,7 @@ class Tree:
             self._add(rule, why, node)
 
     def _joined(self, node: ast.BinOp | ast.JoinedStr) -> None:
-        """A text that is put together may say what none of its parts says."""
+        """Look at a concatenated string, which can name what none of its parts names."""
         for text in self._names.texts(node):
             self._text(text, node)
 
@@ -448,7 +448,7 @@ class Tree:
             self._add("bomb", "starts processes or threads in a loop without end", node)
 
     def _put_together(self, tree: ast.AST) -> None:
-        """What is harmless alone and is not together."""
+        """Add findings for calls that are harmful only in combination."""
         is_connected = any(name.startswith("socket") for name in self._used)
         gives_away = {"os.dup2", "pty.spawn"} & self._used
 

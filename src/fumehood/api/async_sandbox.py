@@ -302,7 +302,7 @@ class AsyncSandbox(Uncopied):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
-        """Take hold of a living sandbox by its id; leaving its `with` kills it like any other.
+        """Connect to a living sandbox by its id; leaving its `with` kills it like any other.
 
         Raises:
             SandboxNotFoundError: It never lived here.
@@ -498,7 +498,7 @@ class AsyncSandbox(Uncopied):
         return host
 
     async def is_running(self) -> bool:
-        """Tell whether the sandbox lives, paused or not."""
+        """Return whether the sandbox lives, paused or not."""
         try:
             await self.get_info()
         except (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError):
@@ -836,7 +836,7 @@ class AsyncSandbox(Uncopied):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a sandbox that goes on from the state of this one; this one goes on as well.
+        """Make a sandbox that continues from the state of this one; this one continues as well.
 
         As `forks`, which makes several, describes it.
 
@@ -867,7 +867,7 @@ class AsyncSandbox(Uncopied):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> builtins.list[Self]:
-        """Make sandboxes that go on from the state of this one, each on its own; this one goes on as well.
+        """Make sandboxes that continue from the state of this one, each on its own; this one continues as well.
 
         A fork has the variables, modules, open files, working directory, environment and record of the default context,
         and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
@@ -974,7 +974,7 @@ class AsyncSandbox(Uncopied):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> Self:
-        """Start a sandbox from a file that `save` has written; `load_report` says what of it is there again.
+        """Start a sandbox from a file that `save` has written; `load_report` lists what was restored.
 
         Load only what you trust with a sandbox: its variables are unpickled, inside the sandbox and nowhere else.
 

@@ -148,7 +148,7 @@ class AsyncCommands:
         on_stdout: AsyncTextCallback | None = None,
         on_stderr: AsyncTextCallback | None = None,
     ) -> AsyncCommandHandle:
-        """Take hold of a running command, or of one that ended less than 30 s ago.
+        """Connect to a running command, or to one that ended less than 30 s ago.
 
         Raises:
             ProcessNotFoundError: No command has this pid.

@@ -50,7 +50,7 @@ class Branch(Generic[_S]):
 
 
 class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
-    """What `explore` gives: the branches, in the order of the code; leaving its `with` kills those not kept."""
+    """The result of `explore`: the branches, in the order of the code; leaving its `with` kills those not kept."""
 
     def __init__(self, parent: AsyncSandbox, branches: Sequence[Branch[AsyncSandbox]]) -> None:
         self._parent = parent
@@ -96,7 +96,7 @@ class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
 
 
 class Branches(Sequence[Branch[Sandbox]]):
-    """What `explore` gives: the branches, in the order of the code; leaving its `with` kills those not kept."""
+    """The result of `explore`: the branches, in the order of the code; leaving its `with` kills those not kept."""
 
     def __init__(self, parent: Sandbox, async_impl: AsyncBranches) -> None:
         self._async = async_impl

@@ -130,7 +130,7 @@ class AsyncFilesystem:
         return [*await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call)]
 
     async def exists(self, path: InsidePath) -> bool:
-        """Tell whether something is at a path."""
+        """Return whether something is at a path."""
         try:
             await self.get_info(path)
         except PathNotFoundError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotebookOptions:
-    """How a notebook is run.
+    """The options of running a notebook.
 
     Attributes:
         parameters: Variables that are set before, behind the cell with the tag `parameters`.
@@ -102,7 +102,7 @@ def run_in_sandbox(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """How a record went when it was run again.
+    """The result of running a record again.
 
     Attributes:
         cells: Each cell, in order.
@@ -341,7 +341,7 @@ del _fumehood_fix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Determinism:
-    """What is fixed before the first cell.
+    """The sources of randomness and time that are fixed before the first cell.
 
     Attributes:
         seed: Of `random`, numpy, torch if it is loaded, and of what the system's randomness gives to Python: `secrets`,

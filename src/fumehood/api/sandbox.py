@@ -255,7 +255,7 @@ class Sandbox(Uncopied):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> Sandbox:
-        """Take hold of a living sandbox by its id; leaving its `with` kills it like any other.
+        """Connect to a living sandbox by its id; leaving its `with` kills it like any other.
 
         Raises:
             SandboxNotFoundError: It never lived here.
@@ -402,7 +402,7 @@ class Sandbox(Uncopied):
         return call(self._async.get_host, port)
 
     def is_running(self) -> bool:
-        """Tell whether the sandbox lives, paused or not."""
+        """Return whether the sandbox lives, paused or not."""
         return call(self._async.is_running)
 
     def set_timeout(self, timeout: float | None) -> None:
@@ -682,7 +682,7 @@ class Sandbox(Uncopied):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a sandbox that goes on from the state of this one; this one goes on as well.
+        """Make a sandbox that continues from the state of this one; this one continues as well.
 
         As `forks`, which makes several, describes it.
 
@@ -712,7 +712,7 @@ class Sandbox(Uncopied):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> builtins.list[Self]:
-        """Make sandboxes that go on from the state of this one, each on its own; this one goes on as well.
+        """Make sandboxes that continue from the state of this one, each on its own; this one continues as well.
 
         A fork has the variables, modules, open files, working directory, environment and record of the default context,
         and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
@@ -806,7 +806,7 @@ class Sandbox(Uncopied):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> Self:
-        """Start a sandbox from a file that `save` has written; `load_report` says what of it is there again.
+        """Start a sandbox from a file that `save` has written; `load_report` lists what was restored.
 
         Load only what you trust with a sandbox: its variables are unpickled, inside the sandbox and nowhere else.
 
@@ -904,7 +904,7 @@ class Filesystem:
         return call(self._async.list, path, depth=depth)
 
     def exists(self, path: InsidePath) -> bool:
-        """Tell whether something is at a path."""
+        """Return whether something is at a path."""
         return call(self._async.exists, path)
 
     def get_info(self, path: InsidePath) -> FileInfo:
@@ -1041,7 +1041,7 @@ class Commands:
     def connect(
         self, pid: int, *, on_stdout: TextCallback | None = None, on_stderr: TextCallback | None = None
     ) -> CommandHandle:
-        """Take hold of a running command, or of one that ended less than 30 s ago.
+        """Connect to a running command, or to one that ended less than 30 s ago.
 
         Raises:
             ProcessNotFoundError: No command has this pid.

@@ -139,7 +139,7 @@ def described(name: str, tool: ToolFunction | HostTool) -> HostTool:
 
 
 def is_async(function: ToolFunction) -> bool:
-    """Tells whether a function, or a callable object, is an `async def`."""
+    """Returns whether a function, or a callable object, is an `async def`."""
     if isinstance(function, functools.partial):
         return is_async(function.func)
 

@@ -24,7 +24,7 @@ _WIDTH = 100
 
 
 def attack(*, as_json: bool) -> int:
-    """Make the card, print it, and return the exit code: 0 unless a row of ours fails that caps the grade."""
+    """Make the card, print it, and return the exit code: 0 unless a row that caps the grade fails for fumehood."""
     secret = f"canary-{secrets.token_hex(16)}"
     # Before the first sandbox, which then must not have it.
     os.environ[_CANARY] = secret

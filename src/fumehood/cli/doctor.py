@@ -56,7 +56,7 @@ def _is_lacking(layer: dict[str, str]) -> bool:
 
 
 def _first_sandbox() -> list[dict[str, str]]:
-    """Starts a real sandbox of the default template; returns what is to be said of it, in lines like the layers'."""
+    """Starts a real sandbox of the default template; returns the report lines, in the format of the layers."""
     # Late: it is the whole engine.
     from fumehood.api.templates import try_template
     from fumehood.errors import FumehoodError

@@ -61,7 +61,7 @@ def line_editing(history: str, before: Callable[[], str], ask: AskForNames) -> I
 
 
 class _Completer:
-    """What readline asks for candidates, one after another."""
+    """The completer of readline, which asks it for one candidate after another."""
 
     def __init__(self, before: Callable[[], str], ask: AskForNames) -> None:
         self._before = before

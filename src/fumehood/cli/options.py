@@ -283,7 +283,7 @@ def _upload(given: str) -> tuple[str, str]:
 
 
 def split_upload(given: str) -> tuple[str, str]:
-    """Return the file of this machine that PATH[:DEST] names, and its path inside; nothing is looked at.
+    """Return the file of this machine that PATH[:DEST] names, and its path inside; no file is accessed.
 
     Raises:
         InvalidArgumentError: It names no file.

@@ -43,7 +43,7 @@ class OutputRecord:
         self._written: set[str] = set()
 
     def may_replace(self, path: str) -> bool:
-        """Tell whether a file that is there may be replaced: never one that this run has written."""
+        """Return whether an existing file may be replaced: never one that this run has written."""
         name = self._name(path)
 
         if name in self._written:
@@ -61,7 +61,7 @@ class OutputRecord:
                 self._known[name] = item.sha256
 
     def save(self) -> None:
-        """Keep the record for the next run; that it cannot be kept is said, and no error."""
+        """Store the record for the next run; a failure prints a note and raises nothing."""
         if not self._written:
             return
 
@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _digest(path: str) -> str | None:
-    """Return the digest of a plain file, or None for what is none or cannot be read."""
+    """Return the digest of a regular file; None for any other file, or one that cannot be read."""
     digest = hashlib.sha256()
     try:
         # Not followed: a link stands for a file of the user's. Not waited for: it may be a FIFO by now.

@@ -27,7 +27,7 @@ Options = SimpleNamespace
 
 
 class WrongWordError(click.UsageError):
-    """A word that is refused with a sentence of ours."""
+    """A wrong word on the command line, refused with a message for the user."""
 
 
 class Option(click.Option):
@@ -59,7 +59,7 @@ class Argument(click.Argument):
 
 
 class PathWord(click.ParamType[str]):
-    """The name of a file or a folder, completed by the shell; whether it is there is seen where it is used."""
+    """The name of a file or a folder, completed by the shell; its existence is not checked here."""
 
     name = "path"
 
@@ -281,7 +281,7 @@ class LazyGroup(_Help, click.Group):
         return self._names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one and return it; None: there is none of that name."""
+        """Import a command and return it, or None for an unknown name."""
         return self._load(cmd_name) if cmd_name in self._names else None
 
     def resolve_command(

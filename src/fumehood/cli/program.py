@@ -30,7 +30,7 @@ _RUN_MODULE = "__import__('runpy').run_module({!r}, run_name='__main__', alter_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What is run, piece by piece in one context.
+    """A program to run, piece by piece in one context.
 
     Attributes:
         cells: The code: one piece, or the cells of a notebook.

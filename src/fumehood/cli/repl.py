@@ -181,7 +181,7 @@ class _Prompt:
 
 
 def is_complete(text: str) -> bool:
-    """Tell whether what was typed can be run, or lines are still to come; an empty line ends a block."""
+    """Return whether what was typed can be run, or lines are still to come; an empty line ends a block."""
     if text.lstrip().startswith(_SPECIAL) or text.rstrip().endswith("?"):
         return not text.startswith("%%") or text.endswith("\n")
 

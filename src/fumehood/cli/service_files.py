@@ -262,7 +262,7 @@ def _variable(name: str) -> str:
 
 
 def _unit_word(text: str, *, is_quoted: bool = False) -> str:
-    """Returns a word of a unit; what systemd would take for a sign of its own is escaped."""
+    """Returns a word for a systemd unit, with systemd's special characters escaped."""
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     return f'"{text}"' if is_quoted or re.search(r"\s", text) else text
 

@@ -39,7 +39,7 @@ _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
 
 def run_build(options: Options) -> int:
-    """Build, tell each step, and return the exit code."""
+    """Build a template, print each step, and return the exit code."""
     # Late: the builder and the engine are needed by no other command's start.
     from fumehood.api.templates import build_template
 
@@ -81,7 +81,7 @@ def run_prune(_options: Options) -> int:
 
 
 def run_list(options: Options) -> int:
-    """Print what is there and return the exit code."""
+    """Print the templates and return the exit code."""
     from fumehood.api.templates import list_templates
 
     with naming_arguments(_OPTIONS):

@@ -35,7 +35,7 @@ _STYLES = {
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Tell whether colours may be written to a stream."""
+    """Return whether colours may be written to a stream."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -175,7 +175,7 @@ class Screen:
             write_traceback(self.shown(fit_for(sys.stderr, text)), sys.stderr)
 
     def note(self, text: str) -> None:
-        """Say something of ours about what the guest did."""
+        """Print a message of fumehood, marked as such, to standard error."""
         note(text)
 
     def shown(self, text: str) -> str:
@@ -204,13 +204,13 @@ def line_of_path(path: str) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return how many there are, in words that fit: "1 file", "2,000 files"."""
+    """Return a count with its noun: "1 file", "2,000 files"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 @contextmanager
 def patience(what: str) -> Iterator[None]:
-    """Say `what` goes on if the block takes longer than a second, and how long it took when it ends."""
+    """Print `what` if the block takes longer than a second, and the elapsed time when it ends."""
     started = time.monotonic()
     timer = threading.Timer(_PATIENCE_SECONDS, note, (f"{what} ...",))
     timer.daemon = True

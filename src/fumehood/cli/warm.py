@@ -65,7 +65,7 @@ def run_warm(words: Sequence[str]) -> int | None:
 
 
 def is_wanted(words: Sequence[str]) -> bool:
-    """Tell whether the warm path may be taken at all: neither the words nor the environment say otherwise.
+    """Return whether the warm path may be taken at all: neither the words nor the environment say otherwise.
 
     A log that the environment asks for is written by the process that makes the sandbox, so it has to be this one.
     """
@@ -74,7 +74,7 @@ def is_wanted(words: Sequence[str]) -> bool:
 
 
 def idle_seconds() -> float:
-    """Return for how long the other process waits for more to run; 0: there is to be none."""
+    """Return for how many seconds an idle warm process stays; 0 turns warm processes off."""
     try:
         return float(os.environ.get(_VARIABLE) or IDLE_SECONDS)
     except ValueError:
@@ -82,7 +82,7 @@ def idle_seconds() -> float:
 
 
 def start_daemon() -> None:
-    """Start the process that keeps sandboxes, and do not wait for it; nothing if it is there."""
+    """Start the warm process without waiting for it, unless there is one."""
     # Late: this is the end of a run that took the ordinary way.
     import subprocess
 
@@ -145,7 +145,7 @@ def socket_path() -> str:
 
 
 def _is_own(folder: str) -> bool:
-    """Tell whether only this user can put anything else in the place of what is in a folder.
+    """Return whether only this user can put anything else in the place of what is in a folder.
 
     After `su` the variable names the previous user's folder; that user could replace what root has made there.
     """
@@ -158,7 +158,7 @@ def _is_own(folder: str) -> bool:
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Tell whether the kernel says that the other end is a process of this user."""
+    """Return whether the peer is a process of this user, by the kernel's credentials."""
     given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
     return int.from_bytes(given[4:8], sys.byteorder) == os.getuid()
 
@@ -214,7 +214,7 @@ class _Run:
             return self._lost()
 
     def _obey(self, answer: object) -> bool:
-        """Do what an answer says; return whether others follow."""
+        """Handle one answer; return whether more follow."""
         match answer:
             case {"out": text}:
                 _write(sys.stdout, text)
@@ -349,7 +349,7 @@ def _fit_for(stream: Any, text: str) -> str:
 
 
 def _content(path: str) -> bytes | None:
-    """Returns the program; None: it cannot be read, which the ordinary way says."""
+    """Returns the program, or None if it cannot be read; the ordinary path reports that."""
     if path == "-":
         return b"" if sys.stdin is None else sys.stdin.buffer.read(_MAX_CODE_BYTES + 1)
 
@@ -361,7 +361,7 @@ def _content(path: str) -> bytes | None:
 
 
 def _is_fed() -> bool:
-    """Tells whether a program reads standard input in pieces, and not lines of a terminal."""
+    """Returns whether a program reads standard input in pieces, and not lines of a terminal."""
     return sys.stdin is None or not sys.stdin.isatty()
 
 

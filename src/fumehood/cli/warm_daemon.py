@@ -216,7 +216,7 @@ class _Run:
         self._said.put_nowait(None)
 
     async def _hear(self) -> Mapping[str, Any]:
-        """Return what the caller says next.
+        """Return the next message of the caller.
 
         Raises:
             ConnectionResetError: It has left.

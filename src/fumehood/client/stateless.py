@@ -34,7 +34,7 @@ Lines = AsyncGenerator[dict[str, Any], None]
 
 
 def fits_one_request(request: StatelessRequest) -> bool:
-    """Tells whether a server can be asked to do all of it at once."""
+    """Returns whether a server can be asked to do all of it at once."""
     return isinstance(request.spec.template, str) and request.max_output_bytes == DEFAULT_OUTPUT_BYTES
 
 
@@ -216,7 +216,7 @@ class _BatchReader:
 
 
 def _lost(fault: FumehoodError) -> FumehoodError:
-    """Returns what broke a batch off, as the answer to items that may have run."""
+    """Returns the error that ended a batch, as the answer to items that may have run."""
     fault.outcome_unknown = True
     return fault
 

@@ -47,7 +47,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be placed.
+    """The requirements of a sandbox to place.
 
     Attributes:
         memory_bytes: The memory that it needs at once.
@@ -74,7 +74,7 @@ class _Machine:
         self.placed_of_key: Counter[str] = Counter()
 
     def has_room(self, wish: Wish) -> bool:
-        """Tells whether a sandbox may be placed here."""
+        """Returns whether a sandbox may be placed here."""
         report, capacity = self.report, self.report.capacity
         return (
             not report.is_draining
@@ -149,7 +149,7 @@ class Placement:
         """Returns the id of the host that is to make a sandbox, and counts the sandbox there until its next report.
 
         Args:
-            wish: What is to be placed.
+            wish: The requirements of a sandbox to place.
             but: Hosts that have just refused it.
 
         Raises:
@@ -167,7 +167,7 @@ class Placement:
         return chosen
 
     def _drawn(self, wish: Wish, refused: frozenset[str]) -> list[str]:
-        """Returns two machines with room, or the only one, or none."""
+        """Returns two random machines with room, or the only one, or none."""
         drawn: list[str] = []
 
         for _ in range(min(_DRAWS, 4 * len(self._names))):

@@ -19,7 +19,7 @@ from fumehood.server.principal import OWNER_ID, Principal
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """HTTP on connections of trusted peers; others are closed before a byte of theirs is read."""
+    """HTTP on connections of trusted peers; connections of others are closed before a byte is read."""
 
     _is_refused = False
 

@@ -51,7 +51,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
 
 def is_trusted(connection: socket.socket) -> bool:
-    """Tells whether a connection comes from a process of this user, or of root."""
+    """Returns whether a connection comes from a process of this user, or of root."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(data)
     return uid in (os.geteuid(), _ROOT)

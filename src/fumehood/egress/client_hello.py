@@ -37,7 +37,7 @@ class Hello:
 
 
 def begins_tls(data: bytes) -> bool:
-    """Tells whether the first byte of a stream is that of a TLS handshake."""
+    """Returns whether the first byte of a stream is that of a TLS handshake."""
     return data[:1] == bytes((_HANDSHAKE,))
 
 

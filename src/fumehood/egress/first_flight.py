@@ -122,7 +122,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
 
 
 async def looks_like_http(incoming: Incoming) -> bool:
-    """Tells whether a plain HTTP request begins here; waits for the needed bytes and leaves them in the buffer."""
+    """Returns whether a plain HTTP request begins here; waits for the needed bytes and leaves them in the buffer."""
     while any(method.startswith(incoming.held) for method in (*_METHODS, *_WORDS)):
         if not await incoming.more():
             return False

@@ -48,7 +48,7 @@ class Authority:
 
     @property
     def certificate(self) -> bytes:
-        """Its certificate, which is no secret, as PEM."""
+        """The certificate, which is public, as PEM."""
         return _pem(self._certificate)
 
     def context_for(self, name: str) -> ssl.SSLContext:

@@ -59,7 +59,7 @@ class Policy:
 
     @property
     def allows_hidden_names(self) -> bool:
-        """Tells whether a TLS client may encrypt its server name: only where no name is denied."""
+        """Returns whether a TLS client may encrypt its server name: only where no name is denied."""
         return self._internet and not any(rule.name for rule in self._deny)
 
     def admit(self, target: Target) -> str:

@@ -54,7 +54,7 @@ class SandboxClock:
 
     @property
     def stood_still_seconds(self) -> float:
-        """How long it has been stopped so far in total."""
+        """The total time that the clock has been stopped."""
         if self._stopped_at is not None:
             return time.monotonic() - self._stopped_at
 
@@ -147,7 +147,7 @@ class Idleness:
 
     @property
     def seconds(self) -> float:
-        """How long it has been unused; 0 during a call."""
+        """The seconds without a call; 0 during one."""
         return 0.0 if self._under_way else self._clock.time() - self._last_used
 
     def touch(self) -> None:

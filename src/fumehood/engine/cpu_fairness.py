@@ -57,7 +57,7 @@ class WeighedSandbox(Protocol):
 
 @dataclass(slots=True)
 class _Record:
-    """What is known of one sandbox: the last reading, requests since then, and when it last computed for long."""
+    """The record of one sandbox: the last reading, requests since then, and when it last computed for long."""
 
     requests: int = 0
     read_at: float = 0.0

@@ -134,7 +134,7 @@ KILLED_BY_FILTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FailureHint:
-    """What stood in the way of code.
+    """The restriction or limit that made code fail, with its hint.
 
     Attributes:
         text: One line of explanation.

@@ -180,7 +180,7 @@ class Pausing:
             raise
 
     async def _give_memory_back(self, report: PauseReport) -> None:
-        """Has the kernel reclaim the sandbox's memory; the pause neither fails nor waits long for it."""
+        """Asks the kernel to reclaim the sandbox's memory; the pause neither fails nor waits long for it."""
         guest = self._sandbox.guest
         before = _counted(guest)
         self.report = replace(

@@ -85,7 +85,7 @@ class Pool:
             raise self._fault
 
     def close(self) -> None:
-        """Ends the ready sandboxes and makes no more."""
+        """Ends the ready sandboxes and stops making new ones."""
         self._closed = True
         self._full.set()
 

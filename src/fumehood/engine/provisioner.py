@@ -61,7 +61,7 @@ class _Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What sandboxes are made with.
+    """The parts and settings that sandboxes are made with.
 
     Attributes:
         runtime: The runtime for isolation.
@@ -254,7 +254,7 @@ class Provisioner:
         return await wait_shared(task)
 
     def _forget(self, name: str) -> None:
-        """Forgets a template that was built anew or removed: its sandboxes live on, and no more are made from it.
+        """Drops a template that was rebuilt or removed: its sandboxes continue, and no new ones are made from it.
 
         Its processes, of which its sandboxes are children, end with the engine.
         """

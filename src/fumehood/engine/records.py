@@ -47,7 +47,7 @@ class _Log:
 
     @property
     def length(self) -> int:
-        """How many cells it has ever had."""
+        """The number of cells recorded so far, evicted ones included."""
         return self.dropped_cells + len(self.cells)
 
 

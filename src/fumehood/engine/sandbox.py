@@ -181,7 +181,7 @@ class LiveSandbox:
 
     @property
     def end_cause(self) -> tuple[str, str | None]:
-        """Why it has ended, and of a protocol violation which rule was broken."""
+        """The reason of the end; of a protocol violation, the broken rule."""
         if self._breach is not None:
             return "protocol_violation", self._breach.code
 
@@ -192,7 +192,7 @@ class LiveSandbox:
 
     @property
     def idle_seconds(self) -> float:
-        """How long it has been unused; 0 while code runs in a context, or another call is under way."""
+        """The seconds without use; 0 while code runs in a context, or another call is under way."""
         return 0.0 if self.contexts.busy else self._idleness.seconds
 
     def touch(self) -> None:
@@ -229,7 +229,7 @@ class LiveSandbox:
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
 
     async def rehearse(self) -> None:
-        """Runs an empty cell of ours, so that the pages that every cell writes to are copied before a user waits."""
+        """Runs an empty cell, so that the pages that every cell writes to are copied before a user waits."""
         await self.contexts.default.execute(_REHEARSAL, lambda _: None)
 
     async def assign(self, limits: Limits, envs: dict[str, str]) -> None:
@@ -399,7 +399,7 @@ class LiveSandbox:
         return done
 
     async def judge(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Runs a program for many inputs."""
+        """Runs one program with many inputs."""
         self._check_alive()
         self.guest.check_checkpoints()
 
@@ -436,7 +436,7 @@ class LiveSandbox:
         return self.closed_error() if self.end_reason not in (None, "died") else None
 
     def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
-        """Has a context forked; see `ContextOwner`."""
+        """Starts a context process; see `ContextOwner`."""
         return self.guest.start_context(ContextLaunch(fds=link.guest_fds(), info=info, envs=self.envs))
 
     async def signal_context(self, pid: int, number: int) -> None:

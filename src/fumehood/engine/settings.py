@@ -18,7 +18,7 @@ AUTOMATIC_RESERVE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """The settings of an engine; `help` of each field says what it is for."""
+    """The settings of an engine; `help` of each field describes it."""
 
     host_id: str = setting(
         "name of this host, six lower-case letters and digits; empty: made at the first start and kept", ""

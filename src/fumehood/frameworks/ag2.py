@@ -49,7 +49,7 @@ class FumehoodSandbox(SandboxBase):
 
     @property
     def workdir(self) -> PurePosixPath:
-        """Where commands run and relative paths begin."""
+        """The working directory of commands and of relative paths."""
         return _HOME
 
     @property
@@ -94,7 +94,7 @@ class FumehoodSandbox(SandboxBase):
         await (await self.begin()).files.write(_inside(path), content)
 
     async def remove_file(self, path: PurePosixPath) -> None:
-        """Remove a file below the working directory, if it is there."""
+        """Remove a file below the working directory, if it exists."""
         sandbox = await self.begin()
 
         try:

@@ -26,7 +26,7 @@ _TIMED_OUT = 124
 
 
 class FumehoodCodeExecutorConfig(BaseModel):
-    """What an executor is made from again.
+    """The configuration from which an executor can be made again.
 
     Attributes:
         template: The named template that its sandbox starts from.
@@ -43,7 +43,7 @@ class FumehoodCodeExecutorConfig(BaseModel):
 
 @dataclass
 class FumehoodCodeResult(CodeResult):
-    """What the blocks gave.
+    """The result of the executed blocks.
 
     Attributes:
         results: What they showed and returned, in order: figures, tables, values.

@@ -89,7 +89,7 @@ class FumehoodSandbox(BaseSandbox):
         self.close()
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Run a line of shell; code 124 says that its time was over."""
+        """Run a line of shell; exit code 124 means that it timed out."""
         seconds = self._timeout if timeout is None else timeout
 
         try:
@@ -108,11 +108,11 @@ class FumehoodSandbox(BaseSandbox):
         return ExecuteResponse(output=result.stdout, exit_code=0, truncated=bool(result.truncated))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Write files, parents made; each tells how it went."""
+        """Write files and their parent directories; returns a result for each."""
         return [FileUploadResponse(path=path, error=self._write(path, content)) for path, content in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Read files; each tells how it went."""
+        """Read files; returns a result for each."""
         return [self._read(path) for path in paths]
 
     def _write(self, path: str, content: bytes) -> str | None:

@@ -147,7 +147,7 @@ class FumehoodCodeExecutor(BaseCodeExecutor):
 
 
 def _decode(content: str | bytes) -> bytes:
-    """What a file holds: its bytes as they are, or as text in base64."""
+    """Return the bytes of a file, which are given as they are or as base64 text."""
     if isinstance(content, bytes):
         return content
 

@@ -90,7 +90,7 @@ class HostFunctions:
         self._encode = _as_json if encode is None else encode
 
     def tools(self, *, on_a_loop: bool = False) -> dict[str, HostTool]:
-        """What `run_code` is given as `tools`: of a `Sandbox`, or on a loop of an `AsyncSandbox`."""
+        """The `tools` for `run_code`: of a `Sandbox`, or on a loop of an `AsyncSandbox`."""
         tool = HostTool(
             self.call_on_a_loop if on_a_loop else self.call,
             parameters=_SCHEMA,

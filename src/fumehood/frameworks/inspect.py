@@ -46,7 +46,7 @@ _LABEL = "inspect_task"
 
 
 class FumehoodSandboxConfig(BaseModel):
-    """What the sandboxes of a task are like: the second part of `sandbox=SandboxEnvironmentSpec("fumehood", config)`.
+    """The sandboxes of a task: the second part of `sandbox=SandboxEnvironmentSpec("fumehood", config)`.
 
     Attributes:
         template: The named template that they start from.
@@ -112,7 +112,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
-        """Kill what is left of evaluations at the server of FUMEHOOD_URL; in a process that ended nothing is."""
+        """Kill sandboxes that evaluations have left at the server of FUMEHOOD_URL; an ended process leaves none."""
         for info in await AsyncSandbox.list():
             if _LABEL in info.metadata and id in (None, info.id):
                 await (await AsyncSandbox.connect(info.id)).kill()
@@ -153,7 +153,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         return _result(result, is_cut=bool(result.truncated))
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        """Write a file, unless one is there that its owner may not write."""
+        """Write a file; an existing one only if its owner may write it."""
         if await self._is_read_only(file):
             raise PathPermissionError(path=file, operation="write", errno_value=errno.EACCES)
 
@@ -176,7 +176,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         return content.decode() if text else content
 
     def default_polling_interval(self) -> float:
-        """How often Inspect asks for news: a call costs less than a millisecond here."""
+        """The interval at which Inspect polls: a call costs less than a millisecond here."""
         return 0.2
 
     async def _is_read_only(self, file: str) -> bool:

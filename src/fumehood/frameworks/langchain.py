@@ -23,7 +23,7 @@ with needed("langchain"):
 
 
 class RunPythonInput(BaseModel):
-    """What the model writes."""
+    """The arguments of a call that the model writes."""
 
     code: str = Field(description="Python source code, as in a notebook's cell.")
 

@@ -58,7 +58,7 @@ _NO_PROGRAM = 127
 
 
 class FumehoodSandboxOptions(BaseSandboxClientOptions):
-    """What the sandboxes of a client are like.
+    """The options of a client's sandboxes.
 
     Attributes:
         template: The named template that they start from.
@@ -79,7 +79,7 @@ class FumehoodSandboxOptions(BaseSandboxClientOptions):
 
 
 class FumehoodSandboxState(SandboxSessionState):
-    """What a session is resumed from: which sandbox it is, and how to make another one when that has ended."""
+    """The state from which a session is resumed: its sandbox, and how to make another one when that has ended."""
 
     type: Literal["fumehood"] = "fumehood"
     sandbox_id: str
@@ -121,7 +121,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
             raise WorkspaceArchiveWriteError(path=inside, cause=error) from error
 
     async def running(self) -> bool:
-        """Tell whether the sandbox lives."""
+        """Return whether the sandbox lives."""
         return await self.sandbox.is_running()
 
     async def persist_workspace(self) -> io.IOBase:

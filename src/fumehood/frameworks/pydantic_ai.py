@@ -174,7 +174,7 @@ class FumehoodWorkspace:
             return [_entry(found, found.path) for found in await (await self._open()).files.list(path)]
 
     async def make_dir(self, path: str) -> None:
-        """Make a directory and its parents; one that is there is fine."""
+        """Make a directory and its parents; an existing one is no error."""
         with _unavailable_when_gone():
             if not await (await self._open()).files.make_dir(path) and not (await self.stat(path)).is_dir:
                 raise FileExistsError(errno.EEXIST, "something else is there", path)
@@ -191,7 +191,7 @@ class FumehoodWorkspace:
             await (await self._open()).files.remove(path)
 
     async def exists(self, path: str) -> bool:
-        """Tell whether something is at a path."""
+        """Return whether something is at a path."""
         try:
             await self.stat(path)
         except (FileNotFoundError, NotADirectoryError):

@@ -137,7 +137,7 @@ class FumehoodExecutor(PythonExecutor):
         self.cleanup()
 
     def _answer(self, final: Result) -> Any:
-        """What the agent's own tool makes of what the code handed over."""
+        """Return the final answer as the agent's own tool makes it from the value in the code."""
         tool: Callable[..., Any] = self._tools.get(_FINAL, _as_it_is)
         picture = _picture(final)
 

@@ -87,7 +87,7 @@ class Surroundings:
 
 
 def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str:
-    """Return one line about the next step; empty when the message alone says it.
+    """Return one line about the next step; empty when the message is enough.
 
     Args:
         error: The error.
@@ -126,12 +126,12 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
 
 
 def installs(code: str) -> bool:
-    """Tell whether code installs packages with pip."""
+    """Return whether code installs packages with pip."""
     return _INSTALLS.search(code) is not None
 
 
 def is_about_network(error: ExecutionError) -> bool:
-    """Tell whether an error seems to be that an address was not reached."""
+    """Return whether an error seems to be that an address was not reached."""
     return error.name in _NETWORK_NAMES or any(word in error.value for word in _NETWORK_WORDS)
 
 
@@ -433,7 +433,7 @@ def _frames(link: _Link) -> list[str]:
 
 
 def _origin(link: _Link, error: ExecutionError) -> list[str]:
-    """Return the line of Python inside a library that raised; none where the message says all of it."""
+    """Return the line of Python inside a library that raised, or nothing where the message is enough."""
     if (
         error.name in _TOLD_BY_MESSAGE
         or is_about_network(error)

@@ -122,7 +122,7 @@ _PIP_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the text for the model is made.
+    """The bounds and options of the text for the model.
 
     Attributes:
         max_text_chars: Characters of the whole text.
@@ -179,7 +179,7 @@ def tell(
 
 
 def is_failure(execution: Execution) -> bool:
-    """Tell whether an execution failed; the end of a script by `exit()` or `sys.exit(0)` is no failure."""
+    """Return whether an execution failed; the end of a script by `exit()` or `sys.exit(0)` is no failure."""
     error = execution.error
     return error is not None and not (
         error.name == "SystemExit" and error.exit_code == 0 and not is_undone(execution)
@@ -187,14 +187,14 @@ def is_failure(execution: Execution) -> bool:
 
 
 def is_about_install(execution: Execution, code: str) -> bool:
-    """Tell whether code has tried to install a package, and pip did not find it."""
+    """Return whether code has tried to install a package, and pip did not find it."""
     return installs(code) and any(
         _PIP_FAILED in text for text in (*execution.logs.stderr, *execution.logs.stdout)
     )
 
 
 def is_undone(execution: Execution) -> bool:
-    """Tell whether all effects of an execution on variables and files were undone."""
+    """Return whether all effects of an execution on variables and files were undone."""
     return execution.transaction is not None and execution.transaction.outcome == "rolled_back"
 
 

@@ -53,7 +53,7 @@ class ModelAuthenticationError(ModelError, PermissionError):
 
 
 class ModelRateLimitError(ModelError):
-    """The provider wants fewer requests or tokens, and the SDK's own retries are used up.
+    """The provider refuses further requests or tokens for now, and the SDK's own retries are used up.
 
     Attributes:
         retry_after_seconds: When it may be tried again, where the provider said it.

@@ -37,7 +37,7 @@ def readable(text: str) -> str:
 
 
 def fold_repeats(text: str) -> str:
-    """Return a text in which lines, or groups of up to three, that follow each other again are counted."""
+    """Return a text in which repeated lines, or groups of up to three, are replaced by a count."""
     lines = text.split("\n")
     folded: list[str] = []
     at = 0

@@ -195,7 +195,7 @@ def _python(inside: Inside) -> str:
 
 
 def _short(version: str) -> str:
-    """Return the parts of a version that tell what its package can do."""
+    """Return the parts of a version that determine the features of its package."""
     return ".".join(version.split(".")[:2])
 
 

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """What lines tell of their request.
+    """The fields that log lines have of their request.
 
     Attributes:
         id: Its id.

@@ -96,7 +96,7 @@ async def run_code(
 
 
 def _notes(caller: Caller, place: _Place) -> list[str]:
-    """Return what the model has to know of the sandbox: its id where calls need it, and that its variables are new."""
+    """Return notes for the model: the sandbox's id where calls need it, and that its variables are new."""
     name = caller.name_of(place.sandbox.id)
 
     if place.ended:

@@ -87,7 +87,7 @@ def type_of(path: str) -> str:
 
 
 def is_text_type(mime_type: str) -> bool:
-    """Tell whether files of a type are read as text."""
+    """Return whether files of a type are read as text."""
     return mime_type.startswith("text/") or mime_type in _TEXT_TYPES
 
 

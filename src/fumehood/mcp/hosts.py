@@ -25,7 +25,7 @@ _BETWEEN = re.compile(r",\n\s+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a host connects to us.
+    """The way a host connects to this MCP server.
 
     Attributes:
         argv: The program and its arguments, for a host that starts it.

@@ -74,5 +74,5 @@ def surroundings(network: Network, most: str, tools: Collection[str]) -> Surroun
 
 
 async def has_network(sandbox: AsyncSandbox) -> bool:
-    """Tell whether a sandbox can reach anything outside."""
+    """Return whether a sandbox can reach anything outside."""
     return (await sandbox.get_info()).network.level != "none"

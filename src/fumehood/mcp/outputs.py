@@ -25,7 +25,7 @@ _MAX_SAID = 10
 
 @dataclass(slots=True)
 class Outputs:
-    """A folder of this machine for what sandboxes make.
+    """A folder of this machine for files that sandboxes have made.
 
     Attributes:
         folder: The folder.

@@ -30,7 +30,7 @@ Seconds = Annotated[float, Field(ge=0.1, le=3600, description="Seconds")]
 
 
 class CodeError(BaseModel):
-    """Why code did not come to its ordinary end."""
+    """The error of code that did not end normally."""
 
     kind: str = Field(
         description="exception, time_limit, cpu_limit, interrupted, out_of_memory or context_died"
@@ -41,7 +41,7 @@ class CodeError(BaseModel):
 
 
 class RunOutcome(BaseModel):
-    """What a piece of code did."""
+    """The outcome of a piece of code."""
 
     sandbox_id: str = Field(description="Where it ran; give it to the next call to go on with the same state")
     is_new_sandbox: bool = Field(description="Whether the sandbox was made by this call")
@@ -105,7 +105,7 @@ class Forks(BaseModel):
 
 
 class CommandOutcome(BaseModel):
-    """What a command did."""
+    """The outcome of a command."""
 
     sandbox_id: str
     exit_code: int | None = Field(
@@ -127,7 +127,7 @@ class FileEntry(BaseModel):
 
 
 class FileList(BaseModel):
-    """What is in a directory."""
+    """The entries of a directory."""
 
     sandbox_id: str
     path: str

@@ -91,7 +91,7 @@ async def run_cells(
 
 
 def is_run(cell: Mapping[str, Any]) -> bool:
-    """Tell whether a cell is run: one with code, and without the tag that skips it."""
+    """Return whether a cell is run: one with code, and without the tag that skips it."""
     return cell["cell_type"] == "code" and bool(source_of(cell).strip()) and _SKIP_TAG not in tags_of(cell)
 
 

@@ -253,7 +253,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def context_call(self, sandbox_id: str, call: ContextCall) -> tuple[ContextInfo, ...]:
-        """Create, list, restart or remove contexts; each call says what it answers.
+        """Create, list, restart or remove contexts; the class of the call defines the answer.
 
         Raises:
             ContextNotFoundError: The call names a context that does not live.
@@ -385,7 +385,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
-        """Describe, list, make, remove or rename; each call says what it answers.
+        """Describe, list, make, remove or rename files; the class of the call defines the answer.
 
         Raises:
             FileError: The leaf says what is wrong.
@@ -434,7 +434,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        """List commands, feed, signal or resize one; each call says what it answers.
+        """List commands, feed, signal or resize one; the class of the call defines the answer.
 
         Raises:
             ProcessNotFoundError: No command with this pid runs.

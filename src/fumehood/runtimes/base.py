@@ -33,7 +33,7 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLaunch:
-    """What a runtime needs to start a context.
+    """The arguments of a runtime for starting a context.
 
     Attributes:
         fds: The guest's ends of its channel, its standard output and its standard error; the caller closes them.
@@ -136,7 +136,7 @@ class Guest(ABC):
         """Lets all processes run again; no effect on a running sandbox."""
 
     def give_memory_back(self) -> str:
-        """Has the kernel reclaim what it can of a frozen sandbox's memory; it may take long.
+        """Asks the kernel to reclaim what it can of a frozen sandbox's memory; it may take long.
 
         Returns:
             The kernel interface that was used.
@@ -157,7 +157,7 @@ class Guest(ABC):
 
     @property
     def generation(self) -> int:
-        """The number of forks between this guest and an ancestor that is no fork."""
+        """The number of forks between this guest and its first ancestor."""
         return 0
 
     @property
@@ -242,7 +242,7 @@ class Guest(ABC):
 
     @abstractmethod
     def oom_kills(self) -> int:
-        """How many processes of the sandbox the kernel has killed because memory ran out."""
+        """The number of processes of the sandbox that the kernel has killed because memory ran out."""
 
 
 class Spawner(ABC):

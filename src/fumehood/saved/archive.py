@@ -109,7 +109,7 @@ class PartWriter:
 
     @property
     def part(self) -> SavedPart:
-        """What was written."""
+        """The part that was written."""
         return SavedPart(name=self._name, size_bytes=self._size_bytes, sha256=self._digest.hexdigest())
 
     def _write(self, data: bytes) -> bytes:
@@ -300,7 +300,7 @@ def _check_directory(file: IO[bytes]) -> None:
 
 
 def _count_entries(directory: bytes) -> int:
-    """Counts the parts where they are: readers take all that the directory holds, whatever the end says."""
+    """Counts the entries in the directory itself: readers take all of them, whatever count the end record has."""
     count = place = 0
 
     while place < len(directory) and count <= _MAX_PARTS:

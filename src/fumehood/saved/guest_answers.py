@@ -50,7 +50,7 @@ class FoundVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unkept:
-    """What was not, and why."""
+    """An item that was not saved, and why."""
 
     name: str
     reason: str
@@ -58,7 +58,7 @@ class Unkept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundState:
-    """What a context holds."""
+    """The variables that a context holds."""
 
     python: str
     cwd: str
@@ -84,7 +84,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFiles:
-    """What lies in the writable places."""
+    """The files in the writable places."""
 
     files: tuple[FoundFile, ...] = ()
     left_out: tuple[Unkept, ...] = ()
@@ -92,19 +92,19 @@ class FoundFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """What could not be made again."""
+    """An item that could not be restored."""
 
     missing: tuple[Unkept, ...] = ()
 
 
 class GuestStepError(Exception):
-    """The guest did not do what it was asked to; the message says what it said."""
+    """A step failed in the guest; the message holds its answer."""
 
 
 async def take_step(
     run: Callable[[ExecuteRequest], Awaitable[Execution]], context_id: str, step: str, *arguments: object
 ) -> None:
-    """Has a context run one function of `fumehood_guest.export.state_export`.
+    """Runs one function of `fumehood_guest.export.state_export` in a context.
 
     Raises:
         GuestStepError: It failed.
@@ -150,7 +150,7 @@ def cannot_last(info: SandboxInfo) -> str:
 
 
 def as_text(said: str, max_characters: int) -> str:
-    """Returns what a guest says, bounded; what is no text in it comes as escapes."""
+    """Returns bytes of a guest as bounded text; bytes that are not UTF-8 are escaped."""
     return said[:max_characters].encode("utf-8", "backslashreplace").decode()[:max_characters]
 
 
@@ -160,7 +160,7 @@ async def as_pieces(value: Any) -> AsyncGenerator[bytes, None]:
 
 
 def found_of(entry: Mapping[str, Any], names: dict[int, str]) -> FoundFile | None:
-    """Returns what init says of a file, as a context would say it; None: it is neither file nor directory nor link.
+    """Returns init's description of a file in the form of a context's; None for special files.
 
     Args:
         entry: What init says, within its message table.

@@ -64,7 +64,7 @@ class SingleObject:
 
 
 def _failure(location: str, operation: str, error: Exception) -> StorageError:
-    """Logs what a bucket said, and returns the error, which does not say it."""
+    """Logs the bucket's message, and returns an error without it."""
     reason = _said(error)
     events.STORAGE_FAILED.log(location=location, operation=operation, reason=reason)
     return StorageError(operation=operation, reason=reason)

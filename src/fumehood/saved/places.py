@@ -167,7 +167,7 @@ async def record_in(place: StatePlace, context_id: str) -> Record:
 
 
 def report_of(manifest: Manifest, location: str, size_bytes: int) -> SaveReport:
-    """Returns what a manifest says in short."""
+    """Returns the summary of a manifest."""
     contents = [file.content for file in manifest.files if file.content is not None]
     return SaveReport(
         location=location,

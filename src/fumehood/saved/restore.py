@@ -96,7 +96,7 @@ def _manifest_of(archive: ArchiveReader) -> Manifest:
 
 
 class _Unpacking:
-    """Fills one sandbox."""
+    """Fills one sandbox with the contents of a saved state."""
 
     def __init__(
         self,

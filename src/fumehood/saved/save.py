@@ -94,7 +94,7 @@ _OWN_VARIABLES = frozenset(
 
 @dataclass(slots=True)
 class _Draft:
-    """What is known so far."""
+    """The parts of the saved state that are collected so far."""
 
     contexts: list[SavedContext] = field(default_factory=list)
     files: list[SavedFile] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _Draft:
 
 
 class Moment(Protocol):
-    """What only the engine has: a sandbox at rest, and its files as they were then.
+    """The engine's part of saving: a sandbox at rest, and its files at that moment.
 
     Attributes:
         envs: What the sandbox was made with.
@@ -123,7 +123,7 @@ class Moment(Protocol):
         """Tells what has run in a context so far."""
 
     async def keep_files(self) -> str:
-        """Keeps all files as they are now; says why not, where that cannot be."""
+        """Takes a snapshot of all files; returns the reason if there can be none."""
 
     def files(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yields what lay in the writable places, each directory before what is in it."""
@@ -226,7 +226,7 @@ class _Packing:
     # -- contexts
 
     async def _at_rest(self) -> tuple[list[_AtRest], str]:
-        """Has all contexts write down their variables, and the files kept; says why these are not, if they are not."""
+        """Exports the variables of all contexts, and snapshots the files; returns the reason if it cannot."""
         found: list[_AtRest] = []
 
         async with self._moment.at_rest() as contexts:

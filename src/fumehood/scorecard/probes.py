@@ -25,7 +25,7 @@ _NO_WAY_OUT = {"ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM", "EHOSTUNREACH"
 
 
 def reached(said: dict[str, str]) -> list[str]:
-    """Return the calls that reached the kernel's argument check; `unchanged` says whether the state is as before."""
+    """Return the calls that reached the kernel's argument check; `unchanged` is whether the state is as before."""
     got = [name for name, answer in said.items() if name != "unchanged" and answer not in _UNREACHED]
     return got if said.get("unchanged", "True") == "True" else [*got, "something has changed"]
 

@@ -275,7 +275,7 @@ class Allowance:
         return None if seconds == math.inf else seconds
 
     def bounded_fork(self, request: ForkRequest) -> ForkRequest:
-        """Returns the request with a lifetime; what is inherited is within the bounds already."""
+        """Returns the fork request with a lifetime; inherited limits are within the bounds already."""
         if request.timeout_seconds == "inherit":
             return request
 

@@ -90,7 +90,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
 
 
 def _allow_origins(app: FastAPI, origins: Iterable[str]) -> None:
-    """Lets pages of these origins read answers (CORS); tokens are in headers, so cookies are not allowed with them."""
+    """Allows pages of these origins to read responses (CORS); without cookies, since tokens are in headers."""
     app.add_middleware(
         _OwnAnswers,
         allow_origins=[origin.lower().rstrip("/") for origin in origins],

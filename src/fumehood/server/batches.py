@@ -86,7 +86,7 @@ class Batch:
         return self._reader
 
     def is_followed_by(self, reader: object) -> bool:
-        """Tells whether no other reader has taken over since."""
+        """Returns whether no other reader has taken over since."""
         return self._reader is reader
 
     async def follow(self, reader: object, cursor: int) -> AsyncGenerator[Line, None]:

@@ -51,7 +51,7 @@ def too_large(maximum: int) -> str:
 
 
 def is_departure(error: BaseException) -> bool:
-    """Tells whether an error only says that the client has disconnected, which is no fault of the server."""
+    """Returns whether an error means only that the client has disconnected, which is not a fault of the server."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_departure(part) for part in error.exceptions)
 

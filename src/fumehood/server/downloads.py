@@ -35,7 +35,7 @@ class Span:
 
     @property
     def size(self) -> int:
-        """How many bytes it has; none when the file has no such part."""
+        """The number of bytes; 0 when the file has no such part."""
         return max(0, self.end - self.start)
 
 
@@ -46,7 +46,7 @@ def etag_of(info: FileInfo) -> str:
 
 
 def is_known(headers: Mapping[str, str], etag: str) -> bool:
-    """Tells whether the client has this version already (`If-None-Match`)."""
+    """Returns whether the client has this version already (`If-None-Match`)."""
     given = headers.get("if-none-match", "")
     return given.strip() == "*" or etag in [tag.strip().removeprefix("W/") for tag in given.split(",")]
 

@@ -56,7 +56,7 @@ class Drain:
         self.over.set()
 
     def refuses(self, kind: str, method: str, path: str) -> bool:
-        """Tells whether a request of this kind (`http`, `websocket`), method and path would begin something."""
+        """Returns whether a request of this kind (`http`, `websocket`), method and path would begin something."""
         if not self.begun:
             return False
 

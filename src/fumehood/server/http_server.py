@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to serve; what asyncio has told the kernel is how many are let in at once."""
+        """Begins to serve; the kernel's queue is longer than asyncio's backlog, which bounds the accepts in a turn."""
         await super().startup(sockets)
 
         for listener in sockets or ():

@@ -30,7 +30,7 @@ _SHOWN_BYTES = 80
 
 
 class DialectBody(BaseModel):
-    """What a client of another protocol sends; fields that we do not need are passed over."""
+    """The body of a request in another protocol; fields that are not needed are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -40,7 +40,7 @@ _Body = TypeVar("_Body", bound=DialectBody)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Annotates the type of a field: whatever is wrong with a value, the refusal says that the field takes this."""
+    """Annotates the type of a field: every refusal of its value has this description of what is allowed."""
 
     text: str
 

@@ -149,7 +149,7 @@ def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:
 
 
 def plain_problem(status: int, code: str, detail: str, request_id: str, hint: str = "") -> dict[str, Any]:
-    """Returns the body for a fault that is no error of the tree: an unknown route, a malformed request."""
+    """Returns the body for a fault outside of the error tree: an unknown route, a malformed request."""
     return {
         "type": f"{_TYPE}{code}",
         "title": HTTPStatus(status).phrase,
@@ -222,7 +222,7 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
-    """Returns which field is wrong, and why; of unknown names no more than a line."""
+    """Returns the wrong field and the reason; unknown names are cut to a line."""
     kind, given = fault["type"], fault.get("input")
     place = () if kind == "json_invalid" else fault["loc"][1:][:_DEPTH]
     reason = _REASONS.get(kind, fault["msg"])

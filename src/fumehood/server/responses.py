@@ -95,7 +95,7 @@ def wanted_form(request: Request) -> Form | None:
 
 
 def is_stream_wanted(request: Request) -> bool:
-    """Tells whether a request asks for a stream rather than one answer."""
+    """Returns whether a request asks for a stream rather than one answer."""
     return wanted_form(request) is not None
 
 
@@ -290,7 +290,7 @@ class _Following:
         self._news.set()
 
     async def news(self, seconds: float) -> None:
-        """Returns when lines wait, when no more come, when it is woken, or after this time."""
+        """Waits until lines are queued, the stream has ended, `wake` is called, or the time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()

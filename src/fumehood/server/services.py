@@ -64,7 +64,7 @@ class AppServices(ABC):
         """Returns the backend as this caller may see it."""
 
     def is_busy(self) -> bool:
-        """Tells whether code runs for a client, also where no request waits for it."""
+        """Returns whether code runs for a client, also where no request waits for it."""
         return False
 
 
@@ -107,7 +107,7 @@ class Services(AppServices):
         return TenantBackend(self.backend, self.owners, allowance.principal, allowance)  # type: ignore[abstract]
 
     def is_busy(self) -> bool:
-        """Tells whether code runs for a client; a dialect's WebSocket is no request that ends with it."""
+        """Returns whether code runs for a client; a dialect's WebSocket is no request that ends with it."""
         return bool(self.spending.executions)
 
 

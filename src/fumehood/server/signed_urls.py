@@ -24,7 +24,7 @@ _MAX_EXPIRES = 253_402_300_799
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a signature allows.
+    """The rights that a signature grants.
 
     Attributes:
         method: GET or PUT.

@@ -146,7 +146,7 @@ def server_secret(state: Path) -> bytes:
 
 
 def derive(secret: bytes, purpose: str) -> bytes:
-    """Returns the secret for one purpose, which tells nothing about the others."""
+    """Returns the secret for one purpose, from which those for others cannot be derived."""
     return hmac.new(secret, purpose.encode(), hashlib.sha256).digest()
 
 

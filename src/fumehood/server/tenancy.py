@@ -42,7 +42,7 @@ from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 
 class Work(Enum):
-    """What a verb makes the guest do."""
+    """The kind of work that a verb causes in the guest."""
 
     # Begins code of the caller or the guest: counts as an execution, and is refused when a quota of the day is used up.
     RUNS = "runs"

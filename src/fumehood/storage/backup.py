@@ -55,7 +55,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where a server keeps its things.
+    """The folders and databases of a server.
 
     Attributes:
         state: Its state folder.

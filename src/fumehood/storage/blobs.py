@@ -303,7 +303,7 @@ class Blobs:
 
     @contextlib.contextmanager
     def _failing(self, operation: str, name: str = "") -> Iterator[None]:
-        """Turn errors of the store into errors of ours; their text goes to the log, not to the caller.
+        """Translate errors of the store; their text goes to the log, not to the caller.
 
         Args:
             operation: The operation.

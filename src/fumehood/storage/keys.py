@@ -306,7 +306,7 @@ class Keys:
 
 
 def _fits(known: _Known | None, token_hash: bytes, now: float) -> bool:
-    """Tell whether a token is one of the key's, and the key valid; both hashes are compared in any case."""
+    """Return whether a token is one of the key's, and the key valid; both hashes are compared in any case."""
     record = known.record if known else None
     is_current = hmac.compare_digest(known.token_hash if known else _NOTHING, token_hash)
     is_previous = hmac.compare_digest(known.previous_hash or _NOTHING if known else _NOTHING, token_hash)

@@ -57,7 +57,7 @@ class Presence:
         return self._id
 
     def is_alive(self, row: Any) -> bool:
-        """Tell whether the server that `row` was joined with (`with_server`) still runs."""
+        """Return whether the server that `row` was joined with (`with_server`) still runs."""
         if row.place is None:
             return False
 

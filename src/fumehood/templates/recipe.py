@@ -28,7 +28,7 @@ Cause = Literal["missing", "threads", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A module of a preload list that is not preloaded; code in sandboxes can still import it, if it is there.
+    """A module of a preload list that is not preloaded; code in sandboxes can still import it, if it is installed.
 
     Attributes:
         module: Its name.
@@ -169,5 +169,5 @@ class Recipe:
 
 
 def is_store_name(name: object) -> bool:
-    """Tells whether a template of this name can be on disk; other names never become a path."""
+    """Returns whether a template of this name can be on disk; other names never become a path."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None

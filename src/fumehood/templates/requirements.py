@@ -286,7 +286,7 @@ def _refuse_editable(text: str) -> None:
 
 
 def _pip_has_an_index_of_its_own() -> bool:
-    """Tells whether pip is configured for another index than the public one, which uv would not use."""
+    """Returns whether pip is configured for another index than the public one, which uv would not use."""
     try:
         answer = subprocess.run(
             # -P: no module of the working directory is imported.

@@ -94,7 +94,7 @@ _NEVER = tuple(
 
 
 def is_public(address: Address) -> bool:
-    """Tells whether an address is public."""
+    """Returns whether an address is public."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_4)
 
@@ -102,17 +102,17 @@ def is_public(address: Address) -> bool:
 
 
 def is_guarded(address: Address) -> bool:
-    """Tells whether an address is allowed only where a rule names it: loopback, link-local, metadata, this machine."""
+    """Returns whether only a rule that names an address allows it: loopback, link-local, metadata, this machine."""
     return any(address in network for network in _GUARDED) or is_of_this_machine(address)
 
 
 def is_never_dialled(address: Address) -> bool:
-    """Tells whether no rule can allow an address."""
+    """Returns whether no rule can allow an address."""
     return address != ipaddress.IPv6Address("::1") and any(address in network for network in _NEVER)
 
 
 def holds_only_public(network: AddressRange) -> bool:
-    """Tells whether every address of a network is public."""
+    """Returns whether every address of a network is public."""
     if isinstance(network, ipaddress.IPv4Network):
         return not any(network.overlaps(other) for other in _NOT_PUBLIC_4)
 
@@ -120,7 +120,7 @@ def holds_only_public(network: AddressRange) -> bool:
 
 
 def is_of_this_machine(address: Address) -> bool:
-    """Tells whether an interface of this machine has this address: a route to it then starts at itself."""
+    """Returns whether an interface of this machine has this address: a route to it then starts at itself."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
 
     try:

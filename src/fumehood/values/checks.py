@@ -31,7 +31,7 @@ _METADATA_VALUE = re.compile(r"[\x20-\x7e]{0,4096}", re.ASCII)
 
 
 def check_text(field: str, value: object, *, max_bytes: int, empty: bool = False, nul: bool = False) -> None:
-    """Raise InvalidArgumentError unless `value` is text that UTF-8 can hold, not too long."""
+    """Raise InvalidArgumentError unless `value` is text that UTF-8 can encode and is not too long."""
     encoding = ""
 
     if isinstance(value, str) and (value or empty) and (nul or "\0" not in value):

@@ -199,7 +199,7 @@ class Execution:
         return f"Execution({', '.join(part for part in shown if part)})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Show in a notebook on the host what would stand below the cell; nothing that could run there."""
+        """Return the outputs for a notebook on the host, without anything that could run there."""
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:

@@ -33,7 +33,7 @@ def has_more_values(content: bytes, max_values: int, max_texts: int) -> bool:
 
 
 def check_values(body: bytes) -> None:
-    """Check that a body has no more values than any request needs.
+    """Raise InvalidArgumentError if a body has more values than any request needs.
 
     Raises:
         InvalidArgumentError: It has more.

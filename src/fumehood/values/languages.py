@@ -214,7 +214,7 @@ def names_with(*, checkpoints: bool = False, tools: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceLanguage:
-    """How a source file becomes a run.
+    """The commands that compile and run a source file of one language.
 
     Attributes:
         name: Our name of it.

@@ -17,7 +17,7 @@ from fumehood.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a sandbox and each execution in it may use.
+    """The limits of a sandbox and of each execution in it.
 
     Attributes:
         wall_seconds: Time of one execution. At its end the code is interrupted; `run_code(timeout=...)`
@@ -126,7 +126,7 @@ def check_bound(field: str, value: object, bound: Bound) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one execution has used.
+    """The resources that one execution has used.
 
     Attributes:
         wall_seconds: Time from its start in the context to its end, measured by the host.

@@ -56,20 +56,20 @@ class Rule:
         return self.network is not None and self.network.num_addresses == 1
 
     def fits_name(self, name: str) -> bool:
-        """Tells whether it matches this name."""
+        """Returns whether it matches this name."""
         if self.name is None:
             return False
 
         return name.endswith(f".{self.name}") if self.is_wildcard else name == self.name
 
     def fits_address(self, address: Address) -> bool:
-        """Tells whether it matches this address."""
+        """Returns whether it matches this address."""
         return (
             self.network is not None and self.network.version == address.version and address in self.network
         )
 
     def covers(self, other: Rule) -> bool:
-        """Tells whether this rule of addresses covers another one of addresses."""
+        """Returns whether this rule of addresses covers another one of addresses."""
         mine, theirs = self.network, other.network
 
         if mine is None or theirs is None or self.port not in (None, other.port):
@@ -82,11 +82,11 @@ class Rule:
         )
 
     def allows_port(self, port: int) -> bool:
-        """Tells whether an allow rule includes this port."""
+        """Returns whether an allow rule includes this port."""
         return port in USUAL_PORTS if self.port is None else port == self.port
 
     def denies_port(self, port: int) -> bool:
-        """Tells whether a deny rule includes this port."""
+        """Returns whether a deny rule includes this port."""
         return self.port in (None, port)
 
 
@@ -188,7 +188,7 @@ _FRAMING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What a sandbox may reach. `Network()` is nothing at all.
+    """The network policy of a sandbox. `Network()` allows nothing.
 
     Attributes:
         allow: Rules: a name (`api.example.com`), all names below one (`*.example.org`), an address or a network

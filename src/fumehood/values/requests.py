@@ -58,7 +58,7 @@ def flag(description: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What a new sandbox should be.
+    """The specification of a new sandbox.
 
     Attributes:
         template: What it starts from: a template, or the name of one that is known.
@@ -212,7 +212,7 @@ class ExecuteRequest:
 
     @property
     def max_tool_calls(self) -> int:
-        """How often the code may call tools in total: 100 times, or the largest maximum among the tools."""
+        """The total number of tool calls allowed: 100, or the largest maximum among the tools."""
         return max([DEFAULT_TOOL_CALLS, *(tool.max_calls for tool in self.tools)])
 
 

@@ -326,7 +326,7 @@ class PortAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """How much output was cut off because of a limit.
+    """The amount of output that a limit has cut off.
 
     Attributes:
         stdout_bytes: Bytes of standard output that were dropped.
@@ -371,7 +371,7 @@ DEFAULT_ISOLATION: IsolationLevel = "namespaces"
 
 
 def reaches(level: str, floor: str) -> bool:
-    """Tells whether a level is the floor or stronger; an unknown level satisfies only `none`."""
+    """Returns whether a level is the floor or stronger; an unknown level satisfies only `none`."""
     rank = ISOLATION_LEVELS.index(level) if level in ISOLATION_LEVELS else 0
     return rank >= ISOLATION_LEVELS.index(floor)
 

@@ -98,7 +98,7 @@ class SecurityRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    """How a sandbox is observed.
+    """The security settings of a sandbox: telemetry, and rules for events.
 
     Attributes:
         rules: The reactions to events.

@@ -22,7 +22,7 @@ DEFAULT_PRELOAD = ("numpy", "pandas", "matplotlib.pyplot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a sandbox starts from.
+    """The environment that a sandbox starts from.
 
     Attributes:
         name: Its name in `Sandbox(template=...)`.

@@ -332,7 +332,7 @@ class KeptOutput:
         return one.dropped_bytes
 
     def entries(self) -> list[LogEntry]:
-        """Returns all kept output, in order; an entry says how much is missing at its place."""
+        """Returns all kept output, in order, with an entry for each gap."""
         pieces = list(self._head)
 
         for one in self._streams.values():

@@ -364,7 +364,7 @@ class BashShell:
 
 
 def _fill(fd: int, content: bytes) -> None:
-    """Replaces what is in a memory file."""
+    """Replaces the content of a memory file."""
     os.ftruncate(fd, 0)
     view = memoryview(content)
     offset = 0

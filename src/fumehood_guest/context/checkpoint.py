@@ -260,7 +260,7 @@ class _Checkpoint:
         return self._revive(header["number"])
 
     def _send_migrator(self, reseeds: bool, is_last: bool) -> bool:
-        """Has a fork migrate into a forked sandbox, and report to the host itself; returns True there.
+        """Forks a process that migrates into a forked sandbox and reports to the host; returns True in it.
 
         The last migration uses the checkpoint process itself, which is not needed any more.
         """

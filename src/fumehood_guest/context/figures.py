@@ -280,7 +280,7 @@ def _set_up_altair(module: ModuleType) -> None:
     as_data = renderers.get()
 
     def render(spec: Dict[str, Any], **_options: Any) -> Any:
-        """Returns the specification with a description; altair's own text says that nothing can be seen."""
+        """Returns the specification with a description, since altair's own text reports that there is no renderer."""
         bundle = as_data(spec)
         formats, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         return {**formats, "text/plain": _describe_chart(spec)}, metadata

@@ -319,7 +319,7 @@ class PythonShell(ConnectedShell):
         self.showtraceback()
 
     def show_usage_error(self, exc: BaseException) -> None:
-        """As `showtraceback`: the wrong use of a magic fails the cell."""
+        """Like `showtraceback`: the wrong use of a magic fails the cell."""
         self.showtraceback((type(exc), exc, None))
 
     def show_stray(self, error: BaseException) -> None:
@@ -383,7 +383,7 @@ class PythonShell(ConnectedShell):
     system_raw = system
 
     def _pip(self, line: str) -> None:
-        """Runs pip; what it installs can be imported at once, so nothing is said of a restart."""
+        """Runs pip; installed packages can be imported at once, so its note about a restart is left out."""
         self.system(f"pip {line}")
 
     def enable_gui(self, gui: Optional[str] = None) -> None:

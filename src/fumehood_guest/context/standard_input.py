@@ -110,7 +110,7 @@ def _read_line(prompt: object = "", /) -> str:
 
 
 def _read_password(prompt: str = "Password: ", stream: Any = None, **_options: Any) -> str:
-    """Reads a line of standard input, which is no terminal and echoes nothing."""
+    """Reads a line of standard input, which is not a terminal and echoes nothing."""
     return _read_line(prompt)
 
 

@@ -28,7 +28,7 @@ _to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",",
 
 
 class ToolError(Exception):
-    """A call of a tool failed: the message says why.
+    """A call of a tool failed; the message is the reason.
 
     Attributes:
         tool: The tool's name.

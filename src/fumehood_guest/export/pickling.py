@@ -71,7 +71,7 @@ class Bounds(NamedTuple):
 
 
 class _TooMuchError(Exception):
-    """A bound was exceeded; the message says which."""
+    """A bound was exceeded; the message names it."""
 
 
 def pickled_by() -> str:

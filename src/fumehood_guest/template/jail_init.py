@@ -90,7 +90,7 @@ class JailInit:
         gate.open()
 
     def _spawn_within(self, request: Dict[str, Any], fds: List[int]) -> None:
-        """Has the init of a forked sandbox made, in namespaces nested in those of the parent.
+        """Makes the init of a forked sandbox, in namespaces nested in those of the parent.
 
         A fork of this process enters them. It is not waited for: the new init's socket reports the outcome to the host.
         """

@@ -76,12 +76,12 @@ class SandboxTokens:
             raise UnauthenticatedError(reason="the sandbox's access or traffic token is missing or wrong")
 
     def opens_traffic(self, sandbox_id: str, access: str | None, traffic: str | None) -> bool:
-        """Tells whether either token is right; both are compared in any case."""
+        """Returns whether either token is right; both are compared in any case."""
         has_traffic = _is_same(self.traffic_token(sandbox_id), traffic)
         return _is_same(self.access_token(sandbox_id), access) or has_traffic
 
     def is_signed(self, sandbox_id: str, signed: SignedPath) -> bool:
-        """Tells whether a URL was signed with the access token of this sandbox."""
+        """Returns whether a URL was signed with the access token of this sandbox."""
         return _is_same(signed.signature_by(self.access_token(sandbox_id)), signed.signature)
 
     def _token(self, use: str, sandbox_id: str) -> str:

@@ -40,7 +40,7 @@ class DeadlineError(FumehoodError):
 
 
 def has_type(request: Request, expected: str) -> bool:
-    """Tells whether a request's body is of a type."""
+    """Returns whether a request's body is of a type."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == expected
 
 

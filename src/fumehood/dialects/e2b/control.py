@@ -282,7 +282,7 @@ def _ends_before(info: SandboxInfo, seconds: float) -> bool:
 
 
 async def _list_volumes(_request: Request, _caller: Caller) -> Response:
-    """None can be made here."""
+    """Returns an empty list: this server has no volumes."""
     return JSONResponse([])
 
 

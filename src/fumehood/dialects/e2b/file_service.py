@@ -109,7 +109,7 @@ class _Watcher:
         self.task = asyncio.create_task(self._collect(changes))
 
     async def received(self, count: int) -> None:
-        """Returns when as many changes have come, or no more can come."""
+        """Waits until that many changes have arrived, or no more can arrive."""
         while self._received < count and not self.task.done():
             self._wake.clear()
             news = asyncio.ensure_future(self._wake.wait())

@@ -54,7 +54,7 @@ def our_template(name: str) -> str:
 
 
 def is_default_template(name: str) -> bool:
-    """Tells whether a name means the default template."""
+    """Returns whether a name means the default template."""
     return our_template(name) == _DEFAULT
 
 
@@ -326,7 +326,7 @@ def _fits(info: SandboxInfo, query: ListQuery) -> bool:
 
 
 def _is_own_name(info: SandboxInfo, name: str) -> bool:
-    """Tells whether `name` is our own name of its template, rather than one of E2B's for the default one."""
+    """Returns whether `name` is our own name of its template, rather than one of E2B's for the default one."""
     return name == info.template and our_template(name) == name
 
 

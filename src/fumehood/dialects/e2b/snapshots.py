@@ -58,7 +58,7 @@ class Snapshots:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(self, request: Request, caller: Caller) -> Response:
-        """Saves a sandbox, which goes on. A snapshot of the same name replaces the older one."""
+        """Saves a sandbox, which continues. A snapshot of the same name replaces the older one."""
         body = await json_body(request)
         name = _read_name(body.text("name"))
         info = await caller.backend.info(request.path_params["sandbox_id"])
@@ -164,7 +164,7 @@ def _data(snapshot: StoredFile) -> dict[str, Any]:
 
 
 def _told(report: SaveReport) -> list[dict[str, str]]:
-    """Returns the parts that a snapshot of E2B would have, and this one has not."""
+    """Returns the parts that a snapshot of E2B would contain and this one lacks."""
     always = LeftOut(
         kind="environment", name="processes", reason="running commands, threads and connections are not kept"
     )

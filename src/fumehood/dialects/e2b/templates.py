@@ -144,7 +144,7 @@ def _built_at(record: Record) -> str:
 
 
 def _without_tag(name: str) -> str | None:
-    """Returns the name, or None if a tag behind it is none that a template has."""
+    """Returns the name without its tag, or None if no template has that tag."""
     name, _, tag = name.partition(":")
     return name if tag in ("", DEFAULT_TAG) else None
 

@@ -247,7 +247,7 @@ async def _control(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
 
 
 def _ends_kernel(request: KernelRequest) -> bool:
-    """Tells whether the kernel ends after the reply to that request."""
+    """Returns whether the kernel ends after the reply to that request."""
     return request.msg_type == "shutdown_request" and request.content.get("restart") is not True
 
 

@@ -41,7 +41,7 @@ class OpenComms:
             self._targets[comm_id] = target_name
 
     def clear(self) -> None:
-        """Forgets all, when the context is gone."""
+        """Clears the state, when the context is gone."""
         self._targets.clear()
 
     def answer(self, target_name: object) -> dict[str, Any]:

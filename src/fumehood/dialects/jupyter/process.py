@@ -41,7 +41,7 @@ _PARENT_VARIABLE = "JPY_PARENT_PID"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the clients of a kernel connect, as its connection file says.
+    """The addresses for the clients of a kernel, from its connection file.
 
     Attributes:
         transport: tcp or ipc.

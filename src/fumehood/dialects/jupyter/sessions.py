@@ -75,7 +75,7 @@ class NotebookSessions:
         return [session for session in self._sessions.values() if session.owner == owner]
 
     def is_used(self, kernel: Kernel) -> bool:
-        """Tells whether a session has this kernel; all that have it belong to one key."""
+        """Returns whether a session has this kernel; all that have it belong to one key."""
         return any(session.kernel is kernel for session in self._sessions.values())
 
     def find(self, owner: str, session_id: str) -> NotebookSession | None:

@@ -70,7 +70,7 @@ class FileRef:
 
 
 def is_safe_name(name: str) -> bool:
-    """Tells whether a file's name stays below its folder, and can be stored in every store."""
+    """Returns whether a file's name stays below its folder, and can be stored in every store."""
     parts = name.split("/")
     return (
         0 < len(name) <= _MAX_NAME
@@ -80,7 +80,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def _is_repeatable(value: object) -> bool:
-    """Tells whether a value can be encoded in a response: half a surrogate pair cannot."""
+    """Returns whether a value can be encoded in a response: half a surrogate pair cannot."""
     return value.isprintable() if isinstance(value, str) else isinstance(value, int)
 
 

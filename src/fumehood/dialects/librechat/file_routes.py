@@ -154,7 +154,7 @@ class FileRoutes:
 
 
 def _is_for(file: StoredFile, query: Mapping[str, str]) -> bool:
-    """Tells whether a file is of the entity that a request names; an unknown entity on either side does not count."""
+    """Returns whether a file is of the entity that a request names; an unknown entity on either side does not count."""
     names = [("kind", "kind"), ("id", "id"), ("version", "version"), ("entity_id", "entity_id")]
     known = file.details
     return known.get("kind") == "output" or all(

@@ -123,7 +123,7 @@ class NewContainer(DialectBody):
 
 
 def is_container(info: SandboxInfo) -> bool:
-    """Tells whether a sandbox was made as a container."""
+    """Returns whether a sandbox was made as a container."""
     return _NAME in info.metadata
 
 
@@ -205,7 +205,7 @@ def path_of(file_id: str) -> str:
 
 
 def is_file_path(path: str) -> bool:
-    """Tells whether a path is one of a container's files."""
+    """Returns whether a path is one of a container's files."""
     return path.startswith(f"{DATA_PATH}/") and posixpath.normpath(path) == path and "\x00" not in path
 
 

@@ -191,7 +191,7 @@ class ContextConnection:
 
     @property
     def count(self) -> int:
-        """How many executions, questions and checkpoints there have been under this name."""
+        """The number of executions, questions and checkpoints so far under this name."""
         return self._conversation.count
 
     def fork(self, line_fd: int) -> asyncio.Future[int | None]:

@@ -58,7 +58,7 @@ class LiveContext:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it has a process."""
+        """Whether the context has a live process."""
         return self._life.process_lives
 
     def count_of(self, name: str) -> int:

@@ -103,7 +103,7 @@ class ContextOwner(Protocol):
         """Runs transactional code."""
 
     def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
-        """Has a context forked that uses the link."""
+        """Starts a context process, forked by the zygote, that uses the link."""
 
     async def signal_context(self, pid: int, number: int) -> None:
         """Signals the process group of the context with this pid inside; no error if it is gone."""
@@ -123,7 +123,7 @@ class ContextOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a context process ended.
+    """The exit of a context process: a status, a signal, or the end of the sandbox.
 
     Attributes:
         status: Its exit code, or minus the number of a signal; None when it is unknown.
@@ -176,7 +176,7 @@ class ContextProcess:
 
     @property
     def exit(self) -> Exit:
-        """How it ended, as far as that is known."""
+        """The exit of the process; without a status while it runs."""
         return self.exited.result() if self.exited.done() else Exit()
 
     async def until_ready(self) -> None:

@@ -86,7 +86,7 @@ class ContextProcesses:
         return await wait_shared(self.start_fresh())
 
     def start_fresh(self) -> asyncio.Task[ContextProcess]:
-        """Has a fresh process forked."""
+        """Starts a fresh process."""
         link = new_link(self._sandbox.limits, self._sandbox.broken, self._sandbox.share)
         try:
             guest = self._sandbox.start_context(link, self._info)

@@ -124,7 +124,7 @@ class CheckpointChannel:
         return await made
 
     def send_migrator(self, fd: int, *, reseed: bool, is_last: bool) -> None:
-        """Has a process forked that migrates into a forked sandbox; it reports over the socket `fd`.
+        """Forks a process that migrates into a forked sandbox and reports over the socket `fd`.
 
         Args:
             fd: The guest's end of that socket.

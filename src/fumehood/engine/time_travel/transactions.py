@@ -50,7 +50,7 @@ class Transactions:
         run: Run,
         emit: Callable[[Event], None],
     ) -> Execution:
-        """Runs code, and keeps or undoes its changes; the execution says which.
+        """Runs code, and keeps or undoes its changes; the execution records which.
 
         Raises:
             CheckpointError: No checkpoint could be made; nothing has run.

@@ -41,7 +41,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeCall:
-    """A piece of code that the model wants to run.
+    """A tool call of the model: code to run.
 
     Attributes:
         id: Id of the call; its output repeats it.

@@ -54,7 +54,7 @@ class Speaker:
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """Raise exceptions of an SDK in the block as errors of ours."""
+        """Translate exceptions of an SDK in the block into fumehood errors."""
         try:
             yield
         except ModelError:

@@ -37,7 +37,7 @@ _MAX_GREETING_BYTES = 1 << 16
 
 
 class LandlockGuestSpawner(ABC):
-    """What a guest asks of the spawner that made it."""
+    """The requests of a guest to the spawner that made it."""
 
     host_pidfd: int
 

@@ -295,7 +295,7 @@ class _Launcher:
         raise launch_fault(str(step), int(number), str(detail), str(hint))
 
     def last_words(self) -> str:
-        """What the launcher or the zygote wrote to standard error before it ended."""
+        """The last output of the launcher or the zygote to standard error."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 

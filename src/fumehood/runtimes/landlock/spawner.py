@@ -37,7 +37,7 @@ _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the sandboxes of a template live on the host.
+    """The folders of a template's sandboxes on the host.
 
     Attributes:
         rooms: The folder that holds the private folder of each sandbox.

@@ -45,7 +45,7 @@ _WITH_DEVICES = b"d"
 
 
 class LinuxGuestSpawner(ABC):
-    """What a guest asks of the spawner that made it."""
+    """The requests of a guest to the spawner that made it."""
 
     policy_digest: str
 
@@ -65,7 +65,7 @@ class LinuxGuestSpawner(ABC):
     def start_context(
         self, launching: ContextLaunch, limits: Limits, init_pidfd: int, fds: list[int], cgroup_fds: list[int]
     ) -> LinuxContext:
-        """Has the zygote fork a context; if init has ended, the context counts as ended too."""
+        """Asks the zygote to fork a context; if init has ended, the context counts as ended too."""
 
     @abstractmethod
     async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
@@ -73,11 +73,11 @@ class LinuxGuestSpawner(ABC):
 
     @abstractmethod
     def ask_to_kill(self, number: int) -> None:
-        """Has the jail init kill a guest whose processes belong to another user than this process."""
+        """Asks the jail init to kill a guest whose processes belong to another user than this process."""
 
     @abstractmethod
     def ask_to_kill_held(self, pidfd: int) -> None:
-        """Has the jail init kill a process of another user, which the host refers to by a pidfd."""
+        """Asks the jail init to kill a process of another user, which the host refers to by a pidfd."""
 
     @abstractmethod
     def note_end(self, number: int) -> None:

@@ -116,7 +116,7 @@ def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer,
 
 
 def disk_reads(driver: cgroups.CgroupDriver) -> Layer:
-    """Returns whether a sandbox's reads from the host's disks are bounded, as a layer."""
+    """Returns the layer that bounds a sandbox's reads from the host's disks."""
     if "io" not in driver.controllers:
         return Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: its controller cannot be written")
 

@@ -406,7 +406,7 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_S
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process is to go.
+    """The destination of a migrating process.
 
     Attributes:
         namespaces: Descriptors by name, in the order in which they are entered.

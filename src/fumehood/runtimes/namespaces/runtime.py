@@ -172,7 +172,7 @@ class LinuxRuntime(Runtime):
         return self._cgroups
 
     def _freezer(self) -> dict[str, str] | None:
-        """Where the launcher finds the cgroups that it must thaw when this process has died."""
+        """The place of the cgroups that the launcher must thaw when this process has died."""
         driver, _ = self._cgroup_place()
 
         if driver is None or driver.freezer_parent is None:
@@ -339,7 +339,7 @@ class _Launcher:
         )
 
     def last_words(self) -> str:
-        """What launcher, jail init and zygote wrote to standard error before they ended."""
+        """The last output of launcher, jail init and zygote to standard error."""
         size = os.fstat(self._stderr).st_size
         return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
@@ -366,7 +366,7 @@ def _missing_layer() -> probe.Layer | None:
 
 
 def doctor() -> list[dict[str, str]]:
-    """Describes every layer on this machine: whether it is there, why not, and how to get it."""
+    """Describes every layer on this machine: whether it is available, why not, and how to get it."""
     layers = probe.probe()
     return [layer.to_dict() for layer in (*layers, _level(layers))]
 

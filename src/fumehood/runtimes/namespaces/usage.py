@@ -216,7 +216,7 @@ class News:
 
 
 def machine_sockets() -> int | None:
-    """How many TCP sockets all processes of the machine have; None where they are not counted."""
+    """Returns the number of TCP sockets of the machine; None where they are not counted."""
     for line in _lines(_SOCKETS):
         words = line.split()
 
@@ -227,7 +227,7 @@ def machine_sockets() -> int | None:
 
 
 def machine_slab_bytes() -> int | None:
-    """How much unreclaimable memory the kernel holds for its objects; None where it is not counted."""
+    """Returns the bytes of unreclaimable kernel objects; None where they are not counted."""
     for line in _lines(_MEMORY):
         if line.startswith(b"SUnreclaim:"):
             return int(line.split()[1]) * 1024
@@ -236,7 +236,7 @@ def machine_slab_bytes() -> int | None:
 
 
 def sockets_of(folder: str) -> int:
-    """How many sockets a network namespace has, unaccepted ones included; 0 if it is gone."""
+    """Returns the number of sockets of a network namespace, unaccepted ones included; 0 if it is gone."""
     for line in _lines(f"{folder}/sockstat"):
         if line.startswith(b"sockets: used "):
             return int(line.split()[2])

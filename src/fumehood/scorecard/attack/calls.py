@@ -93,7 +93,7 @@ def outcome(attempt: Callable[..., object], *arguments: Any) -> str:
 
 
 def open_and_close(path: str, flags: int) -> None:
-    """Open a path, and no more."""
+    """Open a path, without reading from it."""
     os.close(os.open(path, flags))
 
 

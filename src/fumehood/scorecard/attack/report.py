@@ -20,7 +20,7 @@ def report(name: str, *arguments: Any) -> str:
 
 
 def several(probes: list[list[Any]]) -> list[Any]:
-    """Run several probes, each a name and its arguments, and return their results."""
+    """Run several probes, each given as a name with arguments, and return their results."""
     return [_probe(name)(*arguments) for name, *arguments in probes]
 
 

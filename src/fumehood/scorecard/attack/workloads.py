@@ -16,7 +16,7 @@ from typing import Any
 
 
 def workloads(is_whole: bool) -> dict[str, str]:
-    """Do each piece of work, or those that take no time."""
+    """Run each workload, or only the quick ones."""
     return {name: _attempt(work) for name, work in WORK.items() if is_whole or work not in SLOW}
 
 

@@ -174,12 +174,12 @@ def outer_headers(
 
 
 def _is_for_all(name: bytes, value: bytes) -> bool:
-    """Tells whether a cookie is for the whole domain: it would reach sandboxes of other callers."""
+    """Returns whether a cookie is for the whole domain: it would reach sandboxes of other callers."""
     return name == b"set-cookie" and b"domain" in value.lower()
 
 
 def _led_back(headers: Iterable[Header], connection: HTTPConnection, target: PortTarget) -> Iterable[Header]:
-    """Returns the headers, with redirects rewritten so that they lead to the guest and to no route of ours."""
+    """Returns the headers, with redirects rewritten so that they lead to the guest and never to the server's routes."""
     for name, value in headers:
         if name != b"location":
             yield name, value
@@ -213,7 +213,7 @@ def _location(text: str, connection: HTTPConnection, target: PortTarget) -> str 
 
 
 def _is_inner(found: SplitResult, connection: HTTPConnection, target: PortTarget) -> bool:
-    """Tells whether an address is one of the server inside, or one of ours that the guest may name but not reach."""
+    """Returns whether an address is one of the server inside, or of this server, which the guest may only name."""
     outer = connection.url
     default = 443 if found.scheme == "https" else 80
     is_port_ours = (found.port or default) in (

@@ -134,7 +134,7 @@ async def inspect(
 async def is_complete(
     sandbox_id: SandboxId, context_id: ContextId, body: CompletenessQuestion, backend: CallersBackend
 ) -> Response:
-    """Tells whether code is ready to be run, or needs more lines."""
+    """Returns whether code is ready to be run, or needs more lines."""
     return answer(await backend.ask(sandbox_id, body.question(context_id)))
 
 

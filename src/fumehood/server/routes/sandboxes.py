@@ -162,7 +162,7 @@ async def kill_sandbox(
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def set_timeout(sandbox_id: SandboxId, body: NewTimeout, backend: CallersBackend) -> Response:
-    """Lets a sandbox live for so long from now on, within the server's longest; `ends_at` says until when."""
+    """Sets the remaining lifetime of a sandbox, within the server's longest; `ends_at` is its end."""
     await backend.set_timeout(sandbox_id, body.timeout_seconds)
     return answer(await backend.info(sandbox_id))
 
@@ -202,7 +202,7 @@ _Place = tuple[datetime, str]
 
 
 def _labels(request: Request) -> dict[str, str]:
-    """Returns the labels that a list is filtered by; an unknown filter would silently find too much."""
+    """Returns the labels to filter a list by; an unknown filter is refused, because ignoring it would find too much."""
     known = {"state", "template", "limit", "cursor"}
     labels: dict[str, str] = {}
 

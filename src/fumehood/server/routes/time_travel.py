@@ -98,7 +98,7 @@ async def fork_sandbox(
     request: Request,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Makes sandboxes that go on from this one's variables and files, each on its own; this one goes on as well."""
+    """Makes sandboxes that continue from this one's variables and files, each on its own; so does this one."""
 
     async def fork() -> Response:
         forked = await unless_gone(request, backend.fork(sandbox_id, body.request()))

@@ -221,7 +221,7 @@ RecordAnswer = model_of(Record, other={"cells": list[RecordedCellAnswer]})  # ty
 
 
 class NewContext(Body):
-    """What a new context should be."""
+    """A context to create."""
 
     language: Language | KernelLanguage = Field("python", description="What runs in it.")
     cwd: GuestPath | None = Field(None, description="Where it starts; null: /home/user.")

@@ -39,7 +39,7 @@ class Renaming(Body):
 
 
 class SigningRequest(Body):
-    """What a signed address permits, without a token."""
+    """A request for a signed address, which permits one method on one file without a token."""
 
     path: GuestPath
     method: Literal["GET", "PUT"] = Field(
@@ -57,7 +57,7 @@ class SignedUrl(BaseModel):
 
 
 class SettledWatch(BaseModel):
-    """How many changes a watch has reported."""
+    """The number of changes that a watch has reported."""
 
     changes: int = Field(description="How many changes it has had since it began.")
 

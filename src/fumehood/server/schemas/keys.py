@@ -78,7 +78,7 @@ class PolicyChange(_Quotas):
 
 
 class ChangeKey(Body):
-    """What changes of a key; what is not named stays."""
+    """The fields of a key to change; missing ones stay."""
 
     # Made, not given, so that the description shows no default.
     name: str = Field(default_factory=str, min_length=1, max_length=200, description="What you call it.")
@@ -87,7 +87,7 @@ class ChangeKey(Body):
 
 
 class RotateKey(Body):
-    """How a key gets a new token."""
+    """A request for a new token of a key."""
 
     grace_seconds: float = Field(
         default=0, ge=0, le=86_400 * 30, description="How long the old token is valid beside the new one."
@@ -151,7 +151,7 @@ class KeyList(BaseModel):
 
 
 class UsageItem(BaseModel):
-    """What one key used in one period."""
+    """The usage of one key in one period."""
 
     key_id: str
     start: datetime

@@ -14,7 +14,7 @@ CapacityAnswer = model_of(Capacity)
 
 
 class Health(BaseModel):
-    """The status of a health check, in a word."""
+    """The status of a health check."""
 
     status: str
 
@@ -39,7 +39,7 @@ class ServerInfo(BaseModel):
 
     @classmethod
     def of(cls, capacity: Capacity, dialects: tuple[str, ...]) -> ServerInfo:
-        """Makes it from what the backend says."""
+        """Makes it from the backend's capacity."""
         return cls(
             version=capacity.version,
             isolation=capacity.isolation_level,

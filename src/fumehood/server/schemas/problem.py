@@ -13,7 +13,7 @@ from fumehood.server.problems import MEDIA_TYPE
 
 
 class Problem(BaseModel):
-    """Why a request was refused, or what went wrong."""
+    """The reason of a refused or failed request (RFC 9457)."""
 
     type: str = Field(description="The kind of problem, as a URN.")
     title: str = Field(description="The status in words.")

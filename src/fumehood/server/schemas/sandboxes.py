@@ -65,7 +65,7 @@ RecordAnswer = model_of(EgressRecord)
 
 
 class NewNetwork(Body):
-    """What a sandbox may reach; without any rule, nothing."""
+    """The network policy of a sandbox; without a rule, it reaches nothing."""
 
     allow: list[RuleText] = Field(
         default_factory=list, max_length=_MAX_RULES, description=_NETWORK_WORDS["allow"]
@@ -129,7 +129,7 @@ class NewSecurityRule(Body):
 
 
 class NewSecurity(Body):
-    """How a sandbox is watched."""
+    """The security settings of a sandbox."""
 
     rules: list[NewSecurityRule] = Field(default_factory=list, max_length=64, description=_SETTINGS["rules"])
     telemetry: bool = Field(default=False, description=_SETTINGS["telemetry"])
@@ -241,7 +241,7 @@ ForkedAnswer = model_of(Forked)
 
 
 class NewForks(Body):
-    """What to fork, and how many forks."""
+    """A request for forks: the state to start from, and their number."""
 
     count: int = Field(1, ge=1, le=MAX_FORKS, description="How many; all of them are made, or none.")
     checkpoint_id: Name | None = Field(
@@ -277,7 +277,7 @@ CaseRunAnswer = model_of(CaseRun)
 
 
 class NewCheckpoint(Body):
-    """What is to be kept."""
+    """A checkpoint to make."""
 
     context_id: Name | None = Field(None, description="The context; null: the default one.")
     name: Name | None = Field(None, description="A name of yours, by which it can be gone back to as well.")
@@ -330,7 +330,7 @@ class CaseRunList(BaseModel):
 
 
 class SignPort(Body):
-    """How long an address opens a port."""
+    """A request for a signed address of a port."""
 
     expires_in_seconds: float = Field(default=3600, gt=0, le=86_400 * 30)
 

@@ -56,7 +56,7 @@ class _Step(BaseModel):
 
 
 class _Finished(BaseModel):
-    """The template is there: built now, or up to date."""
+    """The template is ready: built now, or up to date."""
 
     type: Literal["finished"]
     template: TemplateAnswer  # type: ignore[valid-type]
