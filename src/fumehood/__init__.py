@@ -407,8 +407,8 @@ _HOMES = {
         SavedStateDamagedError SavedStateVersionError BadGatewayError BatchLinesLostError BatchNotFoundError
         BatchTakenOverError BlobNotFoundError ForbiddenError
         HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
-        LanguageCheckpointError LanguageUnavailableError ImageAccessError ImageDamagedError ImageError ImageNotFoundError
-        ImagePlatformError
+        LanguageCheckpointError LanguageUnavailableError ImageAccessError ImageDamagedError ImageError
+        ImageNotFoundError ImagePlatformError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError
         ServerEndingError ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
         UnauthenticatedError
