@@ -16,12 +16,13 @@ from tests.unit.wire.conftest import EXECUTION, VALUES
 from fumehood.bounds import MIB
 from fumehood.engine.channel import open_pair
 from fumehood.engine.contexts.connection import ContextConnection
-from fumehood.engine.contexts.contexts import DEFAULT_CONTEXT
+from fumehood.engine.contexts.contexts import default_context
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.runtimes.base import ContextLaunch, GuestContext
 from fumehood.runtimes.namespaces.guest import LinuxGuest
 from fumehood.runtimes.namespaces.spawner import LinuxSpawner
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.limits import Limits
 from fumehood.values.questions import CheckComplete, CompleteCode, InspectCode, Question
 from fumehood_jail import users
@@ -148,7 +149,7 @@ class Packets:
         )
         guest = LinuxGuest(spawner, 1, 0, Limits())
         spawner._guests[1] = guest
-        launching = ContextLaunch(fds=(0, 1, 2), info=DEFAULT_CONTEXT, envs={})
+        launching = ContextLaunch(fds=(0, 1, 2), info=default_context(HOME_PATH), envs={})
 
         for _ in range(2):
             spawner.start_context(launching, Limits(), 0, [], [])

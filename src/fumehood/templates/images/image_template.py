@@ -25,7 +25,7 @@ from fumehood.templates.images.jailed import compiled_policy, image_ids, jailed
 from fumehood.templates.images.layers import LayerInfo, LayerStore, layer_key
 from fumehood.templates.images.steps import Program, StepRules, run_program
 from fumehood.templates.recipe import Workshop
-from fumehood.values.guest_paths import HOME_PATH
+from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.image import ImageRoot
 from fumehood.values.network import Network
 
@@ -35,7 +35,7 @@ _PROBE_SECONDS = 60.0
 _MOST_SAID = 1 << 16
 _MEMORY_BYTES = 1 << 30
 # Every sandbox has folders of its own there.
-_OWN = (HOME_PATH, "/tmp", "/var/tmp", "/mnt/data", "/dev", "/proc", "/sys")  # noqa: S108 - in the image
+_OWN = (HOME_PATH, "/tmp", "/var/tmp", DATA_PATH, "/dev", "/proc", "/sys")  # noqa: S108 - in the image
 _MOST_PYTHONS = 4
 
 
