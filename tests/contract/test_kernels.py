@@ -29,7 +29,7 @@ def test_a_kernel_runs_cells(sandbox):
     assert ("".join(streamed.logs.stdout), "".join(streamed.logs.stderr).strip()) == ("a\n", "b")
     assert streamed.results[0].png[:4] == b"\x89PNG"
 
-    assert run("stop('no')").error.value.endswith("no")
+    assert run("stop('no')").error.value.strip().endswith("no")
     late = run("Sys.sleep(60)", timeout=1)
     assert (late.error.kind, late.state_lost) == ("time_limit", False)
     assert run("x").results[0].text == "[1] 41"
@@ -39,8 +39,6 @@ def test_a_kernel_runs_cells(sandbox):
 
     with pytest.raises(InvalidArgumentError, match="kernel"):
         run("x", envs={"A": "1"})
-
-    assert run("quit()").state_lost
 
 
 def test_a_kernel_that_is_not_there_is_refused(sandbox):
