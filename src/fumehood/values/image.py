@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fumehood.values.guest_paths import HOME_PATH
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRoot:
@@ -33,7 +35,7 @@ class ImageRoot:
     interpreter: str = ""
     packages: str = ""
     envs: Mapping[str, str] = field(default_factory=dict, hash=False)
-    workdir: str = "/home/user"
+    workdir: str = HOME_PATH
     user: str = "user"
     shell: str = "/bin/bash"
 
