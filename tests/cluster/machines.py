@@ -392,19 +392,8 @@ class Cluster:
             _at_once([partial(machine.start_host, is_here=host_is_here) for machine in self.machines])
             self.head = self.machines[0]
             self.head.start_ray(self.token, labels=(labels or {}).get(1))
-            until(
-                (self.head.folder / "ray" / "ray_current_cluster").exists,
-                "the head is up",
-                seconds=_START_SECONDS,
-            )
-
             for machine in self.machines[1:]:
                 machine.start_ray(self.token, self.head, (labels or {}).get(machine.number))
-                until(
-                    (machine.folder / "ray" / "ray_current_cluster").exists,
-                    "it has joined",
-                    seconds=_START_SECONDS,
-                )
 
             self.server = self.head.start_server(self.head, **flags)
             self.server.wait_ready(machines)
