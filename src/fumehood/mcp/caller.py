@@ -147,7 +147,7 @@ class Caller:
             yield children
 
     async def sandbox(self, sandbox_id: str | None) -> AsyncSandbox:
-        """Take hold of a sandbox of the caller.
+        """Return a sandbox of the caller, for a call.
 
         Args:
             sandbox_id: Its id or its short name; None: the last one, or the first, which is made here.
@@ -260,7 +260,7 @@ class Caller:
             await _kill_quietly(sandbox)
 
     async def _begin(self) -> AsyncSandbox:
-        """Make a sandbox as the setup says; it is the last one, so a call that is cancelled does not lose it."""
+        """Make a sandbox by the setup; it becomes the last one, so a cancelled call does not lose it."""
         (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
         return _use(self, sandbox)
 

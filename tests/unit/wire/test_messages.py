@@ -12,6 +12,7 @@ from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder, ProtocolError, encode
 from fumehood_wire.init_messages import check_value
 from fumehood_wire.messages import (
+    EXECUTION_FLAGS,
     check,
     parse_traceback,
     read_text,
@@ -33,7 +34,8 @@ TABLES = {
 OPTIONAL = {
     "proceed": {"id"},
     "kill_context": {"spare"},
-    "execute_request-tools": {"tools", "tool_calls"},
+    "execute_request": set(EXECUTION_FLAGS),
+    "execute_request-tools": {"tools", "tool_calls", *EXECUTION_FLAGS},
     "input_reply-eof": {"eof"},
     "stream-after-fd": {"after_fd"},
     "display_data-cut": {"truncated", "display_id"},
