@@ -393,6 +393,26 @@ def test_a_build_from_scratch(bench):
         assert made.commands.run("cat /here").stdout == "here\n"
 
 
+@pytest.mark.parametrize("workdir", ["/opt/app", "/home/app/project", "/usr/src/app"])
+def test_a_working_directory_below_folders_of_every_sandbox(bench, workdir):
+    """The folders above it stay those of the image, in which every sandbox has some of its own."""
+    bench.build("deep", f"FROM TINY\nUSER root\nWORKDIR {workdir}\nRUN echo deep > {workdir}/file\n")
+
+    with Sandbox("deep") as made:
+        assert (
+            made.commands.run(f"cat file {workdir}/file; echo more > {workdir}/new").stdout == "deep\ndeep\n"
+        )
+
+
+def test_devices_of_an_added_system_are_left_out(bench):
+    """An archive of a whole system has a /dev; that of a sandbox is its own."""
+    (bench.context / "whole.tar").write_bytes(
+        tar_of([Entry("dev"), Entry("dev/full", device=True), Entry("in", b"1")])
+    )
+    bench.build("whole", "FROM TINY\nUSER root\nADD whole.tar /\nRUN cat /in\n")
+    assert "  | 1" in bench.heard
+
+
 def test_steps_in_python(bench):
     """An image with instructions, without a file."""
     bench.build("stepped", image=bench.image, steps=["USER root", "RUN echo stepped > /stepped"])

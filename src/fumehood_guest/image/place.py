@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional
 
 from fumehood_guest.image.tar_layer import Layer, LayerError
 
-_CHUNK_BYTES = 1 << 20
+_OF_THE_JAIL = ("/dev/", "/proc/", "/sys/")
 
 
 def place(order: Dict[str, Any]) -> None:
@@ -86,7 +86,13 @@ class _Renamed:
             if self._name is not None:
                 entry.name = self._name
 
-            yield entry
+            if not self._is_of_the_jail(entry.name):
+                yield entry
+
+    def _is_of_the_jail(self, name: str) -> bool:
+        """Whether a path lies in what the jail has mounted over the image, where nothing is kept."""
+        path = os.path.normpath(os.path.join("/", self._order["folder"], name.lstrip("/")))
+        return path.startswith(_OF_THE_JAIL)
 
     def extractfile(self, entry: tarfile.TarInfo) -> Any:
         """As of the archive itself."""

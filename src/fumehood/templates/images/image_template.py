@@ -204,13 +204,22 @@ def _workdir(
     if outcome != "copied" or workdir == HOME_PATH or workdir.startswith(f"{HOME_PATH}/"):
         return (), workdir if outcome == "copied" else HOME_PATH
 
-    key = layer_key("link", workdir)
+    key = layer_key("link", "owned", workdir)
 
     if store.info(key) is None:
-        with store.making(image_ids(workshop.template).uid_map[0][1]) as made:
-            link = os.path.join(made.content, workdir.lstrip("/"))
-            os.makedirs(os.path.dirname(link), exist_ok=True)
-            os.symlink(f"{HOME_PATH}/{_copy_name(workdir)}", link)
+        ids = image_ids(workshop.template)
+        owner = ids.uid_map[0][1]
+
+        with store.making(owner) as made:
+            folder = made.content
+
+            # They cover those of the image: what has no owner in the base jail could not be written to there.
+            for part in workdir.strip("/").split("/")[:-1]:
+                folder = os.path.join(folder, part)
+                os.mkdir(folder, 0o755)
+                os.chown(folder, owner, owner if ids.kind == "image" else -1)
+
+            os.symlink(f"{HOME_PATH}/{_copy_name(workdir)}", os.path.join(made.content, workdir.lstrip("/")))
             made.keep(key, LayerInfo(made_by=f"WORKDIR {workdir}", size_bytes=0, entries=1))
 
     return (key,), workdir
