@@ -60,6 +60,8 @@ SHORT_SCRATCH = "/tmp"  # noqa: S108
 # rules of a process that migrates to a fork belong to directories; of the fork's mounts, only the directories above
 # them are the same as in its source. The one above /tmp is the root, which must not be writable.
 FORK_ROOT = "/.fork"
+# As the kernel: more than so many links on one way are taken for a circle.
+_MAX_LINKS = 40
 
 
 def build_root(plan: Dict[str, Any]) -> None:
@@ -86,10 +88,16 @@ def build_root(plan: Dict[str, Any]) -> None:
     os.chdir(_mount_empty_root(image))
     os.mkdir(_OLD_ROOT[1:])
     # An unmasked procfs of the new PID namespace: each sandbox may mount its own only while such a one is visible.
+    if os.path.islink("proc"):
+        raise JailError("build the root of an image", 0, "/proc of the image is a link")
+
     os.makedirs("proc", exist_ok=True)
     _mount_proc(os.path.realpath("proc"))
     syscalls.pivot_root(".", _OLD_ROOT[1:])
     os.chdir("/")
+
+    if image:
+        _check_links(plan)
 
     for path in plan["directories"]:
         os.makedirs(path, exist_ok=True)
@@ -115,6 +123,53 @@ def build_root(plan: Dict[str, Any]) -> None:
     syscalls.mount("tmpfs", _SCRATCH, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=0755,size=64m")
     syscalls.mount(_SCRATCH, SHORT_SCRATCH, None, syscalls.MS_BIND)
     own_root.prepare(dict.fromkeys([target for _, target in plan["binds"]] + plan["hide"]))
+
+
+def _check_links(plan: Dict[str, Any]) -> None:
+    """Refuses an image whose links lead out of it: while the root is built, the host's is still below it."""
+    made = [*plan["directories"], *plan["hide"], *[target for _, target in plan["binds"]], _QUIET_VMSTAT]
+    written = [*plan["files"], *plan["links"], *[target for _, target in plan["copies"]]]
+
+    for path in [*made, *map(os.path.dirname, written)]:
+        if path != "/proc" and _leads_out(path):
+            raise JailError("build the root of an image", 0, f"a link of the image leads {path!r} out of it")
+
+
+def _leads_out(path: str) -> bool:
+    """Tells whether a path of the new root leads, by links, to the old one or through /proc, as the kernel walks it."""
+    waiting = path.split("/")[::-1]
+    at, links = "", 0
+
+    while waiting:
+        part = waiting.pop()
+
+        if part in ("", "."):
+            continue
+
+        if part == "..":
+            at = os.path.dirname(at).rstrip("/")
+            continue
+
+        at = f"{at}/{part}"
+
+        if at in (_OLD_ROOT, "/proc"):
+            return True
+
+        try:
+            target = os.readlink(at)
+        except OSError:
+            # No link, or nothing yet.
+            continue
+
+        links += 1
+
+        if links > _MAX_LINKS:
+            return True
+
+        at = "" if target.startswith("/") else os.path.dirname(at).rstrip("/")
+        waiting += target.split("/")[::-1]
+
+    return False
 
 
 def _mount_empty_root(image: List[int]) -> str:

@@ -263,6 +263,49 @@ def test_links_in_the_place_of_system_folders_lead_nowhere(steps, name):
     assert os.listdir(outside) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "link"), [("sys", ".."), ("var", ".."), ("etc", "/..{outside}"), ("proc", "../..")]
+)
+def test_a_link_above_the_root_opens_no_way_to_the_host(steps, name, link):
+    """The old root lies on the new one for a moment, and `..` at the top leads to it: such an image is refused."""
+    outside = steps.folder / "outside"
+    outside.mkdir(mode=0o777)
+    outside.chmod(0o777)
+    secret = steps.folder / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o644)
+    # Control: without such a link a step runs, and the folder above its root is its root.
+    assert steps.run(f"echo ran; cat /..{secret} 2>&1; ls /../sys").startswith("ran\n")
+    assert "secret\n" not in "\n".join(steps.heard)
+    hostile = tar_of([Entry(name, link=link.format(outside=outside))])
+
+    with pytest.raises(TemplateStoreError):
+        steps.run(f"echo ran; cat /..{secret}", layer=_joined(busybox_layer(), hostile))
+
+    assert "secret" not in "\n".join(one for one in steps.heard if one.startswith("  | "))
+    assert os.listdir(outside) == []
+
+
+def test_a_sparse_file_fills_no_disk(target):
+    """Its zeros are in no byte of the archive, so that no bound of the archive counts them."""
+    written = io.BytesIO()
+
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        entry = tarfile.TarInfo("large")
+        entry.size = 512
+        entry.pax_headers = {
+            "GNU.sparse.size": str(1 << 50),
+            "GNU.sparse.numblocks": "1",
+            "GNU.sparse.map": "0,512",
+        }
+        archive.addfile(entry, io.BytesIO(bytes(512)))
+
+    with pytest.raises(ImageError, match="sparse"):
+        target.pull(written.getvalue())
+
+    assert target.is_untouched()
+
+
 def _joined(*archives: bytes) -> bytes:
     """One archive with the entries of several."""
     written = io.BytesIO()

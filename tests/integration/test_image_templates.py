@@ -404,6 +404,30 @@ def test_a_working_directory_below_folders_of_every_sandbox(bench, workdir):
         )
 
 
+@pytest.mark.parametrize("name", ["opt", "etc/ssl", "usr/local/lib"])
+def test_links_of_an_image_lead_nothing_of_a_sandbox_to_the_host(bench, name):
+    """While the root of a sandbox is made, the host's is below it: an image whose links lead there starts nothing."""
+    # Where the user of the jail may write, so that nothing but the refusal keeps it from that.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as outside:
+        os.chmod(outside, 0o777)
+        link = tar_of([Entry(name, link=f"/.old{outside}")])
+        bench.layout.add([busybox_layer(*APP), link], tag="leading", config=CONFIG)
+        order = {"image": f"oci:{bench.layout.folder}:leading"}
+
+        if name == "usr/local/lib":
+            # Control: nothing of a sandbox is made there, so that the link is one that leads nowhere.
+            bench.build("leading", **order)
+
+            with Sandbox("leading") as sandbox:
+                assert sandbox.run_code("import os; os.path.exists('/usr/local/lib')").text == "False"
+        else:
+            # A build starts one sandbox, to see that it works.
+            with pytest.raises(fumehood.TemplateStoreError, match="leads"):
+                bench.build("leading", **order)
+
+        assert os.listdir(outside) == []
+
+
 def test_devices_of_an_added_system_are_left_out(bench):
     """An archive of a whole system has a /dev; that of a sandbox is its own."""
     (bench.context / "whole.tar").write_bytes(

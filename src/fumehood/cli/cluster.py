@@ -158,7 +158,9 @@ def _started(plan: Plan, name: str, pid: int) -> str:
 
 def _say_next(plan: Plan) -> None:
     if plan.is_head and not plan.node_address:
-        note("only this machine can reach the cluster: start it with --address ADDRESS for others to join")
+        note(
+            "others can join when it is started with --address; Ray asks for its token, also from the network"
+        )
     elif plan.is_head:
         note(f"on another machine, with a copy of {plan.token_file}:")
         note(f"  fumehood cluster join {plan.head} --token-file FILE")

@@ -340,7 +340,12 @@ class ClusterBackend(LoopBound, Backend):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 answer = await machine.call(*_FIGURES, is_probe=True)
 
-            self._placement.note(_report_of(answer.body, machine.labels))
+            report = _report_of(answer.body, machine.labels)
+
+            if report.capacity.host_id != machine.host_id:
+                raise DataError("it reports the figures of another machine")
+
+            self._placement.note(report)
             machine.note_answer()
         except (NotSentError, BrokenOffError, TimeoutError, DataError) as error:
             self._note_silence(site, str(error) or "it does not answer in time")

@@ -10,6 +10,7 @@ import os
 from typing import Any, Dict, List
 
 from fumehood_jail import device_nodes, layers, syscalls
+from fumehood_jail.errors import JailError
 
 _STAGING = "/tmp"  # noqa: S108 - a mount point in a private mount namespace
 _ROOT = f"{_STAGING}/root"
@@ -39,6 +40,7 @@ def enter(plan: Dict[str, Any]) -> None:
     os.chdir(_ROOT)
     # From here on links of the image lead to the image. The old root lies on top of the new one until it is unmounted.
     syscalls.pivot_root(".", ".")
+    _check_no_links()
     _mount_system(devices)
 
     for path, fd in shown.items():
@@ -47,8 +49,18 @@ def enter(plan: Dict[str, Any]) -> None:
     syscalls.umount2(".", syscalls.MNT_DETACH)
     os.chdir("/")
 
+    if not os.path.samestat(os.stat("/.."), os.stat("/")):
+        raise JailError("leave the old root", 0, "a part of it is left")
+
     for fd in (*lower, *upper, *devices, *shown.values()):
         os.close(fd)
+
+
+def _check_no_links() -> None:
+    """Refuses links where something is mounted or made: `..` at the top still leads to the old root, on the host."""
+    for path in ("/proc", "/sys", "/dev", "/etc", "/var"):
+        if os.path.islink(path):
+            raise JailError("prepare the root of the image", 0, f"{path!r} of the image is a link")
 
 
 def _opened(path: str) -> int:

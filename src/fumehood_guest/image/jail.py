@@ -97,7 +97,13 @@ def _clone(plan: Dict[str, Any]) -> int:
 def _be_jailed(plan: Dict[str, Any]) -> None:
     users.drop_supplementary_groups()
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    proxy = socket.socket(fileno=os.dup2(plan["proxy_fd"], _PROXY_FD)) if plan.get("proxy_fd") else None
+    proxy = None
+
+    if plan.get("proxy_fd"):
+        # Closed in the program, which reaches the proxy by the loopback alone.
+        proxy = socket.socket(fileno=os.dup2(plan["proxy_fd"], _PROXY_FD, inheritable=False))
+        os.set_inheritable(_PROXY_FD, False)
+
     syscalls.close_range(_PROXY_FD + 1 if proxy is not None else _PROXY_FD, 0xFFFFFFFF)
     rlimits.apply(plan["rlimits"])
     os.umask(0 if plan["task"] == "unpack" else 0o022)
@@ -119,6 +125,8 @@ def _be_jailed(plan: Dict[str, Any]) -> None:
         kept = _STEP_CAPABILITIES
 
     caps.keep_only(kept)
+    # The kernel clears it with a change of user.
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.load(bytes.fromhex(plan["seccomp"]))

@@ -14,6 +14,8 @@ from typing import Any, Dict, List, Optional, Tuple
 _MOST_TEXT = 1 << 20
 _SHELLS = ("/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/sh")
 _CHUNK_BYTES = 1 << 20
+# Of a working directory, whose large files are copied once for all sandboxes.
+_MAX_WHOLE_BYTES = 1 << 30
 
 
 def survey(order: Dict[str, Any], target: Optional[int]) -> None:
@@ -120,7 +122,7 @@ def _copy(order: Dict[str, Any], target: int) -> str:
 
 
 def _fits(source: int, max_entries: int, max_bytes: int) -> bool:
-    count, size = 0, 0
+    count, size, whole_size = 0, 0, 0
     waiting = [os.dup(source)]
 
     while waiting:
@@ -129,13 +131,16 @@ def _fits(source: int, max_entries: int, max_bytes: int) -> bool:
         for name in os.listdir(folder):
             info = os.lstat(name, dir_fd=folder)
             count += 1
+            whole_size += info.st_size if stat.S_ISREG(info.st_mode) else 0
             # Large files are linked, and not copied into each sandbox.
             size += info.st_size if stat.S_ISREG(info.st_mode) and info.st_size <= 1 << 20 else 0
 
             if stat.S_ISDIR(info.st_mode):
                 waiting.append(_open(name, os.O_DIRECTORY, folder))
 
-            if count > max_entries or size > max_bytes or len(waiting) > max_entries:
+            is_large = size > max_bytes or whole_size > _MAX_WHOLE_BYTES
+
+            if count > max_entries or is_large or len(waiting) > max_entries:
                 for fd in (*waiting, folder):
                     os.close(fd)
 

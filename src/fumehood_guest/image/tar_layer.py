@@ -165,6 +165,10 @@ class Layer:
         elif entry.islnk():
             self._link(entry, name, folder)
         elif entry.isreg():
+            if entry.issparse():
+                # Its zeros are in no byte that was counted.
+                raise LayerError("bounds", f"{entry.name!r} is a sparse file")
+
             self._write(archive, entry, name, folder)
         else:
             self._drop("devices", entry.name)

@@ -51,6 +51,8 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
         "copies": [ca_bundle_copy()],
         "files": {
             **ETC_FILES,
+            # The private interpreter's loader would read the image's.
+            "/etc/ld.so.preload": "",
             "/etc/passwd": _passwd(image),
             "/etc/group": f"root:x:0:\n{image.user}:x:1000:\nnogroup:x:65534:\n"
             if image.user != "root"

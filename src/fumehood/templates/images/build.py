@@ -321,7 +321,7 @@ class _Build:
 
     def _files_of_image(self, sources: tuple[str, ...], origin: str, state: _State) -> _Files:
         number = self._number(origin, len(self._dockerfile.stages))
-        other = self.stage(number) if number is not None else _pulled(self._bench, origin)
+        other = self.stage(number) if number is not None else _pulled(self._bench, _named(origin))
         wanted = [posixpath.join("/", source) for source in sources]
         plan = self._plan("pack", other, {"sources": wanted})
 
@@ -476,6 +476,16 @@ class _Build:
             reason=f"{where}{visible_line(str(instruction), max_characters=200)} {why}{':' if words else ''}{words}",
             hint="the steps before it are kept: mend this one and build again",
         )
+
+
+def _named(origin: str) -> str:
+    """Returns the image of `COPY --from`; refuses files of this machine, which only the caller names."""
+    if read_reference(origin).kind != "registry":
+        raise InvalidArgumentError(
+            field="COPY --from", value=origin, allowed="a stage, or an image of a registry"
+        )
+
+    return origin
 
 
 def _pulled(bench: Workbench, base: str) -> _State:

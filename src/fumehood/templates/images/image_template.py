@@ -32,6 +32,7 @@ from fumehood.values.network import Network
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PYTHONS = ("python3", "python", *(f"python3.{minor}" for minor in range(19, 8, -1)))
 _PROBE_SECONDS = 60.0
+_PROBE_LIMITS = {"as": 2 << 30, "nproc": 64, "fsize": 1 << 20}
 _MOST_SAID = 1 << 16
 _MEMORY_BYTES = 1 << 30
 # Every sandbox has folders of its own there.
@@ -160,6 +161,14 @@ def _own_python(
     found: Mapping[str, Any], config: ImageConfig, folders: Sequence[str], workshop: Workshop
 ) -> Found | None:
     """Asks the Pythons of an image, in jails, until one can run guest code."""
+    if os.geteuid() != 0:
+        # A template's own processes have rights over the mounts of their base jail, and would have them, as code of the
+        # image, over files of this user: as root they are another user, who owns none.
+        workshop.say(
+            "code runs in a private Python: as an ordinary user, an image's own is not trusted with that"
+        )
+        return None
+
     for path in [str(one) for one in found.get("pythons", ())][:_MOST_PYTHONS]:
         said = bytearray()
 
@@ -168,7 +177,9 @@ def _own_python(
 
         # Without the image's variables, as the template's own processes.
         program = Program(argv=[path, "-I", "-c", PROBE], envs={"PATH": USUAL_PATH, "LANG": "C.UTF-8"})
-        rules = StepRules(ids=image_ids(workshop.template), network=Network(), seconds=_PROBE_SECONDS)
+        rules = StepRules(
+            ids=image_ids(workshop.template), network=Network(), seconds=_PROBE_SECONDS, limits=_PROBE_LIMITS
+        )
         run_program(folders, None, program, rules, hear)
         answer = read_probe(path, bytes(said))
 

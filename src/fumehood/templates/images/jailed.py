@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 import platform
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import IO, Any
 
 import fumehood_jail
 from fumehood.errors import TemplateStoreError
@@ -27,6 +29,8 @@ _STARTER = (
     "import sys; sys.path.insert(0, ''); from fumehood_guest.image.jail import main; main(int(sys.argv[1]))"
 )
 _MOST_ANSWER = 1 << 20
+_END_SECONDS = 10.0
+_PIECE_BYTES = 1 << 16
 _FEW_IDS = "this container maps too few user ids for those of an image: run it with 65536 more, or as an ordinary user"
 
 
@@ -123,6 +127,7 @@ def jailed(plan: Mapping[str, Any], *pass_fds: int, **streams: Any) -> Iterator[
             # The jailed process dies with this one, and the kernel ends all that it has started.
             process.send_signal(signal.SIGKILL)
             process.wait()
+            _wait_for_end(process.stdout)
 
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -130,6 +135,17 @@ def jailed(plan: Mapping[str, Any], *pass_fds: int, **streams: Any) -> Iterator[
                     stream.close()
                 except BrokenPipeError:
                     pass
+
+
+def _wait_for_end(stdout: IO[bytes] | None) -> None:
+    """Waits until no process of the jail holds its output any more: what it wrote to may be deleted then."""
+    deadline = time.monotonic() + _END_SECONDS
+
+    while stdout is not None and (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([stdout], [], [], left)
+
+        if ready and not os.read(stdout.fileno(), _PIECE_BYTES):
+            return
 
 
 @cache

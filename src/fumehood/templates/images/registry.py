@@ -80,7 +80,9 @@ class RegistrySource:
         try:
             return self._ask(request)
         except urllib.error.HTTPError as error:
-            status, challenge = error.code, error.headers.get("WWW-Authenticate", "")
+            # What a redirect has led to is not the registry: its challenge would ask for the registry's login.
+            is_own = urllib.parse.urlsplit(error.url)[:2] == urllib.parse.urlsplit(self._base)[:2]
+            status, challenge = error.code, error.headers.get("WWW-Authenticate", "") if is_own else ""
             error.close()
 
         self._authorization = self._asked(challenge) if status == 401 else ""
@@ -132,7 +134,10 @@ class RegistrySource:
             request.add_unredirected_header("Authorization", self._login.basic)
 
         with self._opener.open(request, timeout=_SECONDS) as answer:
-            content = json.loads(self._bounded(answer))
+            try:
+                content = json.loads(self._bounded(answer))
+            except (ValueError, RecursionError):
+                content = None
 
         token = content.get("token") or content.get("access_token") if isinstance(content, dict) else None
         return f"Bearer {token}" if isinstance(token, str) else ""
@@ -185,6 +190,19 @@ class RegistrySource:
         )
 
 
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and none from https to another scheme: what comes from there can be replaced on its way."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """Returns the next request; raises URLError for one that is refused."""
+        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+            raise urllib.error.URLError("it redirects from https to another scheme")
+
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _handlers(is_local: bool) -> list[urllib.request.BaseHandler]:
     context = urllib.request.HTTPSHandler(context=ssl.create_default_context())
-    return [urllib.request.ProxyHandler({}), context] if is_local else [context]
+    return [*([urllib.request.ProxyHandler({})] if is_local else []), context, _SafeRedirects()]

@@ -32,6 +32,8 @@ _LIMITS = {"nofile": 65_536, "nproc": 4096, "memlock": 64 << 10}
 _HOSTS = "127.0.0.1 localhost build\n::1 localhost\n"
 _PROXY = f"http://127.0.0.1:{PORT}"
 _POLL_SECONDS = 0.5
+# Of one step at once, through the proxy.
+_MAX_CONNECTIONS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +81,14 @@ class StepRules:
         network: What it may reach.
         seconds: Its time limit.
         is_too_large: Asked now and then whether it has written too much.
+        limits: Resource limits by their names, in place of those of every step.
     """
 
     ids: users.IdPlan
     network: Network
     seconds: float
     is_too_large: Callable[[], bool] = lambda: False
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_program(
@@ -138,7 +142,7 @@ def run_program(
             "uid": program.uid,
             "gid": program.gid,
             "groups": list(program.groups),
-            "rlimits": _LIMITS,
+            "rlimits": {**_LIMITS, **rules.limits},
         },
     }
 
@@ -158,6 +162,7 @@ def _follow(process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[
     assert process.stdout is not None
     fd = process.stdout.fileno()
     deadline = time.monotonic() + rules.seconds
+    next_look = time.monotonic() + _POLL_SECONDS
 
     while (left := deadline - time.monotonic()) > 0:
         ready, _, _ = select.select([fd], [], [], min(left, _POLL_SECONDS))
@@ -171,8 +176,13 @@ def _follow(process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[
             hear(data)
         elif process.poll() is not None:
             return Outcome(status=process.returncode)
-        elif rules.is_too_large():
-            return Outcome(status=-1, is_large=True)
+
+        # Also while it writes without a pause.
+        if time.monotonic() >= next_look:
+            next_look = time.monotonic() + _POLL_SECONDS
+
+            if rules.is_too_large():
+                return Outcome(status=-1, is_large=True)
 
     return Outcome(status=-1, is_late=True)
 
@@ -220,6 +230,9 @@ async def _serve_all(near: socket.socket, network: Network) -> None:
     serving: set[asyncio.Task[None]] = set()
 
     while await loop.sock_recv(near, 1):
+        if len(serving) >= _MAX_CONNECTIONS:
+            await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
+
         stream, given = socket.socketpair()
 
         with given:
