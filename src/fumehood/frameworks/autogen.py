@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from fumehood import AsyncSandbox, Execution, InvalidArgumentError, Limits, Result
+from fumehood import AsyncSandbox, Execution, InvalidArgumentError, LanguageUnavailableError, Limits, Result
 from fumehood.frameworks.needed import needed
 from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
 
@@ -146,9 +146,15 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
                 )
                 return FumehoodCodeResult(1, "\n".join(outputs), tuple(results))
 
-            execution = await sandbox.run_code(
-                block.code, language=language.name, timeout=self._config.timeout
-            )
+            try:
+                execution = await sandbox.run_code(
+                    block.code, language=language.name, timeout=self._config.timeout
+                )
+            except LanguageUnavailableError as error:
+                # The model can write it in another language; its user cannot be asked to install this one.
+                outputs.append(error.message)
+                return FumehoodCodeResult(1, "\n".join(outputs), tuple(results))
+
             outputs.append(_text(execution))
             results += execution.results
 
