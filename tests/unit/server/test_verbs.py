@@ -31,7 +31,7 @@ class Used:
 
 def guard() -> TenantBackend:
     """The guard of a key whose day is used up, before a backend that must not be reached."""
-    cpu = SimpleNamespace(note_work=lambda *_: None, settle=_nothing)
+    cpu = SimpleNamespace(note_work=lambda *_: None, charge_latest=_nothing)
     spending = SimpleNamespace(ledger=Used(), executions={}, cpu=cpu)
     inner = cast("Backend", SimpleNamespace(info=_nothing))
     owners = Owners(inner)
