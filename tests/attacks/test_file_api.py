@@ -75,6 +75,7 @@ def test_f04_init_has_no_descriptor_worth_a_link(attacked):
     files = attacked.sandbox.files
     limits = (
         "/proc/meminfo",
+        "/proc/sys/kernel/random/boot_id",
         "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     )

@@ -135,6 +135,7 @@ def test_k15_sys_and_cgroups_show_the_sandbox_alone(attacked):
         *(
             "/sys/fs/cgroup/memory.max",
             "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/limits/boot_id",
             "/sys/fs/limits/meminfo",
         ),
     ]
