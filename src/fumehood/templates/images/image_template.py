@@ -163,7 +163,7 @@ def _own_python(
     """Asks the Pythons of an image, in jails, until one can run guest code."""
     if os.geteuid() != 0:
         # A template's own processes have rights over the mounts of their base jail, and would have them, as code of the
-        # image, over files of this user: as root they are another user, who owns none.
+        # image, over files of this user: as root they are another user, that owns none.
         workshop.say(
             "code runs in a private Python: as an ordinary user, an image's own is not trusted with that"
         )
