@@ -200,12 +200,17 @@ class HeldProcess:
 
     def forked(self) -> int:
         """Lets it complete the call of `fork`; returns the pid of the child as it sees it."""
-        self._step()
+        stopped_by = self._step()
         values = self._read()
 
         if values[_REGISTERS.pointer] != self._entry + _REGISTERS.instruction_bytes:
             self.end()
             raise ProcessLookupError(errno.ESRCH, f"process {self._pid} went elsewhere, and has ended")
+
+        # A stop for another reason came first, and the trap of this step is pending: once it is released, that would
+        # end it. A call without effect takes it.
+        if stopped_by != signal.SIGTRAP:
+            self.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, *(0,) * 5))
 
         return _signed(values[_REGISTERS.result])
 
@@ -256,7 +261,7 @@ class HeldProcess:
             if stopped_by in _FORK_STOPS:
                 return 0, self._forked()
 
-            result = self._result(stopped_by, number)
+            result = self._result(number)
 
             if result is None:
                 continue
@@ -279,8 +284,12 @@ class HeldProcess:
         child._wait()
         return child
 
-    def _result(self, stopped_by: int, number: int) -> int | None:
-        """Returns the result of its call; None as long as the call is not complete."""
+    def _result(self, number: int) -> int | None:
+        """Returns the result of its call; None as long as the call is not complete.
+
+        Only the registers count. The kernel may report another stop behind a completed call before that of the step,
+        as after SIGCONT; such a call must not be made again. The pending trap then stops the next one before its start.
+        """
         values = self._read()
         signed = _signed(values[_REGISTERS.result])
         pointer = values[_REGISTERS.pointer]
@@ -294,7 +303,7 @@ class HeldProcess:
             self.end()
             raise ProcessLookupError(errno.ESRCH, f"process {self._pid} made no call, and has ended")
 
-        return signed if stopped_by == signal.SIGTRAP and is_behind and signed not in _RESTARTS else None
+        return signed if is_behind and signed not in _RESTARTS else None
 
     def _write(self, number: int, arguments: tuple[int, ...]) -> None:
         values = list(self._before)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fumehood_jail import notify, seccomp, syscalls
+from fumehood_jail import call_numbers, notify, seccomp, syscalls
 from fumehood_jail.tracing import HeldProcess
 
 NOTHING = (0,) * 6
@@ -101,6 +101,32 @@ def test_signals_wait_while_it_is_held(waiting):
     assert held.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, *NOTHING[1:])) == 1
     held.let_go(7)
     assert exit_code(waiting[0]) == -signal.SIGTERM
+
+
+def test_a_call_that_a_stop_follows_is_made_once(waiting, monkeypatch):
+    """SIGCONT stops a traced process once more, behind the call that it has completed, before the step is reported."""
+    pid, _ = waiting
+    monkeypatch.setitem(call_numbers.HERE, "kill", {"x86_64": 62, "aarch64": 129}[call_numbers.MACHINE])
+    held = HeldProcess(pid)
+    assert held.is_stopped_in("setns")
+    # It sends itself the signal, so that each repetition would be stopped as well.
+    assert held.call("kill", (pid, signal.SIGCONT, 0, 0, 0, 0)) == 0
+    assert held.call("kill", (pid, signal.SIGSTOP, 0, 0, 0, 0)) == 0
+    assert held.call("prctl", (syscalls.PR_GET_NO_NEW_PRIVS, *NOTHING[1:])) == 1
+    held.let_go(7)
+    assert exit_code(pid) == 7
+
+
+def test_a_stop_while_it_forks_does_not_outlast_the_hold(waiting):
+    """What its tracer has not taken of its steps would be delivered to it when it is let go, and end it."""
+    held = HeldProcess(waiting[0])
+    assert held.is_stopped_in("setns")
+    started = held.fork(syscalls.SIGCHLD)
+    os.kill(waiting[0], signal.SIGCONT)
+    assert held.forked() == started.pid
+    started.end()
+    held.let_go(7)
+    assert exit_code(waiting[0]) == 7
 
 
 def test_one_that_is_elsewhere_is_left_alone(waiting):

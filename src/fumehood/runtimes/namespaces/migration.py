@@ -29,7 +29,7 @@ from fumehood.runtimes.namespaces.isolation import (
     numbers_of,
     parent_of,
 )
-from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
+from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls, moves_elsewhere
 from fumehood.runtimes.packets import receive_word, until_readable
 from fumehood_jail import caps, syscalls
 from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
@@ -171,6 +171,12 @@ async def _lead_over(
             with _opened(there.init_pid) as namespaces:
                 place = Place(namespaces, there.init_pid, there.has_migrators, there.cgroup_fds)
                 moved = await _enter(migrator, held_by, source.origin, place)
+    except ForkError:
+        # The caller of the other fork has killed it: either of the two may be the first to fail.
+        if source.origin.is_claimed_twice(migrator):
+            raise moves_elsewhere() from None
+
+        raise
     finally:
         # Before any descriptor that could be installed in it is closed.
         source.origin.forbid(migrator)

@@ -32,12 +32,14 @@ class _Migrator:
         ordered: The name and the arguments of the call that it is to make, and that is permitted.
         gifts: Descriptors that are installed in it then.
         given: Their numbers there; more than `gifts` if the call was interrupted and reported again.
+        is_claimed_twice: Whether it has claimed to migrate to another fork as well.
     """
 
     waits: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     ordered: tuple[str, tuple[int, ...]] | None = None
     gifts: Sequence[int] = ()
     given: tuple[int, ...] = ()
+    is_claimed_twice: bool = False
 
 
 class RefusedCalls:
@@ -88,9 +90,11 @@ class RefusedCalls:
             ForkError: Another caller expects it: it claims to migrate to two forks.
         """
         if not again and pid in self._migrators:
-            raise ForkError(step="move a process into the fork", reason="it moves to another one")
+            self._migrators[pid].is_claimed_twice = True
+            raise moves_elsewhere()
 
-        migrator = self._migrators[pid] = _Migrator()
+        is_claimed_twice = self.is_claimed_twice(pid)
+        migrator = self._migrators[pid] = _Migrator(is_claimed_twice=is_claimed_twice)
 
         # A flood of calls must not delay it: forks have this listener too.
         if self._later is not None:
@@ -98,6 +102,10 @@ class RefusedCalls:
             self._go_on()
 
         return migrator.waits
+
+    def is_claimed_twice(self, pid: int) -> bool:
+        """Whether an expected process has claimed to migrate to another fork too, for which it is killed."""
+        return pid in self._migrators and self._migrators[pid].is_claimed_twice
 
     def order(self, pid: int, name: str, arguments: tuple[int, ...], gifts: Sequence[int] = ()) -> None:
         """Permits a traced process this one call; may be called in any thread.
@@ -207,6 +215,11 @@ class RefusedCalls:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
             self._sock = None
+
+
+def moves_elsewhere() -> ForkError:
+    """Returns the error of a process that claims to migrate to two forks."""
+    return ForkError(step="move a process into the fork", reason="it moves to another one")
 
 
 def number_inside(pid: int) -> int:
