@@ -16,7 +16,7 @@ from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar
 
 from fumehood import ImageError, Network, TemplateStoreError
 from fumehood.templates.images import pull as pull_module
-from fumehood.templates.images.build import StepLimits
+from fumehood.templates.images.workbench import StepLimits
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.dockerfile import read_dockerfile
 from fumehood.templates.images.layers import LayerStore

@@ -1,103 +1,22 @@
-"""Builds an image from a Dockerfile: each step that changes files makes a layer, named by all that it depends on.
+"""Builds an image from a Dockerfile: its stages, each from its base, by instructions that make layers or say settings.
 
-Runs in the host process. A step's programs run in a jail; a step whose layer is in the store already is not run again,
-so a build that was interrupted goes on where it stopped, and a change in one step runs that one and the later ones.
+Runs in the host process; the layers themselves are made in `step_layers`.
 """
 
 from __future__ import annotations
 
-import os
 import platform
-import posixpath
-import shutil
-import stat
-import subprocess
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import IO, Any
+from collections.abc import Mapping
+from dataclasses import replace
 
-from fumehood.errors import ImageError, ImagePlatformError, InvalidArgumentError, TemplateStoreError
-from fumehood.templates.images.context import Context, is_archive
-from fumehood.templates.images.credentials import Logins
+from fumehood.errors import ImagePlatformError, InvalidArgumentError
 from fumehood.templates.images.description import ARCHITECTURES, ImageConfig
 from fumehood.templates.images.dockerfile import Dockerfile, Instruction, Stage, expand, pairs, program
-from fumehood.templates.images.image_template import USUAL_PATH, survey
-from fumehood.templates.images.jailed import compiled_policy, jailed
-from fumehood.templates.images.layers import LayerInfo, LayerStore, NewLayer, delete_tree, layer_key
+from fumehood.templates.images.layers import LayerInfo, layer_key
 from fumehood.templates.images.pull import pull
 from fumehood.templates.images.reference import read_reference
-from fumehood.templates.images.steps import Outcome, Program, StepRules, run_program
-from fumehood.text import visible_line
-from fumehood.values.network import Network
-from fumehood_jail import users
-
-Say = Callable[[str], None]
-_KEPT_LINES = 12
-_LINE_CHARACTERS = 400
-_LOOK_SECONDS = 10.0
-_CHUNK_BYTES = 1 << 20
-_MEMORY_BYTES = 2 << 30
-_SHOWN_CHARACTERS = 100
-_SET_ID = stat.S_ISUID | stat.S_ISGID
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLimits:
-    """What one step may take.
-
-    Attributes:
-        seconds: How long it may run.
-        max_bytes: How much it may write.
-        max_entries: How many files COPY or ADD may bring.
-    """
-
-    seconds: float = 3600.0
-    max_bytes: int = 20 << 30
-    max_entries: int = 300_000
-
-
-@dataclass(slots=True, kw_only=True)
-class Workbench:
-    """What all steps of a build use.
-
-    Attributes:
-        template: The name of the template, for messages.
-        store: Where layers are.
-        context: The files of COPY and ADD.
-        network: What programs may reach.
-        arguments: Values of ARG that override those of the Dockerfile.
-        limits: Of each step.
-        logins: Of registries.
-        say: Called with each step.
-        ids: The ids of images.
-    """
-
-    template: str
-    store: LayerStore
-    context: Context
-    network: Network
-    arguments: Mapping[str, str]
-    limits: StepLimits
-    logins: Logins
-    say: Say
-    ids: users.IdPlan
-
-
-@dataclass(slots=True, kw_only=True)
-class _State:
-    """An image that is being built."""
-
-    layers: tuple[str, ...]
-    config: ImageConfig
-    arguments: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """What `$NAME` means in an instruction."""
-        return {**self.arguments, **self.config.envs}
+from fumehood.templates.images.step_layers import Brought, StepLayers
+from fumehood.templates.images.workbench import StageState, Workbench
 
 
 def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[ImageConfig, tuple[str, ...]]:
@@ -126,8 +45,8 @@ class _Build:
         self._dockerfile = dockerfile
         self._name = name
         self._bench = bench
-        self._done: dict[int, _State] = {}
-        self._users: dict[tuple[str, str], dict[str, Any]] = {}
+        self._done: dict[int, StageState] = {}
+        self._layers = StepLayers(name, bench)
         system = f"linux/{ARCHITECTURES.get(platform.machine(), platform.machine())}"
         self._known = {
             "TARGETPLATFORM": system,
@@ -139,7 +58,7 @@ class _Build:
         }
         self._global = {**self._known, **dockerfile.defaults, **_given(bench, dockerfile.defaults)}
 
-    def stage(self, number: int) -> _State:
+    def stage(self, number: int) -> StageState:
         """Builds a stage, once."""
         if number not in self._done:
             stage = self._dockerfile.stages[number]
@@ -153,7 +72,7 @@ class _Build:
 
         return self._done[number]
 
-    def _base(self, stage: Stage, number: int) -> _State:
+    def _base(self, stage: Stage, number: int) -> StageState:
         base = expand(stage.base, self._global)
         wanted = expand(stage.platform, self._global)
 
@@ -166,10 +85,10 @@ class _Build:
 
         if earlier is not None:
             found = self.stage(earlier)
-            return _State(layers=found.layers, config=found.config)
+            return StageState(layers=found.layers, config=found.config)
 
         if base == "scratch":
-            return _State(layers=(_empty(self._bench),), config=ImageConfig())
+            return StageState(layers=(_empty(self._bench),), config=ImageConfig())
 
         return _pulled(self._bench, base)
 
@@ -181,15 +100,15 @@ class _Build:
 
         return None
 
-    def _carry_out(self, instruction: Instruction, state: _State, place: str) -> None:
+    def _carry_out(self, instruction: Instruction, state: StageState, place: str) -> None:
         name, text = instruction.name, expand(instruction.text, state.variables)
 
         if name == "RUN":
-            self._run(instruction, state, place)
+            self._layers.run(instruction, state, place)
         elif name in ("COPY", "ADD"):
             self._copy(instruction, state, place)
         elif name == "WORKDIR":
-            self._change_folder(text, state, place)
+            self._layers.change_folder(text, state, place)
         elif name == "ARG":
             self._declare(instruction, state)
         elif name == "ENV":
@@ -208,7 +127,7 @@ class _Build:
         elif name == "CMD":
             state.config = replace(state.config, command=program(instruction, state.config.shell))
 
-    def _declare(self, instruction: Instruction, state: _State) -> None:
+    def _declare(self, instruction: Instruction, state: StageState) -> None:
         for key, default in pairs(instruction, self._name):
             value = self._bench.arguments.get(key)
 
@@ -221,37 +140,7 @@ class _Build:
             if value is not None:
                 state.arguments[key] = value
 
-    # -- steps
-
-    def _run(self, instruction: Instruction, state: _State, place: str) -> None:
-        user = self._user(state, state.config.user)
-        argv = program(instruction, state.config.shell)
-        envs = {"PATH": USUAL_PATH, "HOME": str(user["home"]), **state.arguments, **state.config.envs}
-        cwd, ids = state.config.workdir, [user["uid"], user["gid"], *user["groups"]]
-        key = layer_key("step", *state.layers, "RUN", *argv, str(sorted(envs.items())), cwd, str(ids))
-
-        def make(made: NewLayer) -> None:
-            started = Program(argv=argv, envs=envs, cwd=cwd, uid=ids[0], gid=ids[1], groups=ids[2:])
-            self._run_in(made, started, state, instruction)
-
-        self._step(key, instruction, state, place, make)
-
-    def _run_in(self, made: NewLayer, started: Program, state: _State, instruction: Instruction) -> None:
-        bench, lines = self._bench, _Lines(self._bench.say)
-        rules = StepRules(
-            ids=bench.ids,
-            network=bench.network,
-            seconds=bench.limits.seconds,
-            is_too_large=_Watch(made.content, bench.limits.max_bytes),
-        )
-        outcome = run_program(self._folders(state), made, started, rules, lines.hear)
-        delete_tree(os.path.join(made.folder, "work"))
-        words = lines.last()
-
-        if outcome.status != 0:
-            raise self._failed(instruction, _why(outcome, bench.limits), words)
-
-    def _copy(self, instruction: Instruction, state: _State, place: str) -> None:
+    def _copy(self, instruction: Instruction, state: StageState, place: str) -> None:
         words = instruction.words or tuple(instruction.text.split())
         words = tuple(expand(word, state.variables) for word in words)
 
@@ -262,220 +151,15 @@ class _Build:
 
         *sources, target = words
         origin = instruction.flags.get("from")
-        owner = self._owner(state, expand(instruction.flags.get("chown", ""), state.variables))
-        mode = _mode(instruction)
-        files = (
-            self._files_of_context(tuple(sources), instruction)
-            if origin is None
-            else self._files_of_image(tuple(sources), expand(origin, self._global), state)
-        )
-        order = self._order(
-            files, posixpath.join(state.config.workdir, target), target.endswith("/") or len(sources) > 1
-        )
-        order |= {"uid": owner[0], "gid": owner[1], "mode": mode}
-        key = layer_key("step", *state.layers, "COPY", files.digest, str(sorted(order.items())))
-        self._step(
-            key,
-            instruction,
-            state,
-            place,
-            lambda made: self._place(made, order, state, files.write, instruction),
+        image = None if origin is None else self._origin(expand(origin, self._global))
+        self._layers.copy(
+            instruction, state, place, Brought(sources=tuple(sources), target=target, image=image)
         )
 
-    def _order(self, files: _Files, target: str, is_folder: bool) -> dict[str, Any]:
-        target = posixpath.normpath(target)
-        exact = None if is_folder or files.is_folder or files.is_archive else target
-        return {
-            "folder": target,
-            "exact": exact,
-            "empty": False,
-            "unpack": files.is_archive,
-            "max_entries": self._bench.limits.max_entries,
-            "owners": self._bench.ids.kind == "image",
-        }
-
-    def _files_of_context(self, sources: tuple[str, ...], instruction: Instruction) -> _Files:
-        context = self._bench.context
-        found = context.find(sources)
-        archives = [path for path, name in found if instruction.name == "ADD" and is_archive(name)]
-
-        if archives and len(found) > 1:
-            raise InvalidArgumentError(
-                field="dockerfile", value=str(instruction), allowed="one archive, and nothing else, with ADD"
-            )
-
-        def write(file: IO[bytes]) -> None:
-            if not archives:
-                context.write(found, file)
-                return
-
-            with open(archives[0], "rb") as archive:
-                shutil.copyfileobj(archive, file, _CHUNK_BYTES)
-
-        return _Files(
-            digest=context.digest(found),
-            is_folder=any(not name for _, name in found) or len(found) > 1,
-            is_archive=bool(archives),
-            write=write,
-        )
-
-    def _files_of_image(self, sources: tuple[str, ...], origin: str, state: _State) -> _Files:
-        number = self._number(origin, len(self._dockerfile.stages))
-        other = self.stage(number) if number is not None else _pulled(self._bench, _named(origin))
-        wanted = [posixpath.join("/", source) for source in sources]
-        plan = self._plan("pack", other, {"sources": wanted})
-
-        def write(file: IO[bytes]) -> None:
-            with jailed(plan, stdin=subprocess.DEVNULL) as process:
-                assert process.process.stdout is not None
-                shutil.copyfileobj(process.process.stdout, file, _CHUNK_BYTES)
-
-                if process.process.wait() != 0:
-                    raise ImageError(image=origin, reason=f"it has no {' '.join(wanted)}")
-
-        return _Files(
-            digest=f"{other.layers}{wanted}",
-            is_folder=len(sources) > 1 or self._is_folder(other, wanted[0]),
-            is_archive=False,
-            write=write,
-        )
-
-    def _is_folder(self, other: _State, path: str) -> bool:
-        """Whether a path of another image names a folder, or is a pattern."""
-        if any(sign in path for sign in "*?["):
-            return True
-
-        order = {"user": "0", "folders": [], "pythons": [], "is_folder": path}
-        found = survey(self._folders(other), self._bench.template, order=order)
-        return bool(found.get("is_folder"))
-
-    def _change_folder(self, text: str, state: _State, place: str) -> None:
-        workdir = posixpath.normpath(posixpath.join(state.config.workdir, text.strip()))
-        state.config = replace(state.config, workdir=workdir)
-
-        if workdir == "/":
-            return
-
-        order = {**self._order(_NO_FILES, workdir, True), "uid": 0, "gid": 0, "mode": None, "empty": True}
-        key = layer_key("step", *state.layers, "WORKDIR", workdir)
-        instruction = Instruction(line=0, name="WORKDIR", flags={}, text=workdir, words=None)
-        self._step(
-            key,
-            instruction,
-            state,
-            place,
-            lambda made: self._place(made, order, state, _NO_FILES.write, instruction),
-        )
-
-    def _place(
-        self,
-        made: NewLayer,
-        order: dict[str, Any],
-        state: _State,
-        write: Callable[[IO[bytes]], None],
-        instruction: Instruction,
-    ) -> None:
-        plan = self._plan("place", state, order)
-
-        with _written(made, plan, self._bench.ids), jailed(plan) as process:
-            assert process.process.stdin is not None
-            try:
-                write(process.process.stdin)
-                process.process.stdin.flush()
-            except BrokenPipeError:
-                pass
-
-            answer = process.answer()
-
-        if "entries" not in answer:
-            detail = visible_line(str(answer.get("detail")), max_characters=300)
-            raise self._failed(instruction, f"{answer.get('refused') or answer.get('failed')}: {detail}", ())
-
-    def _plan(self, task: str, state: _State, order: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "task": task,
-            "ids": self._bench.ids.to_dict(),
-            "layers": self._folders(state),
-            "upper": None,
-            "work": None,
-            "files": {},
-            "seccomp": compiled_policy("image"),
-            "rlimits": {"as": _MEMORY_BYTES, "core": 1, "nofile": 8192, "nproc": 64},
-            "order": dict(order),
-        }
-
-    def _step(
-        self, key: str, instruction: Instruction, state: _State, place: str, make: Callable[[NewLayer], None]
-    ) -> None:
-        """Takes a layer from the store, or makes it; then it is the topmost one."""
-        bench = self._bench
-        shown = visible_line(str(instruction), max_characters=_SHOWN_CHARACTERS)
-        info = bench.store.info(key)
-
-        if info is not None:
-            bench.say(f"[{place}] {shown}: is here, {info.size_bytes / 1e6:.1f} MB")
-        else:
-            bench.say(f"[{place}] {shown}")
-            started = time.monotonic()
-
-            with bench.store.making(bench.ids.uid_map[0][1]) as made:
-                _take_mode(made.content, self._folders(state))
-                make(made)
-                info = _measured(made.content, shown)
-                made.keep(key, info)
-
-            bench.say(
-                f"[{place}] done: {info.size_bytes / 1e6:.1f} MB in {info.entries} entries, "
-                f"{time.monotonic() - started:.1f} s{f', {info.set_id} set-id bits dropped' if info.set_id else ''}"
-            )
-
-        state.layers = (*state.layers, key)
-
-    # -- what is in the image
-
-    def _folders(self, state: _State) -> list[str]:
-        return [self._bench.store.path(layer) for layer in state.layers]
-
-    def _user(self, state: _State, text: str) -> dict[str, Any]:
-        if text in ("", "0", "root"):
-            return {"uid": 0, "gid": 0, "groups": [0], "name": "root", "home": "/root"}
-
-        key = (state.layers[-1], text)
-
-        if key not in self._users:
-            order = {"user": text, "folders": [], "pythons": []}
-            self._users[key] = survey(self._folders(state), self._bench.template, order=order)["user"]
-
-        user = self._users[key]
-
-        if "unknown" in user:
-            raise TemplateStoreError(
-                template=self._bench.template,
-                operation="build",
-                reason=f"the image has no user or group {str(user['unknown'])[:80]!r}",
-                hint="make it with RUN adduser or useradd before, or name it by its number",
-            )
-
-        return user
-
-    def _owner(self, state: _State, text: str) -> tuple[int, int]:
-        if not text:
-            return 0, 0
-
-        user = self._user(state, text)
-        # A number alone is both.
-        is_number = text.isdigit()
-        return int(user["uid"]), int(user["uid"] if is_number else user["gid"])
-
-    def _failed(self, instruction: Instruction, why: str, lines: tuple[str, ...]) -> TemplateStoreError:
-        words = "".join(f"\n    {line}" for line in lines)
-        where = f"{self._name}:{instruction.line}: " if instruction.line else ""
-        return TemplateStoreError(
-            template=self._bench.template,
-            operation="build",
-            reason=f"{where}{visible_line(str(instruction), max_characters=200)} {why}{':' if words else ''}{words}",
-            hint="the steps before it are kept: mend this one and build again",
-        )
+    def _origin(self, name: str) -> StageState:
+        """Returns the stage or the image of `--from`."""
+        number = self._number(name, len(self._dockerfile.stages))
+        return self.stage(number) if number is not None else _pulled(self._bench, _named(name))
 
 
 def _named(origin: str) -> str:
@@ -488,11 +172,11 @@ def _named(origin: str) -> str:
     return origin
 
 
-def _pulled(bench: Workbench, base: str) -> _State:
+def _pulled(bench: Workbench, base: str) -> StageState:
     bench.say(f"pulling {base}")
     image = pull(read_reference(base), bench.store, bench.logins, say=bench.say)
     layers = tuple(layer_key("sha256", layer.diff_id) for layer in image.layers)
-    return _State(layers=layers, config=image.config)
+    return StageState(layers=layers, config=image.config)
 
 
 def _empty(bench: Workbench) -> str:
@@ -508,139 +192,3 @@ def _empty(bench: Workbench) -> str:
 
 def _given(bench: Workbench, names: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in bench.arguments.items() if name in names}
-
-
-def _mode(instruction: Instruction) -> int | None:
-    text = instruction.flags.get("chmod")
-
-    if text is None:
-        return None
-
-    try:
-        return int(text, 8) & 0o1777
-    except ValueError:
-        raise InvalidArgumentError(
-            field="dockerfile", value=str(instruction), allowed="an octal mode, as in --chmod=755"
-        ) from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
-    """What a COPY brings.
-
-    Attributes:
-        digest: Of names and content.
-        is_folder: Whether it goes below the destination, and not to that very path.
-        is_archive: Whether it is an archive that ADD unpacks.
-        write: Writes an archive.
-    """
-
-    digest: str
-    is_folder: bool
-    is_archive: bool
-    write: Callable[[IO[bytes]], None]
-
-
-_NO_FILES = _Files(digest="", is_folder=True, is_archive=False, write=lambda _: None)
-
-
-class _Lines:
-    """What a step writes, by lines: shown, and the last ones kept."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._part = b""
-
-    def hear(self, data: bytes) -> None:
-        """Takes output as it comes."""
-        *lines, self._part = (self._part + data)[-(1 << 20) :].split(b"\n")
-
-        for line in lines:
-            self._note(line)
-
-    def last(self) -> tuple[str, ...]:
-        """Returns the last lines."""
-        if self._part:
-            self._note(self._part)
-            self._part = b""
-
-        return tuple(self._kept)
-
-    def _note(self, line: bytes) -> None:
-        text = visible_line(line.decode("utf-8", "replace").rstrip(), max_characters=_LINE_CHARACTERS)
-
-        if text:
-            self._kept.append(text)
-            self._say(f"  | {text}")
-
-
-class _Watch:
-    """Looks now and then how much a step has written."""
-
-    def __init__(self, folder: str, max_bytes: int) -> None:
-        self._folder = folder
-        self._max_bytes = max_bytes
-        self._next = time.monotonic() + _LOOK_SECONDS
-
-    def __call__(self) -> bool:
-        if time.monotonic() < self._next:
-            return False
-
-        size = sum(info.st_blocks * 512 for _, info in _entries(self._folder))
-        self._next = time.monotonic() + _LOOK_SECONDS
-        return size > self._max_bytes
-
-
-def _why(outcome: Outcome, limits: StepLimits) -> str:
-    if outcome.is_late:
-        return f"ran longer than {limits.seconds:g} s"
-
-    if outcome.is_large:
-        return f"wrote more than {limits.max_bytes} bytes"
-
-    return f"ended with {outcome.status}"
-
-
-@contextmanager
-def _written(made: NewLayer, plan: dict[str, Any], ids: users.IdPlan) -> Iterator[None]:
-    """Lets a jailed process write into a new layer."""
-    work = os.path.join(made.folder, "work")
-    owner = ids.uid_map[0][1]
-    os.mkdir(work, 0o755)
-    os.chown(work, owner, owner if ids.kind == "image" else -1)
-    plan["upper"], plan["work"] = made.content, work
-    try:
-        yield
-    finally:
-        delete_tree(work)
-
-
-def _take_mode(content: str, folders: list[str]) -> None:
-    """Gives the root of a new layer the mode of the one below, which it covers."""
-    os.chmod(content, stat.S_IMODE(os.stat(folders[-1]).st_mode))
-
-
-def _measured(content: str, made_by: str) -> LayerInfo:
-    """Measures a layer that no process writes to any more, and drops set-id bits."""
-    size_bytes = entries = set_id = 0
-
-    for path, info in _entries(content):
-        entries += 1
-        size_bytes += info.st_blocks * 512
-
-        if stat.S_ISREG(info.st_mode) and info.st_mode & _SET_ID:
-            os.chmod(path, stat.S_IMODE(info.st_mode) & ~_SET_ID, follow_symlinks=True)
-            set_id += 1
-
-    return LayerInfo(made_by=made_by, size_bytes=size_bytes, entries=entries, set_id=set_id)
-
-
-def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    for root, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            path = os.path.join(root, name)
-            try:
-                yield path, os.lstat(path)
-            except FileNotFoundError:
-                continue

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.templates.images.build import StepLimits, Workbench, build_image
+from fumehood.templates.images.build import build_image
 from fumehood.templates.images.context import Context
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.description import ImageConfig, describe
@@ -22,6 +22,7 @@ from fumehood.templates.images.jailed import image_ids
 from fumehood.templates.images.layers import LayerStore, layer_key
 from fumehood.templates.images.pull import open_source, pull
 from fumehood.templates.images.reference import read_reference
+from fumehood.templates.images.workbench import StepLimits, Workbench
 from fumehood.templates.recipe import FILES, Made, Say, Source, Workshop
 from fumehood.values.network import Network
 

@@ -1,0 +1,84 @@
+"""What all steps of a build use, and the image that a stage has come to.
+
+Plain data of the host process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fumehood.templates.images.context import Context
+from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.description import ImageConfig
+from fumehood.templates.images.layers import LayerStore
+from fumehood.values.network import Network
+from fumehood_jail import users
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimits:
+    """What one step may take.
+
+    Attributes:
+        seconds: How long it may run.
+        max_bytes: How much it may write.
+        max_entries: How many files COPY or ADD may bring.
+    """
+
+    seconds: float = 3600.0
+    max_bytes: int = 20 << 30
+    max_entries: int = 300_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Workbench:
+    """What all steps of a build use.
+
+    Attributes:
+        template: The name of the template, for messages.
+        store: Where layers are.
+        context: The files of COPY and ADD.
+        network: What programs may reach.
+        arguments: Values of ARG that override those of the Dockerfile.
+        limits: Of each step.
+        logins: Of registries.
+        say: Called with each step.
+        ids: The ids of images.
+    """
+
+    template: str
+    store: LayerStore
+    context: Context
+    network: Network
+    arguments: Mapping[str, str]
+    limits: StepLimits
+    logins: Logins
+    say: Say
+    ids: users.IdPlan
+
+
+@dataclass(slots=True, kw_only=True)
+class StageState:
+    """An image that is being built.
+
+    Attributes:
+        layers: Names of its layers, the lowest first.
+        config: How its programs are started.
+        arguments: Values of the ARGs that its instructions have declared.
+    """
+
+    layers: tuple[str, ...]
+    config: ImageConfig
+    arguments: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What `$NAME` means in an instruction."""
+        return {**self.arguments, **self.config.envs}
+
+    def folders(self, store: LayerStore) -> list[str]:
+        """Returns the folders of its layers, the lowest first."""
+        return [store.path(layer) for layer in self.layers]
