@@ -51,7 +51,7 @@ _SECTIONS: _Sections = (
     ("values.network", "Network"),
     ("values.sandbox", "What a sandbox tells of itself"),
     ("values.published_file storage.artifacts storage.signed_files", "Files out"),
-    ("api.templates values.template templates.store", "Templates"),
+    ("api.templates values.template values.start_command templates.store", "Templates"),
     ("advice.findings advice.scan advice.wrapped_output", "Advice"),
     ("errors", "Errors"),
     ("port.backend", "Where sandboxes live"),

@@ -179,6 +179,7 @@ if TYPE_CHECKING:
     )
     from fumehood.values.saved_state import LeftOut, LoadReport, SaveReport
     from fumehood.values.security import SecurityEvent, SecurityRule
+    from fumehood.values.start_command import StartCommand
     from fumehood.values.template import Template
 
 __all__ = [
@@ -333,6 +334,7 @@ __all__ = [
     "ServiceError",
     "SignedFiles",
     "SlowReaderError",
+    "StartCommand",
     "StderrEvent",
     "StdoutEvent",
     "StorageError",
@@ -444,6 +446,7 @@ _HOMES = {
     """,
     "values.saved_state": "LeftOut LoadReport SaveReport",
     "values.security": "SecurityEvent SecurityRule",
+    "values.start_command": "StartCommand",
     "values.template": "Template",
 }
 

@@ -16,13 +16,13 @@ from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar
 
 from fumehood import ImageError, Network, TemplateStoreError
 from fumehood.templates.images import pull as pull_module
-from fumehood.templates.images.workbench import StepLimits
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.dockerfile import read_dockerfile
 from fumehood.templates.images.layers import LayerStore
 from fumehood.templates.images.pull import Bounds, pull
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.images.source import BuildSettings, DockerfileSource
+from fumehood.templates.images.workbench import StepLimits
 
 
 class Target:

@@ -393,6 +393,20 @@ def test_a_build_from_scratch(bench):
         assert made.commands.run("cat /here").stdout == "here\n"
 
 
+def test_an_image_with_a_start_command(bench):
+    """It is tried by the build, kept with the template, and run in each sandbox; one that fails is not published."""
+    with pytest.raises(TemplateStoreError, match="start command: exit 3: it ended with 3"):
+        bench.build("started", image=bench.image, start="exit 3", ready="file:/tmp/up")
+
+    bench.build(
+        "started", image=bench.image, start="echo $GREETING > /tmp/up; sleep 1000", ready="file:/tmp/up"
+    )
+    assert {info.name: info.start for info in list_templates()}["started"].ready == "file:/tmp/up"
+
+    with Sandbox("started") as made:
+        assert made.files.read("/tmp/up") == "hello\n"
+
+
 @pytest.mark.parametrize("workdir", ["/opt/app", "/home/app/project", "/usr/src/app"])
 def test_a_working_directory_below_folders_of_every_sandbox(bench, workdir):
     """The folders above it stay those of the image, in which every sandbox has some of its own."""

@@ -25,6 +25,7 @@ from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, hint_of_names
 from fumehood.values.codec import read_value
 from fumehood.values.network import Network
+from fumehood.values.start_command import read_start
 from fumehood.values.template import Template
 
 _PATH = "/v1/templates"
@@ -46,6 +47,9 @@ def build_template(
     apt: Sequence[str] = (),
     build_args: Mapping[str, str] | None = None,
     network: Network | None = None,
+    start: str | None = None,
+    ready: str = "",
+    ready_timeout: float = 60.0,
     force: bool = False,
     on_progress: Say | None = None,
     url: str | None = None,
@@ -75,6 +79,11 @@ def build_template(
         apt: Debian packages to install on `image`, before `steps`.
         build_args: Values of the Dockerfile's ARGs.
         network: What the steps of a build may reach, through the egress proxy; None is everything public.
+        start: A line for the shell that runs in each of its sandboxes from their making on, such as a server. It has
+            the variables of the template, not those of a sandbox's caller.
+        ready: When that has come up: `port:8000`, `url:http://localhost:8000/health`, `file:/tmp/ready` or
+            `command:LINE`. Sandboxes are handed out when it holds; empty: as soon as the command has started.
+        ready_timeout: How long that may take, in seconds.
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
         url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
@@ -105,6 +114,7 @@ def build_template(
         build_args=dict(build_args or {}),
         network=network or Network(internet=True),
     )
+    started = read_start(start, ready, ready_timeout)
     _check_fits(order, requirements or python, is_at_server=url is not None)
 
     if url is not None:
@@ -115,6 +125,9 @@ def build_template(
             "preload": list(modules),
             "envs": dict(envs or {}),
             "own_interpreter": own_interpreter,
+            "start": start,
+            "ready": ready,
+            "ready_timeout": ready_timeout,
             "force": force,
         }
         return _build_at_server(url, api_key, files, asked, say)
@@ -129,6 +142,7 @@ def build_template(
         files=None if files is None else os.path.abspath(files),
         envs=dict(envs or {}),
         own_interpreter=own_interpreter,
+        start=started,
     )
 
     # What is made of an image stays until a record names it.

@@ -84,15 +84,27 @@ class LiveProcesses:
         """The running commands."""
         return tuple(process.info for process in self._all.values() if process.running)
 
+    def assign(self, limits: Limits, envs: Mapping[str, str]) -> None:
+        """Applies the limits and variables of its caller to commands that are started from now on."""
+        self._limits = limits
+        self._envs = dict(envs)
+
     def add_envs(self, envs: Mapping[str, str]) -> None:
         """Adds environment variables for commands started from now on."""
         self._envs.update(envs)
 
-    async def start(self, spec: ProcessSpec) -> ProcessInfo:
-        """Starts a command; if the caller is cancelled, the command is killed once it has started."""
-        return await complete_or_undo(self._start(spec), self._end_unwanted)
+    async def start(self, spec: ProcessSpec, envs: Mapping[str, str] | None = None) -> ProcessInfo:
+        """Starts a command; if the caller is cancelled, the command is killed once it has started.
 
-    async def _start(self, spec: ProcessSpec) -> ProcessInfo:
+        Args:
+            spec: The command.
+            envs: Its variables besides those of `spec`; None means those of the sandbox.
+        """
+        return await complete_or_undo(
+            self._start(spec, self._envs if envs is None else envs), self._end_unwanted
+        )
+
+    async def _start(self, spec: ProcessSpec, envs: Mapping[str, str]) -> ProcessInfo:
         argv = "\0".join(spec.argv).encode()
 
         if len(argv) > MAX_ARGUMENTS_BYTES:
@@ -100,7 +112,7 @@ class LiveProcesses:
 
         process = LiveProcess(spec, self._limits, self._share, self.workdir)
         arguments: dict[str, Any] = {"cwd": spec.cwd or self.workdir}
-        arguments["envs"] = {**self._envs, **spec.envs}
+        arguments["envs"] = {**envs, **spec.envs}
 
         if spec.pty is not None:
             arguments["pty"] = {"cols": spec.pty.cols, "rows": spec.pty.rows}

@@ -26,6 +26,7 @@ from fumehood.engine.admission import Admission
 from fumehood.engine.egress import route_envs
 from fumehood.engine.pool import Pool
 from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
+from fumehood.engine.start_command import start_and_wait
 from fumehood.errors import (
     CapacityError,
     IsolationUnavailableError,
@@ -348,6 +349,10 @@ class Provisioner:
         try:
             await failpoints.reach("create.prepare", sandbox)
             await sandbox.prepare()
+
+            if started.template.start is not None:
+                await start_and_wait(sandbox, started.template.start, started.spawner.guest_envs)
+
             await failpoints.reach("create.ready", sandbox)
         except asyncio.CancelledError:
             # The caller has given up, or the pool was closed: nothing is wrong with the sandbox.

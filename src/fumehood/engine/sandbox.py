@@ -237,8 +237,7 @@ class LiveSandbox:
         changed_memory = limits.memory_bytes != self.limits.memory_bytes
         self.limits = limits
         self.guest.apply(limits)
-        self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
-        self.processes.workdir = self.workdir
+        self.processes.assign(limits, envs)
         self._metrics.begin()
         self.touch()
 

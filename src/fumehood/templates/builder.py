@@ -77,6 +77,7 @@ def _make(
         files=place.files if recipe.files is not None or made.files is not None else None,
         envs=recipe.envs,
         own_interpreter=recipe.own_interpreter,
+        start=recipe.start,
     )
     size_bytes = _make_readable(place.folder)
 

@@ -13,7 +13,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Literal
 
@@ -21,6 +21,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.templates.given_files import describe_files
 from fumehood.text import visible_line
 from fumehood.values.image import ImageRoot
+from fumehood.values.start_command import StartCommand
 from fumehood.values.template import Template
 
 Cause = Literal["missing", "threads", "error"]
@@ -129,6 +130,7 @@ class Recipe:
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
         own_interpreter: Whether each of them has an interpreter of its own.
+        start: What each of them runs from its making on.
     """
 
     name: str
@@ -137,6 +139,7 @@ class Recipe:
     files: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
     own_interpreter: bool = False
+    start: StartCommand | None = None
 
     def __post_init__(self) -> None:
         if not is_store_name(self.name) or self.name == RESERVED:
@@ -163,6 +166,7 @@ class Recipe:
             "files": None if self.files is None else describe_files(self.files),
             "envs": dict(self.envs),
             "own_interpreter": self.own_interpreter,
+            "start": None if self.start is None else asdict(self.start),
             "guest": metadata.version("fumehood"),
         }
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -30,6 +30,7 @@ from fumehood.errors import TemplateStoreError
 from fumehood.templates.images.layers import LayerStore
 from fumehood.templates.recipe import FILES, Say, is_store_name
 from fumehood.values.image import ImageRoot
+from fumehood.values.start_command import StartCommand
 from fumehood.values.template import Template
 
 _BUILDS = "builds"
@@ -56,6 +57,7 @@ class TemplateInfo:
         own_interpreter: Whether each of its sandboxes has an interpreter of its own.
         left_out: The modules of the preload list that are not imported once, and why: such as those whose import
             leaves threads running, which a fork would lose. Code in sandboxes can import them.
+        start: What each of its sandboxes runs from its making on; None for nothing.
     """
 
     name: str
@@ -68,6 +70,7 @@ class TemplateInfo:
     fingerprint: str
     own_interpreter: bool = False
     left_out: dict[str, str] = field(default_factory=dict)
+    start: StartCommand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +226,7 @@ class TemplateStore:
             files=os.path.join(folder, FILES) if record.info.has_files else None,
             envs=record.info.envs,
             own_interpreter=record.info.own_interpreter,
+            start=record.info.start,
         )
 
     def remove(self, name: str) -> bool:
@@ -438,6 +442,7 @@ def new_info(
         built_at=datetime.now(UTC),
         fingerprint=fingerprint,
         own_interpreter=template.own_interpreter,
+        start=template.start,
     )
 
 
@@ -457,6 +462,10 @@ def _read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
     info = dict(fields["info"])
     info["preload"] = tuple(info["preload"])
     info["built_at"] = datetime.fromisoformat(info["built_at"])
+
+    if info.get("start") is not None:
+        info["start"] = StartCommand(**info["start"])
+
     record = Record(
         info=TemplateInfo(**info),
         build=fields["build"],

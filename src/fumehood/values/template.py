@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.image import ImageRoot
+from fumehood.values.start_command import StartCommand
 
 MAX_TEMPLATE_NAME_BYTES = 255
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -36,6 +37,7 @@ class Template:
             the interpreter's start, and each has the memory of one.
         image: The container image that its sandboxes have as their root; None is this machine's system. A build of a
             named template makes it.
+        start: A command that each sandbox runs from its making on, and when it is ready.
     """
 
     name: str = "default"
@@ -45,6 +47,7 @@ class Template:
     envs: Mapping[str, str] = field(default_factory=dict, hash=False)
     own_interpreter: bool = False
     image: ImageRoot | None = None
+    start: StartCommand | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:
@@ -75,6 +78,9 @@ class Template:
             raise InvalidArgumentError(
                 field="own_interpreter", value=self.own_interpreter, allowed="True or False"
             )
+
+        if self.start is not None and not isinstance(self.start, StartCommand):
+            raise InvalidArgumentError(field="start", value=self.start, allowed="a StartCommand, or None")
 
 
 def _is_module(name: object) -> bool:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from fumehood.server.schemas.base import Body, Envs, Name, Text, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
 from fumehood.templates.store import TemplateInfo
+from fumehood.values.start_command import MAX_READY_SECONDS
 
 TemplateAnswer = model_of(TemplateInfo)
 
@@ -37,6 +38,16 @@ class BuildTemplate(Body):
     )
     envs: Envs = Field(default_factory=dict, description="Environment variables of its sandboxes.")
     own_interpreter: bool = Field(False, description="Start an interpreter for each of its sandboxes.")
+    start: Text | None = Field(
+        default=None, description="A line for the shell that each of its sandboxes runs from its making on."
+    )
+    ready: Text = Field(
+        default="",
+        description="When that has come up: port:NUMBER, url:http://localhost:NUMBER/PATH, file:/PATH or command:LINE.",
+    )
+    ready_timeout: float = Field(
+        default=60.0, gt=0, le=MAX_READY_SECONDS, description="How long that may take, in seconds."
+    )
     force: bool = Field(False, description="Build it even if nothing has changed.")
 
 

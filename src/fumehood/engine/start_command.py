@@ -1,0 +1,133 @@
+"""Starts the command of a template in a sandbox, and waits until it is ready.
+
+Runs in the host process, before the sandbox is handed out: with the variables of its template, and without its caller's
+variables and network. What the command and its servers answer is hostile: a few bytes of it are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from fumehood.cancellation import cancel_and_wait
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.errors import FileError, PortClosedError, SandboxStartError
+from fumehood.text import visible_line
+from fumehood.values.requests import ProcessEvent, ProcessExited, ProcessOutput, ProcessSpec, StatFile
+from fumehood.values.start_command import ReadyCheck, StartCommand
+
+_SHELL = ("/bin/bash", "-l", "-c")
+_KEPT_BYTES = 2000
+_SHORTEST_SECONDS = 0.01
+_LONGEST_SECONDS = 0.5
+# Of an answer to a request: its first line says all.
+_STATUS_BYTES = 12
+_ANSWER_SECONDS = 10.0
+
+
+async def start_and_wait(sandbox: LiveSandbox, start: StartCommand, envs: Mapping[str, str]) -> None:
+    """Starts a template's command, and returns when it is ready.
+
+    Args:
+        sandbox: A sandbox that no caller has yet.
+        start: The command.
+        envs: All variables of the command.
+
+    Raises:
+        SandboxStartError: It ended with an error before it was ready, or was not ready in time.
+        CommandStartError: It could not be started.
+    """
+    started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, start.command)), envs)
+    check = start.check()
+
+    if check is None:
+        return
+
+    said = _Said()
+    following = asyncio.create_task(said.follow(sandbox.processes.output(started.pid)))
+    try:
+        async with asyncio.timeout(start.ready_seconds):
+            await _wait(sandbox, check, envs, said)
+    except TimeoutError:
+        raise _failed(start, f"{start.ready} did not hold within {start.ready_seconds:g} s", said) from None
+    finally:
+        await cancel_and_wait(following)
+
+    if said.exit_code:
+        raise _failed(start, f"it ended with {said.exit_code}", said)
+
+
+async def _wait(sandbox: LiveSandbox, check: ReadyCheck, envs: Mapping[str, str], said: _Said) -> None:
+    """Returns when the check holds, or the command has failed."""
+    pause_seconds = _SHORTEST_SECONDS
+
+    while not said.exit_code and not await _holds(sandbox, check, envs):
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(1.5 * pause_seconds, _LONGEST_SECONDS)
+
+
+async def _holds(sandbox: LiveSandbox, check: ReadyCheck, envs: Mapping[str, str]) -> bool:
+    try:
+        if check.kind == "command":
+            return await _succeeds(sandbox, check.text, envs)
+
+        if check.kind == "file":
+            await sandbox.files.call(StatFile(path=check.text))
+            return True
+
+        async with await sandbox.ports.open(check.port) as stream:
+            if check.kind == "port":
+                return True
+
+            request = (
+                f"GET {check.text} HTTP/1.1\r\nHost: localhost:{check.port}\r\nConnection: close\r\n\r\n"
+            )
+            await stream.write(request.encode())
+            answer = b""
+
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                while len(answer) < _STATUS_BYTES and (data := await stream.read()):
+                    answer = (answer + data)[:_STATUS_BYTES]
+
+            return answer.startswith(b"HTTP/1.") and answer[8:10] == b" 2" and answer[10:12].isdigit()
+    except (FileError, PortClosedError, BrokenPipeError, TimeoutError):
+        return False
+
+
+async def _succeeds(sandbox: LiveSandbox, command: str, envs: Mapping[str, str]) -> bool:
+    started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, command)), envs)
+
+    async with aclosing(sandbox.processes.output(started.pid)) as events:
+        async for event in events:
+            if isinstance(event, ProcessExited):
+                return event.exit_code == 0
+
+    return False
+
+
+class _Said:
+    """The last words of a command, and its end."""
+
+    def __init__(self) -> None:
+        self.words = b""
+        self.exit_code: int | None = None
+
+    async def follow(self, events: AsyncGenerator[ProcessEvent, None]) -> None:
+        """Reads until it ends."""
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, ProcessOutput):
+                    self.words = (self.words + event.data)[-_KEPT_BYTES:]
+                elif isinstance(event, ProcessExited):
+                    self.exit_code = event.exit_code
+
+
+def _failed(start: StartCommand, reason: str, said: _Said) -> SandboxStartError:
+    words = visible_line(said.words.decode("utf-8", "replace").strip(), max_characters=_KEPT_BYTES)
+    command = visible_line(start.command, max_characters=200)
+    return SandboxStartError(
+        step="run the template's start command",
+        reason=f"{command}: {reason}{f': {words}' if words else ''}",
+        hint="mend the command or its ready check, and build the template again",
+    )

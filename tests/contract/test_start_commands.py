@@ -1,0 +1,98 @@
+"""Start commands: a template's own server runs in each of its sandboxes, which are handed out when it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fumehood import CommandExitError, Sandbox, SandboxStartError, StartCommand, Template
+from fumehood.assemble import make_backend
+from fumehood.engine.settings import EngineSettings
+from fumehood.portal import Portal, call
+
+pytestmark = pytest.mark.in_process
+Open = Callable[..., Any]
+_SERVER = "exec python -m http.server 8123 --bind 127.0.0.1 --directory /tmp"
+_SERVING = Template(
+    name="serving",
+    preload=(),
+    envs={"OF": "template"},
+    start=StartCommand(
+        command=f"echo started; echo $OF $CALLER > /tmp/envs.txt; {_SERVER}",
+        ready="url:http://localhost:8123/envs.txt",
+    ),
+)
+_ASK = "import urllib.request as r; r.urlopen('http://localhost:8123/envs.txt').read().decode()"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Any]:
+    """An engine with a pool of one."""
+    portal = Portal()
+    yield make_backend(EngineSettings(pool_size=1), portal)
+    portal.close()
+
+
+@pytest.fixture(scope="module")
+def open_one(engine) -> Open:
+    """Makes sandboxes by it."""
+    return lambda template, **options: Sandbox(template, backend=engine, **options)
+
+
+def test_a_sandbox_is_handed_out_ready(open_one):
+    """The first line of its caller reaches the server, which runs as a command that can be followed and ended."""
+    with open_one(_SERVING, envs={"CALLER": "caller"}) as sandbox:
+        assert sandbox.run_code(_ASK).text == repr("template\n")
+        (running,) = sandbox.commands.list()
+        assert running.argv[-1].endswith(_SERVER)
+        assert sandbox.commands.kill(running.pid)
+
+
+def test_a_sandbox_of_the_pool_is_ready_too(open_one, engine):
+    """It was started before its caller came, and knows nothing of its caller's variables."""
+    open_one(_SERVING).kill()
+    call(engine.wait_warm, "serving")
+
+    with open_one(_SERVING, envs={"CALLER": "caller"}) as sandbox:
+        assert sandbox.run_code(_ASK).text == repr("template\n")
+        assert sandbox.commands.run("echo $CALLER").stdout == "caller\n"
+        (running,) = sandbox.commands.list()
+        heard: list[str] = []
+        handle = sandbox.commands.connect(running.pid, on_stdout=heard.append)
+        handle.kill()
+
+        with pytest.raises(CommandExitError):
+            handle.wait()
+
+        assert "".join(heard) == "started\n"
+
+
+@pytest.mark.parametrize("ready", ["file:/tmp/up", 'command:test -e /tmp/up && test -n "$OF"', "port:8124"])
+def test_files_commands_and_ports_are_checks(open_one, ready):
+    """Each holds only after it has failed at first."""
+    command = "sleep 0.1; touch /tmp/up; exec python -m http.server 8124"
+    start = StartCommand(command=command, ready=ready)
+    template = Template(name=f"ready-{ready[:4]}", preload=(), envs={"OF": "it"}, start=start)
+
+    with open_one(template) as sandbox:
+        assert sandbox.run_code("import os; os.path.exists('/tmp/up')").text == "True"
+
+
+def test_a_command_that_fails_says_so(open_one):
+    """The error has the exit code and its last words."""
+    start = StartCommand(command="echo no port left >&2; exit 3", ready="port:8123")
+
+    with pytest.raises(SandboxStartError, match="ended with 3: no port left"):
+        open_one(Template(name="failing", preload=(), start=start))
+
+
+def test_one_that_never_gets_ready_says_so(open_one):
+    """The time is bounded, and a server that accepts and never answers is not ready."""
+    mute = "import socket; s = socket.create_server(('127.0.0.1', 8123)); a = s.accept(); input()"
+    command = f'echo I wait; tail -f /dev/null | python -c "{mute}"'
+    start = StartCommand(command=command, ready="url:http://localhost:8123/", ready_seconds=1.0)
+
+    with pytest.raises(SandboxStartError, match="did not hold within 1 s: I wait"):
+        open_one(Template(name="mute", preload=(), start=start))
