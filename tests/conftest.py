@@ -26,6 +26,8 @@ from tests.part_times import PartTimes
 from tests.tied import tied
 from tests.time_limits import TimeLimits
 
+from fumehood.values.template import DEFAULT_PRELOAD
+
 CANNOT_EXIST_HERE = (
     "needs cgroup v1",
     "needs cgroup v2",
@@ -47,6 +49,9 @@ with contextlib.suppress(ImportError):
     hypothesis.settings.register_profile("any pace", hypothesis.settings(), deadline=None)
     hypothesis.settings.load_profile("any pace")
 
+
+# What servers import beforehand whose sandboxes draw or compute, as those of users do.
+PRELOAD = ",".join(DEFAULT_PRELOAD)
 
 # Run by themselves, after all others and in this order: what forks the test process, which must have one thread then,
 # and what looks at the whole machine or uses all of it. Everything else runs in several processes at once.
@@ -163,6 +168,8 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 class RunningHost:
     """A real `fumehood host` in a process of its own, on a socket and with a state folder of its own.
 
+    Unless a flag says otherwise it preloads nothing, which is most of what a start takes.
+
     Args:
         folder: Where both lie.
         flags: Settings, such as `max_sandboxes=5`.
@@ -171,7 +178,13 @@ class RunningHost:
     def __init__(self, folder: Path, **flags: object) -> None:
         self.folder = folder
         self.socket = folder / "run" / "host.sock"
-        given = {"socket": self.socket, "state_folder": folder / "state", "pool_size": 0, **flags}
+        given = {
+            "socket": self.socket,
+            "state_folder": folder / "state",
+            "pool_size": 0,
+            "preload": "",
+            **flags,
+        }
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         argv = [sys.executable, "-m", "fumehood", "host", *_flags(given)]
         self.process = subprocess.Popen(tied(argv), env=envs, stderr=subprocess.PIPE, text=True)
@@ -200,6 +213,8 @@ class RunningHost:
 class RunningServer:
     """A real `fumehood serve` in a process of its own, on a free port, with a state folder of its own.
 
+    Unless a flag says otherwise it preloads nothing, which is most of what a start takes.
+
     Args:
         state: Its state folder.
         own_token: Let it make its own token, as at a user's first start.
@@ -219,7 +234,7 @@ class RunningServer:
     ) -> None:
         self.state = state
         self.token = "" if own_token else "test-token-0123456789"
-        argv = [python, "-m", "fumehood", "serve", "--port", "0", *_flags(flags)]
+        argv = [python, "-m", "fumehood", "serve", "--port", "0", *_flags({"preload": "", **flags})]
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
         # Many tests send wrong tokens, all of them from one address.
@@ -305,7 +320,9 @@ def _stop(process: subprocess.Popen[str], reader: threading.Thread) -> int:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server for all tests that need nothing special of it."""
-    running = RunningServer(tmp_path_factory.mktemp("server"), pool_size=2, max_network="listed")
+    running = RunningServer(
+        tmp_path_factory.mktemp("server"), pool_size=2, max_network="listed", preload=PRELOAD
+    )
     yield running
     running.stop()
 

@@ -85,6 +85,7 @@ def backend_on_loop(
         weaker=(LandlockRuntime(),),
         required_level=cast("IsolationLevel", settings.isolation),
         own_interpreters=settings.own_interpreters,
+        preload=settings.preload,
     )
     reserve = settings.memory_reserve_bytes
     rules = AdmissionRules(

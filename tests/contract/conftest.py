@@ -164,10 +164,10 @@ def open_face(combination: str) -> Iterator[Face]:
 @pytest.fixture(scope="session")
 def unbounded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A server that promises what a sandbox in this process does: no lifetime unless one is asked for."""
-    from tests.conftest import RunningServer
+    from tests.conftest import PRELOAD, RunningServer
 
     state = tmp_path_factory.mktemp("contract")
-    running = RunningServer(state, pool_size=2, **UNBOUNDED)
+    running = RunningServer(state, pool_size=2, preload=PRELOAD, **UNBOUNDED)
     yield running
     running.stop()
 

@@ -54,9 +54,11 @@ def start_scene(
     argv = [sys.executable, "-W", "default", "-c", call]
     become = USER_ID if ordinary and os.geteuid() == 0 else os.geteuid()
     order = json.dumps({"argv": argv, "uid": become, "place": place})
+    # To import pandas and matplotlib beforehand takes most of an engine's start.
     return subprocess.Popen(
         [sys.executable, "-I", "-B", __file__, order],
         cwd="/",
+        env={"FUMEHOOD_PRELOAD": "", **os.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -196,3 +196,17 @@ def test_a_build_tells_what_it_leaves_out(
         [sys.executable, "-m", "fumehood", "template", "list"], capture_output=True, text=True, check=True
     )
     assert f"fumehood: left_thread does not preload left_thread: {reason}" in listed.stderr
+
+
+def test_the_default_template_preloads_what_the_setting_names() -> None:
+    """An engine imports the named modules beforehand, and no other of its default list."""
+    portal = Portal()
+
+    try:
+        backend = make_backend(EngineSettings(pool_size=0, preload=("wave",)), portal)
+
+        with Sandbox(backend=backend) as sandbox:
+            seen = sandbox.run_code("import sys; ['wave' in sys.modules, 'pandas' in sys.modules]")
+            assert seen.text == "[True, False]"
+    finally:
+        portal.close()

@@ -59,11 +59,14 @@ def _first_sandbox() -> list[dict[str, str]]:
     """Starts a real sandbox of the default template; returns the report lines, in the format of the layers."""
     # Late: it is the whole engine.
     from fumehood.api.templates import try_template
+    from fumehood.assemble import read_settings
     from fumehood.errors import FumehoodError
-    from fumehood.values.template import DEFAULT_PRELOAD, Template
+    from fumehood.values.template import Template
+
+    modules = read_settings().preload
 
     try:
-        trial = try_template(Template())
+        trial = try_template(Template(preload=modules))
     except FumehoodError as error:
         reason = str(error).partition("\n")[0]
         return [_line("first sandbox", "missing", "required", reason, error.hint)]
@@ -72,7 +75,7 @@ def _first_sandbox() -> list[dict[str, str]]:
     sandbox = _line("first sandbox", "there", "required", f"level {trial.level}: {took}", "")
 
     if not trial.left_out:
-        preload = _line("preload", "there", "advice", ", ".join(DEFAULT_PRELOAD), "")
+        preload = _line("preload", "there", "advice", ", ".join(modules), "")
     else:
         is_slim = all(one.cause == "missing" for one in trial.left_out)
         way = (

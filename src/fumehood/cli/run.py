@@ -23,7 +23,6 @@ from fumehood.cli.terminal import Screen, note, patience, waiting_for
 from fumehood.cli.warm import is_wanted, start_daemon
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.plain_data import as_data
-from fumehood.values.template import DEFAULT_PRELOAD
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
@@ -71,11 +70,12 @@ def run(options: Options) -> int:
     if options.output is not None:
         check_folder(options.output, "--output")
 
-    with patience("starting a sandbox"):
-        sandbox = open_sandbox(options, program.preload(DEFAULT_PRELOAD))
-
     # Late: `--help` needs none of it.
     from fumehood.api.artifacts import list_tree
+    from fumehood.assemble import read_settings
+
+    with patience("starting a sandbox"):
+        sandbox = open_sandbox(options, program.preload(read_settings().preload))
 
     with sandbox, kept_alive(sandbox):
         if program.file:

@@ -44,7 +44,7 @@ from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.requests import SandboxSpec
 from fumehood.values.sandbox import DEFAULT_ISOLATION, Isolation, IsolationLevel, reaches
-from fumehood.values.template import Template
+from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _CLOSED = "the engine was closed"
 # After a failed start: how long to wait for a report that the template's processes have died.
@@ -71,6 +71,7 @@ class EngineConfig:
         weaker: Other runtimes, the strongest first; only for callers that name such a level.
         required_level: The level that a sandbox must reach whose caller names none.
         own_interpreters: Whether each sandbox has an interpreter of its own, whatever its template says.
+        preload: The modules that the template `default` imports once, before any sandbox is made.
     """
 
     runtime: Runtime
@@ -79,6 +80,7 @@ class EngineConfig:
     weaker: tuple[Runtime, ...] = ()
     required_level: IsolationLevel = DEFAULT_ISOLATION
     own_interpreters: bool = False
+    preload: tuple[str, ...] = DEFAULT_PRELOAD
 
 
 class Provisioner:
@@ -102,7 +104,7 @@ class Provisioner:
         self._admission = admission
         self._make_id = make_id
         self._on_end = on_end
-        self._templates: dict[str, Template] = {"default": Template()}
+        self._templates: dict[str, Template] = {"default": Template(preload=config.preload)}
         self._starting: dict[str, asyncio.Task[_Started]] = {}
         # The publication of each template that was found in the store, and those whose name has another one since.
         self._publications: dict[str, object] = {}

@@ -11,6 +11,7 @@ from fumehood.bounds import TIB
 from fumehood.engine.identity import check_host_id
 from fumehood.setting_fields import check_bounds, setting
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
+from fumehood.values.template import DEFAULT_PRELOAD, check_preload
 
 # Of `memory_reserve_bytes`: as much as the host thinks right.
 AUTOMATIC_RESERVE = -1
@@ -24,6 +25,9 @@ class EngineSettings:
         "name of this host, six lower-case letters and digits; empty: made at the first start and kept", ""
     )
     pool_size: int = setting("sandboxes of each template that are kept ready", 2, 0, 1000)
+    preload: tuple[str, ...] = setting(
+        "modules that the default template imports once, before any sandbox; empty: none", DEFAULT_PRELOAD
+    )
     max_sandboxes: int = setting("sandboxes that may live at once", 1000, 1, 60_000)
     memory_reserve_bytes: int = setting(
         "memory that stays free: below it no sandbox is made; -1: 3 % of it, and 256 MiB at least",
@@ -51,6 +55,7 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        check_preload(self.preload)
         check_isolation("isolation", self.isolation)
 
         if self.host_id:

@@ -83,6 +83,7 @@ class Supervisor:
             isolation_levels=[runtime.level for runtime in (config.runtime, *config.weaker)],
             required_level=config.required_level,
             pool_size=config.pool_size,
+            preload=config.preload,
             max_sandboxes=rules.max_sandboxes,
             memory_reserve_bytes=rules.memory_reserve_bytes,
             max_cpu_pressure=rules.max_cpu_pressure,

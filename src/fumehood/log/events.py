@@ -481,6 +481,7 @@ ENGINE_STARTED = LogEvent(
         "isolation_levels",
         "required_level",
         "pool_size",
+        "preload",
         "max_sandboxes",
         "memory_reserve_bytes",
         "max_cpu_pressure",

@@ -57,6 +57,7 @@ class ServerSettings(EngineSettings):
             "cluster_token_file",
             "host_id",
             "pool_size",
+            "preload",
             "max_sandboxes",
             "sandbox_seconds",
             "max_sandbox_seconds",

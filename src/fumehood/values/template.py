@@ -59,10 +59,7 @@ class Template:
                 field="python", value=self.python, allowed="the path of an interpreter, or None"
             )
 
-        if not isinstance(self.preload, tuple) or not all(map(_is_module, self.preload)):
-            raise InvalidArgumentError(
-                field="preload", value=self.preload, allowed="names of modules, as a tuple"
-            )
+        check_preload(self.preload)
 
         if self.files is not None and not (isinstance(self.files, str) and os.path.isabs(self.files)):
             raise InvalidArgumentError(
@@ -81,6 +78,12 @@ class Template:
 
         if self.start is not None and not isinstance(self.start, StartCommand):
             raise InvalidArgumentError(field="start", value=self.start, allowed="a StartCommand, or None")
+
+
+def check_preload(value: object) -> None:
+    """Raises InvalidArgumentError unless it is a list of modules to import before any sandbox."""
+    if not isinstance(value, tuple) or not all(map(_is_module, value)):
+        raise InvalidArgumentError(field="preload", value=value, allowed="names of modules, as a list")
 
 
 def _is_module(name: object) -> bool:

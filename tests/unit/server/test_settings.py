@@ -134,6 +134,7 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
     """What the engine may be told reaches it through the server, whatever it is."""
     given: dict[str, Any] = {
         "pool_size": 7,
+        "preload": ("json", "xml.dom"),
         "max_sandboxes": 11,
         "memory_reserve_bytes": 13 << 20,
         "max_cpu_pressure": 17,
@@ -143,7 +144,7 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
     }
     assert {item.name for item in fields(EngineSettings)} == {*given, "host_id"}
     environ = {f"FUMEHOOD_{name.upper()}": str(value).lower() for name, value in given.items()}
-    environ["FUMEHOOD_AUDIT_FOLDER"] = str(tmp_path)
+    environ |= {"FUMEHOOD_AUDIT_FOLDER": str(tmp_path), "FUMEHOOD_PRELOAD": "json, xml.dom"}
     settings, _ = load_settings({}, environ=environ)
     assert {name: getattr(settings, name) for name in given} == given
     assert ServerSettings().max_sandboxes == HostSettings().max_sandboxes == EngineSettings().max_sandboxes
@@ -155,6 +156,7 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
         ("FUMEHOOD_POOL_SIZE", "few", "a whole number from 0 to 1000"),
         ("FUMEHOOD_POOL_SIZE", "-1", "a whole number from 0 to 1000"),
         ("FUMEHOOD_MEMORY_RESERVE_BYTES", "1e9", "a whole number from -1 to 1099511627776"),
+        ("FUMEHOOD_PRELOAD", "json;wave", "names of modules, as a list"),
         ("FUMEHOOD_OWN_INTERPRETERS", "perhaps", "true or false"),
         ("FUMEHOOD_HOST_ID", "mine", "six lower-case letters and digits"),
     ],
