@@ -109,6 +109,22 @@ def test_sandboxes_are_spread_and_forks_stay_with_their_parent(cluster: Cluster,
         assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
 
 
+def test_a_label_chooses_among_the_machines_that_have_it(cluster: Cluster, api: httpx2.Client) -> None:
+    """A sandbox and a stateless run; a label that no machine has is no room, and says which label."""
+    wanted = {"labels": {"zone": "b"}}
+    made = [new_sandbox(api, **wanted) for _ in range(4)]
+    assert {name[:6] for name in made} == {cluster.machines[1].host_id}
+    answer = api.post("/v1/execute", json={"code": "6 * 7", **wanted})
+    assert answer.json()["text"] == "42"
+
+    refused = api.post("/v1/sandboxes", json={"labels": {"zone": "north"}})
+    assert problem(refused) == (503, "capacity", False)
+    assert "with zone=north" in refused.json()["detail"]
+
+    for name in made:
+        assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
+
+
 def test_a_drained_machine_gets_nothing_new(cluster: Cluster, api: httpx2.Client) -> None:
     """Its sandboxes live on and may be forked; new ones come to the other, and with none left 503 says when to ask."""
     first, second = (machine.host_id for machine in cluster.machines)

@@ -107,6 +107,13 @@ def test_metrics_tell_what_is_used(sandbox):
     assert metrics.uptime_seconds > 0
 
 
+def test_labels_of_a_machine_need_a_cluster(face):
+    error = CapacityError if face.name == "async-cluster" else InvalidArgumentError
+
+    with pytest.raises(error, match="zone"):
+        face.open(labels={"zone": "b"})
+
+
 def test_kill_is_told_once(sandbox):
     """`kill` says whether it was this call that ended the sandbox."""
     assert sandbox.kill() is True

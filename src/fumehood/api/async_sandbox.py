@@ -13,11 +13,11 @@ import sys
 import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from fumehood.api.answering import Answering
 from fumehood.api.callbacks import (
     AsyncCommitCallback,
     AsyncErrorCallback,
@@ -34,7 +34,7 @@ from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import follow_security_events
-from fumehood.api.tools import AsyncToolCallback, ReadyTool, ToolRunner, Tools, ready_tools
+from fumehood.api.tools import AsyncToolCallback, Tools, ready_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
 from fumehood.errors import (
     InvalidArgumentError,
@@ -48,12 +48,9 @@ from fumehood.portal import check_callbacks, notify
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_text
 from fumehood.values.events import (
-    CommitRequestEvent,
     ErrorEvent,
     Event,
     ExecutionFinished,
-    InputRequestEvent,
-    Question,
     ResultEvent,
     StderrEvent,
     StdoutEvent,
@@ -64,13 +61,11 @@ from fumehood.values.languages import Language
 from fumehood.values.limits import LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
 from fumehood.values.requests import (
-    CommitAnswer,
     CreateContext,
     DropCheckpoint,
     ExecuteRequest,
     ForkRequest,
     ForkSeconds,
-    InputAnswer,
     ListCheckpoints,
     ListContexts,
     LoadRequest,
@@ -106,25 +101,6 @@ CaseResults: TypeAlias = list[CaseResult]
 DownloadedPaths: TypeAlias = list[Path]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answering:
-    """The callbacks that answer the questions of one execution."""
-
-    tools: Mapping[str, ReadyTool]
-    on_tool_call: AsyncToolCallback | None
-    on_input: AsyncInputCallback | None
-    on_commit: AsyncCommitCallback | None
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The fields of the request that enable its questions."""
-        return {
-            "allow_input": self.on_input is not None,
-            "tools": tuple(tool.spec for tool in self.tools.values()),
-            "ask_commit": self.on_commit is not None,
-        }
-
-
 class AsyncSandbox(Uncopied):
     """An isolated machine with files and state, for untrusted code.
 
@@ -144,7 +120,8 @@ class AsyncSandbox(Uncopied):
             of one that was used before; `default` is the environment of this process.
         limits: What it may use: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
         envs: Environment of everything that runs in it.
-        metadata: Labels of your own, found again in `get_info()` and `list()`.
+        metadata: Names and values of your own, found again in `get_info()` and `list()`.
+        labels: Labels that its machine must have, such as `{"zone": "a"}`; machines of a cluster have labels.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
@@ -173,6 +150,7 @@ class AsyncSandbox(Uncopied):
         limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
@@ -192,6 +170,7 @@ class AsyncSandbox(Uncopied):
             limits=read_limits(limits),
             envs={} if envs is None else envs,
             metadata={} if metadata is None else metadata,
+            labels={} if labels is None else labels,
             timeout_seconds=timeout,
             idle_timeout_seconds=idle_timeout,
             on_timeout=on_timeout,
@@ -219,6 +198,7 @@ class AsyncSandbox(Uncopied):
         limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
@@ -239,6 +219,7 @@ class AsyncSandbox(Uncopied):
             limits=limits,
             envs=envs,
             metadata=metadata,
+            labels=labels,
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
@@ -607,7 +588,7 @@ class AsyncSandbox(Uncopied):
         """
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-        answering = _Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
+        answering = Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
         request = ExecuteRequest(
             code=code,
             language=language,
@@ -623,7 +604,7 @@ class AsyncSandbox(Uncopied):
         if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools, on_commit)):
             return await self._sandbox_handle.backend.run(self.id, request)
 
-        async with aclosing(self._answered(request, answering)) as events:
+        async with aclosing(answering.answered(self._sandbox_handle.backend, self.id, request)) as events:
             async for event in events:
                 match event:
                     case StdoutEvent():
@@ -661,7 +642,7 @@ class AsyncSandbox(Uncopied):
         Leaving the loop early interrupts the code. The arguments are those of `run_code`.
         """
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-        answering = _Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
+        answering = Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
         request = ExecuteRequest(
             code=code,
             language=language,
@@ -674,32 +655,9 @@ class AsyncSandbox(Uncopied):
             **answering.asked,
         )
 
-        async with aclosing(self._answered(request, answering)) as events:
+        async with aclosing(answering.answered(self._sandbox_handle.backend, self.id, request)) as events:
             async for event in events:
                 yield event
-
-    async def _answered(self, request: ExecuteRequest, answering: _Answering) -> AsyncGenerator[Event, None]:
-        """Runs code, yields its events, and answers its questions with the callbacks of the caller."""
-        backend = self._sandbox_handle.backend
-        happening = backend.execute(self.id, request)
-
-        if answering.tools:
-            runner = ToolRunner(
-                answering.tools,
-                answering.on_tool_call,
-                lambda answer: backend.answer_tool(self.id, answer),
-            )
-            happening = runner.follow(happening)
-
-        async with aclosing(happening) as events:
-            async for event in events:
-                yield event
-
-                if isinstance(event, InputRequestEvent):
-                    await backend.answer_input(self.id, await _ask(event, answering.on_input))
-
-                if isinstance(event, CommitRequestEvent):
-                    await backend.answer_commit(self.id, await _decide(event, answering.on_commit))
 
     async def interrupt(self, context: Context | None = None) -> bool:
         """Interrupt the code of a context, from another thread or a callback; False if none runs.
@@ -1023,18 +981,6 @@ class AsyncSandbox(Uncopied):
         sandbox._is_open = True
         sandbox._load_report = loaded.report
         return sandbox
-
-
-async def _decide(event: CommitRequestEvent, on_commit: AsyncCommitCallback | None) -> CommitAnswer:
-    """Returns False for an exception, or a result that is not clear; the exception goes to the caller."""
-    return CommitAnswer(
-        execution_id=event.execution_id, commit=await notify(on_commit, event.changes) is True
-    )
-
-
-async def _ask(event: InputRequestEvent, on_input: AsyncInputCallback | None) -> InputAnswer:
-    text = await notify(on_input, Question(event.prompt, is_password=event.is_password))
-    return InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
 
 
 def _checkpoint_id(checkpoint: Checkpoint) -> str:

@@ -92,7 +92,8 @@ class Sandbox(Uncopied):
             of one that was used before; `default` is the environment of this process.
         limits: What it may use: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
         envs: Environment of everything that runs in it.
-        metadata: Labels of your own, found again in `get_info()` and `list()`.
+        metadata: Names and values of your own, found again in `get_info()` and `list()`.
+        labels: Labels that its machine must have, such as `{"zone": "a"}`; machines of a cluster have labels.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
@@ -121,6 +122,7 @@ class Sandbox(Uncopied):
         limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
@@ -140,6 +142,7 @@ class Sandbox(Uncopied):
             limits=limits,
             envs=envs,
             metadata=metadata,
+            labels=labels,
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
@@ -176,6 +179,7 @@ class Sandbox(Uncopied):
         limits: LimitsChoice | None = None,
         envs: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
@@ -196,6 +200,7 @@ class Sandbox(Uncopied):
             limits=limits,
             envs=envs,
             metadata=metadata,
+            labels=labels,
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,

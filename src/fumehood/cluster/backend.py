@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from random import SystemRandom
 from typing import Any, TypeVar
@@ -129,11 +129,13 @@ class ClusterBackend(LoopBound, Backend):
     # -- sandboxes
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        return await self._do(self._placed, _wish_of(spec), lambda backend: backend.create(spec))
+        placed = _without_labels(spec)
+        return await self._do(self._placed, _wish_of(spec), lambda backend: backend.create(placed))
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
+        placed = replace(request, spec=_without_labels(request.spec))
         return await self._do(
-            self._placed, _wish_of(request.spec), lambda backend: backend.load(request, archive)
+            self._placed, _wish_of(request.spec), lambda backend: backend.load(placed, archive)
         )
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
@@ -200,13 +202,15 @@ class ClusterBackend(LoopBound, Backend):
     # -- runs in sandboxes of their own
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
-        return await self._do(self._placed, _wish_of(request.spec), lambda backend: backend.run_once(request))
+        placed = replace(request, spec=_without_labels(request.spec))
+        return await self._do(self._placed, _wish_of(request.spec), lambda backend: backend.run_once(placed))
 
     async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        placed = replace(request, spec=_without_labels(request.spec))
         begun: list[tuple[Any, AsyncGenerator[Event | StatelessReply, None]]] = []
 
         async def begin(backend: HttpBackend) -> None:
-            items = backend.stream_once(request)
+            items = backend.stream_once(placed)
             begun.append((await anext(items), items))
 
         await self._do(self._placed, _wish_of(request.spec), begin)
@@ -365,7 +369,14 @@ class ClusterBackend(LoopBound, Backend):
 
 
 def _wish_of(spec: SandboxSpec) -> Wish:
-    return Wish(memory_bytes=_SANDBOX_BYTES, owner=spec.owner, template=spec.template_name)
+    return Wish(
+        memory_bytes=_SANDBOX_BYTES, owner=spec.owner, template=spec.template_name, labels=spec.labels
+    )
+
+
+def _without_labels(spec: SandboxSpec) -> SandboxSpec:
+    """Returns a spec for the host daemon of the machine that was chosen, which knows no labels."""
+    return replace(spec, labels={}) if spec.labels else spec
 
 
 def _report_of(body: bytes, labels: dict[str, str]) -> Report:

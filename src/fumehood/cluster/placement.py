@@ -80,8 +80,12 @@ class _Machine:
             not report.is_draining
             and capacity.sandboxes + self.placed < capacity.max_sandboxes
             and self.placed_bytes + wish.memory_bytes <= capacity.memory_available_bytes
-            and all(report.labels.get(name) == value for name, value in wish.labels.items())
+            and self.has_labels(wish)
         )
+
+    def has_labels(self, wish: Wish) -> bool:
+        """Returns whether the machine has all labels that are asked for."""
+        return all(self.report.labels.get(name) == value for name, value in wish.labels.items())
 
     def cost(self, wish: Wish) -> float:
         """Returns how unwelcome a sandbox is here, from 0.0 for an idle machine that has all it needs."""
@@ -161,7 +165,7 @@ class Placement:
         )
 
         if chosen is None:
-            raise self._full()
+            raise self._full(wish)
 
         self._machines[chosen].add(wish)
         return chosen
@@ -183,10 +187,11 @@ class Placement:
         fit = [name for name in self._names if name not in refused and self._machines[name].has_room(wish)]
         return self._random.sample(fit, min(2, len(fit)))
 
-    def _full(self) -> CapacityError:
-        machines = self._machines.values()
+    def _full(self, wish: Wish) -> CapacityError:
+        machines = [machine for machine in self._machines.values() if machine.has_labels(wish)]
+        of_labels = ", ".join(f"{name}={value}" for name, value in sorted(wish.labels.items()))
         return CapacityError(
-            resource="places on machines of the cluster that suit this sandbox",
+            resource=f"places on the cluster's machines{f' with {of_labels}' if of_labels else ''}",
             used=sum(machine.report.capacity.sandboxes + machine.placed for machine in machines),
             maximum=sum(machine.report.capacity.max_sandboxes for machine in machines),
         )

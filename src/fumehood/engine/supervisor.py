@@ -95,7 +95,15 @@ class Supervisor:
         self._provisioner.define(template)
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
-        """Hands out a sandbox."""
+        """Hands out a sandbox.
+
+        Raises:
+            InvalidArgumentError: It asks for labels of a machine: a cluster compares them before it asks a machine.
+        """
+        if spec.labels:
+            allowed = "no labels: only the machines of a cluster have some"
+            raise InvalidArgumentError(field="labels", value=dict(spec.labels), allowed=allowed)
+
         begun = time.monotonic()
 
         with _logged_refusals(spec):

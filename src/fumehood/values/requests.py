@@ -66,7 +66,8 @@ class SandboxSpec:
         chosen_limits: Names of limits that the caller has chosen though they may be the defaults. Those that differ
             from the defaults are always taken for chosen; a server cuts the others to what a key may have.
         envs: Environment of everything that runs in it.
-        metadata: The caller's own labels.
+        metadata: The caller's own names and values.
+        labels: The labels that its machine must have, each with this value; machines of a cluster have labels.
         timeout_seconds: Its time; None: it lives until it is killed.
         idle_timeout_seconds: Its time without a call; None: never for that reason.
         owner: The owner at a server.
@@ -80,6 +81,7 @@ class SandboxSpec:
     limits: Limits = field(default_factory=Limits)
     envs: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float | None = None
     idle_timeout_seconds: float | None = None
     strict: bool = flag("Refuse to start when any layer of isolation is missing or degraded.")
@@ -97,6 +99,7 @@ class SandboxSpec:
 
         check_envs(self.envs)
         check_strings("metadata", self.metadata)
+        check_strings("labels", self.labels)
         check_seconds("timeout", self.timeout_seconds)
         check_seconds("idle_timeout", self.idle_timeout_seconds)
         check_flags(self)

@@ -92,7 +92,7 @@ def test_labels_and_draining_exclude_a_machine() -> None:
     )
     assert {machines.choose(Wish(labels={"zone": "west"})) for _ in range(20)} == {"westaa"}
 
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError, match="0 of 0 places on the cluster's machines with zone=north"):
         machines.choose(Wish(labels={"zone": "north"}))
 
 

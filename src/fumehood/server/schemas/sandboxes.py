@@ -182,7 +182,11 @@ class NewSandbox(Body):
     template: Name = Field("default", description="What it starts from.")
     limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
     envs: Envs = Field(default_factory=dict, description="Environment of everything that runs in it.")
-    metadata: Labels = Field(default_factory=dict, description="Labels of your own.")
+    metadata: Labels = Field(default_factory=dict, description="Names and values of your own.")
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Labels that its machine must have, such as `zone`; machines of a cluster have labels.",
+    )
     timeout_seconds: Seconds | None = Field(
         None, description="Its time, within the server's longest; null: the server's default."
     )
