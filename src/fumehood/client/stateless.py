@@ -49,6 +49,7 @@ def stateless_body(request: StatelessRequest) -> dict[str, Any]:
         "strict": request.spec.strict,
         "isolation": request.spec.isolation,
         "network": as_data(request.spec.network),
+        "labels": dict(request.spec.labels),
         "stdin": request.stdin,
         "timeout_seconds": request.code.wall_seconds,
         "outputs": list(request.outputs),

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.schemas.base import Body, Code, Envs, ExecutionSeconds, GuestPath, Name, model_of
+from fumehood.server.schemas.base import Body, Code, Envs, ExecutionSeconds, GuestPath, Labels, Name, model_of
 from fumehood.server.schemas.executions import ExecutionAnswer
 from fumehood.server.schemas.kernel_language import KernelLanguage
 from fumehood.server.schemas.sandboxes import NetworkField, NewLimits, network_of
@@ -87,6 +87,11 @@ class ExecuteBody(Body):
         default="none", description="What it may reach, within what the server and the key allow."
     )
 
+    labels: Labels = Field(
+        default_factory=dict,
+        description="Labels that its machine must have, such as `zone`; machines of a cluster have labels.",
+    )
+
     def request(self) -> StatelessRequest:
         """Returns it as the port knows it."""
         return StatelessRequest(
@@ -98,6 +103,7 @@ class ExecuteBody(Body):
                 strict=self.strict,
                 isolation=self.isolation,
                 network=network_of(self.network),
+                labels=self.labels,
             ),
             code=ExecuteRequest(code=self.code, language=self.language, wall_seconds=self.timeout_seconds),
             stdin=self.stdin,
