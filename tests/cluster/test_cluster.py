@@ -115,7 +115,7 @@ def test_a_label_chooses_among_the_machines_that_have_it(cluster: Cluster, api: 
     made = [new_sandbox(api, **wanted) for _ in range(4)]
     assert {name[:6] for name in made} == {cluster.machines[1].host_id}
     answer = api.post("/v1/execute", json={"code": "6 * 7", **wanted})
-    assert answer.json()["text"] == "42"
+    assert answer.json()["execution"]["text"] == "42", answer.text
 
     refused = api.post("/v1/sandboxes", json={"labels": {"zone": "north"}})
     assert problem(refused) == (503, "capacity", False)
