@@ -208,13 +208,13 @@ def explain_no_cgroup(reasons: list[str], facts: Facts) -> tuple[str, str]:
     else:
         way_out = f"Let root make a cgroup and give it to your user, with memory and pids; {stand_in}"
 
-    return "; ".join(_joined(reasons)), way_out
+    return "; ".join(joined_reasons(reasons)), way_out
 
 
 _UNWRITABLE = re.compile(r"cgroup v1: '(.*)' is not writable")
 
 
-def _joined(reasons: list[str]) -> list[str]:
+def joined_reasons(reasons: list[str]) -> list[str]:
     """Joins the folders of version 1 that cannot be written, one for each controller, into one reason."""
     folders = [found[1] for found in map(_UNWRITABLE.fullmatch, reasons) if found]
     others = [reason for reason in reasons if not _UNWRITABLE.fullmatch(reason)]

@@ -80,6 +80,11 @@ def _clone_jail_init(plan: Dict[str, Any]) -> int:
 def _become_jail_init(gate: namespaces.Gate, plan: Dict[str, Any]) -> NoReturn:
     try:
         gate.wait()
+    except EOFError:
+        # The launcher has failed, and reports why: a report holds one error.
+        os._exit(EXIT_LAUNCH_FAILED)
+
+    try:
         launch.enter_base_jail(plan)
     except JailError as error:
         _report(int(plan["report_fd"]), error)

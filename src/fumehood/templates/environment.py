@@ -9,26 +9,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
+from typing import Any
 
 from fumehood.errors import TemplateError
+from fumehood.templates import interpreter_facts
 from fumehood.values.template import Template
 
 _MAX_SCRIPT_BYTES = 1 << 16
-
-_QUESTION = """
-import json, os, site, sys, sysconfig
-print(json.dumps({
-    "version": list(sys.version_info[:3]), "base_prefix": sys.base_prefix, "executable":
-    os.path.realpath(sys.executable), "is_virtual": sys.prefix != sys.base_prefix, "site_packages":
-    sysconfig.get_path("purelib"), "scripts": sysconfig.get_path("scripts"), "base_site_packages":
-    site.getsitepackages([sys.base_prefix]), "sees_base": os.path.exists(os.path.join(sys.prefix,
-    "pyvenv.cfg")) and "include-system-site-packages = true"
-        in open(os.path.join(sys.prefix, "pyvenv.cfg")).read().lower(),
-    "shared_library": bool(sysconfig.get_config_var("Py_ENABLE_SHARED")),
-}))
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +52,7 @@ def read_environment(template: Template) -> Environment:
     Raises:
         TemplateError: Its interpreter cannot be started, or is older than 3.9.
     """
-    python = template.python or sys.executable
-    try:
-        answer = subprocess.run(
-            [python, "-I", "-c", _QUESTION], capture_output=True, check=True, timeout=30, text=True
-        )
-        found = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise TemplateError(
-            template=template.name,
-            reason=f"its interpreter {python!r} did not answer: {error}",
-            hint="give the path of a Python 3.9 or later that has IPython installed",
-        ) from None
-
-    if tuple(found["version"]) < (3, 9):
-        raise TemplateError(
-            template=template.name, reason=f"{python!r} is Python {found['version']}; 3.9 is the oldest"
-        )
+    found = _ask(template, template.python) if template.python else interpreter_facts.read()
 
     is_virtual = bool(found["is_virtual"])
     scripts, programs = _read_scripts(found["scripts"]) if is_virtual else ((), ())
@@ -96,6 +68,32 @@ def read_environment(template: Template) -> Environment:
         scripts_folder=found["scripts"],
         shared_library=bool(found["shared_library"]),
     )
+
+
+def _ask(template: Template, python: str) -> dict[str, Any]:
+    """Runs the interpreter that a template names, which tells where its environment lies."""
+    try:
+        answer = subprocess.run(
+            [python, "-I", interpreter_facts.__file__],
+            capture_output=True,
+            check=True,
+            timeout=30,
+            text=True,
+        )
+        found: dict[str, Any] = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise TemplateError(
+            template=template.name,
+            reason=f"its interpreter {python!r} did not answer: {error}",
+            hint="give the path of a Python 3.9 or later that has IPython installed",
+        ) from None
+
+    if tuple(found["version"]) < (3, 9):
+        raise TemplateError(
+            template=template.name, reason=f"{python!r} is Python {found['version']}; 3.9 is the oldest"
+        )
+
+    return found
 
 
 def _read_scripts(folder: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:

@@ -72,15 +72,17 @@ def _identity(has_own_user: bool) -> Layer:
 
 def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer, ...]:
     if driver is None:
+        # Told once: it is part of every answer.
+        also = ", as 'cgroup memory' tells"
         return (
             Layer(name="cgroup memory", state="degraded", why=f"a watcher inside instead: {reason}"),
             Layer(
                 name="cgroup pids",
                 state="degraded",
-                why=f"a resource limit for the whole user instead: {reason}",
+                why=f"a resource limit for the whole user instead{also}",
             ),
-            Layer(name="cgroup cpu", state="off", why=f"nothing holds cpu_cores: {reason}"),
-            Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: {reason}"),
+            Layer(name="cgroup cpu", state="off", why=f"nothing holds cpu_cores{also}"),
+            Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}{also}"),
         )
 
     own = tuple(

@@ -40,6 +40,7 @@ from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.values.template import Template
 from fumehood_jail import cgroups, seccomp, users
+from fumehood_jail.advice import joined_reasons
 from fumehood_jail.errors import JailError
 from fumehood_jail.landlock_fence import why_impossible
 from fumehood_wire.frames import ProtocolError, parse_json
@@ -200,7 +201,7 @@ class LandlockRuntime(Runtime):
             if driver is not None:
                 cgroups.sweep(driver, CGROUP_PREFIX)
 
-            self._cgroups = (driver, "; ".join(reasons))
+            self._cgroups = (driver, "; ".join(joined_reasons(reasons)))
 
         return self._cgroups
 

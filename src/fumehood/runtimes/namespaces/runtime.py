@@ -40,6 +40,7 @@ from fumehood.templates.given_files import check_files
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.template import Template
 from fumehood_jail import cgroups, landlock_fence, probe, seccomp, users
+from fumehood_jail.advice import joined_reasons
 from fumehood_jail.errors import JailError
 from fumehood_jail.launch import BASE_UID
 from fumehood_wire.frames import ProtocolError, parse_json
@@ -111,6 +112,8 @@ class LinuxRuntime(Runtime):
 
         spawner: LinuxSpawner | None = None
         try:
+            # While the launcher's interpreter starts: compiling takes as long.
+            filters = self._sandbox_filters()
             await launcher.launched()
             spawner = LinuxSpawner(
                 jail_init=jail_init,
@@ -124,7 +127,7 @@ class LinuxRuntime(Runtime):
 
             # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
             async with asyncio.timeout(_READY_SECONDS):
-                await spawner.begin(self._sandbox_filters(), template.preload)
+                await spawner.begin(filters, template.preload)
         except BaseException as error:
             await finish(_undo(launcher.process, spawner, made))
             importing = spawner.importing if spawner is not None else ""
@@ -152,7 +155,7 @@ class LinuxRuntime(Runtime):
                 policy, machine = seccomp.read_policy(file), platform.machine()
 
             self._filters = Filters(
-                program=self._program("sandbox"),
+                program=seccomp.compile_policy(policy, machine),
                 notifying_program=seccomp.compile_policy(policy, machine, is_notifying=True),
                 notified_calls=seccomp.notified_calls(policy, machine),
             )
@@ -167,7 +170,7 @@ class LinuxRuntime(Runtime):
             if driver is not None:
                 cgroups.sweep(driver, CGROUP_PREFIX)
 
-            self._cgroups = (driver, "; ".join(reasons))
+            self._cgroups = (driver, "; ".join(joined_reasons(reasons)))
 
         return self._cgroups
 
