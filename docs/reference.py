@@ -193,6 +193,10 @@ def _signature(name: str, function: Callable[..., object]) -> str:
             arguments.append("*")
             is_keyword = True
 
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments.append(f"**{parameter.name}: {parameter.annotation}")
+            continue
+
         default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
         arguments.append(f"{parameter.name}: {parameter.annotation}{default}")
 

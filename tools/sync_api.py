@@ -237,6 +237,9 @@ def _passed(method: ast.FunctionDef | ast.AsyncFunctionDef, *, relay: bool = Tru
     if method.args.vararg is not None:
         given.insert(len(method.args.args) - 1, f"*{method.args.vararg.arg}")
 
+    if method.args.kwarg is not None:
+        given.append(f"**{method.args.kwarg.arg}")
+
     return ", ".join(given)
 
 

@@ -141,18 +141,23 @@ def _restore(kind: type[FumehoodError], args: tuple[object, ...], state: dict[st
 
 
 class InvalidArgumentError(FumehoodError, ValueError):
-    """An argument was refused before anything was done; as a value, `...` stands for one that is missing."""
+    """An argument was refused before anything was done; as a value, `...` stands for one that is missing.
+
+    `problem` says what is wrong where that is not a value that the caller gave, such as a default that is taken.
+    """
 
     code = "invalid_argument"
 
-    def __init__(self, *, field: str, value: object, allowed: str, extra: str = "") -> None:
+    def __init__(
+        self, *, field: str, value: object, allowed: str, extra: str = "", problem: str = ""
+    ) -> None:
         # A name within it may be one that the caller has made up.
         self.field = field = visible_line(field)
         self.allowed = allowed
         hint = f"pip install 'fumehood[{extra}]'" if extra else f"{field} takes {allowed}"
         shown = field if value is ... else f"{field}={visible_line(repr(value))}"
         why = f"needs {visible_line(allowed)}" if extra else "is missing" if value is ... else "is refused"
-        super().__init__(f"{shown} {why}", hint=hint)
+        super().__init__(visible_line(problem) if problem else f"{shown} {why}", hint=hint)
 
 
 class SandboxError(FumehoodError):
@@ -660,11 +665,9 @@ class ForbiddenError(ServiceError):
 
     code = "forbidden"
 
-    def __init__(self, *, reason: str) -> None:
+    def __init__(self, *, reason: str, hint: str = "use a key with that scope") -> None:
         self.reason = reason
-        super().__init__(
-            f"this key may not do that: {visible_line(reason)}", hint="use a key with that scope"
-        )
+        super().__init__(f"this key may not do that: {visible_line(reason)}", hint=hint)
 
 
 class NetworkForbiddenError(ServiceError):

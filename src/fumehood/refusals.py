@@ -28,8 +28,10 @@ def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
 def _rename(error: InvalidArgumentError, name: str) -> None:
     known = error.field
     error.field = name
-    error.message = name + error.message.removeprefix(known)
-    error.args = (error.message,)
+
+    if error.message.startswith(known):
+        error.message = name + error.message.removeprefix(known)
+        error.args = (error.message,)
 
     if error.hint.startswith(f"{known} takes"):
         error.hint = name + error.hint.removeprefix(known)

@@ -24,6 +24,7 @@ VALUES = {
     "asked": "internet",
     "allowed": "a whole number",
     "extra": "",
+    "problem": "",
     "step": "clone",
     "reason": "killed",
     "hint": "do this",

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from fumehood.api.answering import Answering
 from fumehood.api.callbacks import (
@@ -29,7 +29,7 @@ from fumehood.api.callbacks import (
 from fumehood.api.commands import AsyncCommands
 from fumehood.api.files import AsyncFilesystem, FileInfos, InsidePath
 from fumehood.api.handle import SandboxHandle, Uncopied, check_child, default_backend, named_backend
-from fumehood.api.packages import install_command
+from fumehood.api.packages import check_installable, install_command
 from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
@@ -37,7 +37,6 @@ from fumehood.api.security_events import follow_security_events
 from fumehood.api.tools import AsyncToolCallback, Tools, ready_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
 from fumehood.errors import (
-    InvalidArgumentError,
     NoHostNameError,
     ProtocolViolationError,
     SandboxClosedError,
@@ -58,7 +57,7 @@ from fumehood.values.events import (
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseResult, JudgeRequest, checked_cases, judged
 from fumehood.values.languages import Language
-from fumehood.values.limits import LimitsChoice, check_seconds, read_limits
+from fumehood.values.limits import LimitFields, LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
 from fumehood.values.requests import (
     CreateContext,
@@ -137,6 +136,7 @@ class AsyncSandbox(Uncopied):
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: What opens that server; None: FUMEHOOD_API_KEY.
         backend: Where it lives, in place of both.
+        limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
     Raises:
         InvalidArgumentError: An argument is refused.
@@ -164,10 +164,11 @@ class AsyncSandbox(Uncopied):
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
+        **limit_fields: Unpack[LimitFields],
     ) -> None:
         self._spec = SandboxSpec(
             template=template,
-            limits=read_limits(limits),
+            limits=read_limits(limits, limit_fields),
             envs={} if envs is None else envs,
             metadata={} if metadata is None else metadata,
             labels={} if labels is None else labels,
@@ -212,6 +213,7 @@ class AsyncSandbox(Uncopied):
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
+        **limit_fields: Unpack[LimitFields],
     ) -> AsyncSandbox:
         """Start a sandbox, as `Sandbox(...)` does."""
         sandbox = cls(
@@ -233,6 +235,7 @@ class AsyncSandbox(Uncopied):
             url=url,
             api_key=api_key,
             backend=backend,
+            **limit_fields,
         )
         return await sandbox.__aenter__()
 
@@ -438,13 +441,7 @@ class AsyncSandbox(Uncopied):
         """
         command = install_command(packages)
 
-        if (await self.get_info()).network.level == "none":
-            raise InvalidArgumentError(
-                field="network",
-                value="none",
-                allowed="'pip' or 'internet' where packages are to be installed, as in Sandbox(network='pip')",
-            )
-
+        check_installable((await self.get_info()).network)
         await self.commands.run(command, timeout=timeout)
 
     async def get_url(self, port: int, *, wait: bool | float = False) -> str:

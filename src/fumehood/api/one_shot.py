@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.api.callbacks import (
@@ -27,7 +28,7 @@ from fumehood.port.backend import Backend
 from fumehood.portal import Turn
 from fumehood.values.execution import Execution
 from fumehood.values.languages import Language
-from fumehood.values.limits import LimitsChoice
+from fumehood.values.limits import LimitFields, LimitsChoice
 from fumehood.values.network import Network, NetworkChoice, read_network
 from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.template import Template
@@ -57,6 +58,7 @@ async def arun_code(
     url: str | None = None,
     api_key: str | None = None,
     backend: Backend | None = None,
+    **limit_fields: Unpack[LimitFields],
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
 
@@ -80,6 +82,7 @@ async def arun_code(
         url=url,
         api_key=api_key,
         backend=backend,
+        **limit_fields,
     )
 
     try:
@@ -136,6 +139,7 @@ def run_code(
     url: str | None = None,
     api_key: str | None = None,
     backend: Backend | None = None,
+    **limit_fields: Unpack[LimitFields],
 ) -> Execution:
     """Run code in a sandbox of its own, which is killed afterwards.
 
@@ -168,4 +172,5 @@ def run_code(
         url=url,
         api_key=api_key,
         backend=backend,
+        **limit_fields,
     )

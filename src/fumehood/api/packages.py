@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.network import Network
 
 MAX_PACKAGES = 50
 # What begins with a letter or a digit is no option of pip.
@@ -41,3 +42,18 @@ def install_command(packages: Sequence[str]) -> list[str]:
             raise InvalidArgumentError(field="packages", value=package, allowed=allowed)
 
     return [*_PIP, *packages]
+
+
+def check_installable(network: Network) -> None:
+    """Refuse to install into a sandbox that can reach no index.
+
+    Raises:
+        InvalidArgumentError: It has no network.
+    """
+    if network.level == "none":
+        raise InvalidArgumentError(
+            field="network",
+            value="none",
+            allowed="'pip' or 'internet' where packages are to be installed, as in Sandbox(network='pip')",
+            problem="nothing can be installed in this sandbox: it has no network",
+        )

@@ -10,7 +10,7 @@ import builtins
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
 from fumehood.api.async_sandbox import (
     AsyncSandbox,
@@ -54,7 +54,7 @@ from fumehood.values.audit import AuditLog
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
-from fumehood.values.limits import LimitsChoice
+from fumehood.values.limits import LimitFields, LimitsChoice
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
 from fumehood.values.sandbox import (
@@ -109,6 +109,7 @@ class Sandbox(Uncopied):
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: What opens that server; None: FUMEHOOD_API_KEY.
         backend: Where it lives, in place of both.
+        limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
     Raises:
         InvalidArgumentError: An argument is refused.
@@ -136,6 +137,7 @@ class Sandbox(Uncopied):
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
+        **limit_fields: Unpack[LimitFields],
     ) -> None:
         async_impl = AsyncSandbox(
             template,
@@ -156,6 +158,7 @@ class Sandbox(Uncopied):
             url=url,
             api_key=api_key,
             backend=backend,
+            **limit_fields,
         )
         self._hold(call(async_impl.__aenter__))
 
@@ -193,6 +196,7 @@ class Sandbox(Uncopied):
         url: str | None = None,
         api_key: str | None = None,
         backend: Backend | None = None,
+        **limit_fields: Unpack[LimitFields],
     ) -> Sandbox:
         """Start a sandbox, as `Sandbox(...)` does."""
         return cls(
@@ -214,6 +218,7 @@ class Sandbox(Uncopied):
             url=url,
             api_key=api_key,
             backend=backend,
+            **limit_fields,
         )
 
     @classmethod

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from fumehood.bounds import BOUNDS, GIB, MIB, Bound, read_size
 from fumehood.errors import InvalidArgumentError
+from fumehood.text import visible_line
+
+# Limits that can be given as a size as well, under these names.
+_SIZES = ("memory", "disk")
+_NAMES = (*BOUNDS, *_SIZES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +67,17 @@ class Limits:
                 self._take_size(name, size)
 
         for field in fields(self):
-            check_bound(f"limits.{field.name}", getattr(self, field.name), BOUNDS[field.name])
+            self._check(field.name)
+
+    def _check(self, name: str) -> None:
+        value, bound = getattr(self, name), BOUNDS[name]
+        size = name.removesuffix("_bytes")
+
+        if isinstance(value, str) and size in _SIZES:
+            allowed = f"{bound.describe()}; {size}={visible_line(repr(value))} takes a size"
+            raise InvalidArgumentError(field=f"limits.{name}", value=value, allowed=allowed)
+
+        check_bound(f"limits.{name}", value, bound)
 
     def _take_size(self, name: str, size: object) -> None:
         field = f"{name}_bytes"
@@ -83,15 +98,50 @@ class Limits:
 
 
 LimitsChoice: TypeAlias = Limits | Mapping[str, Any]
-_SIZES = ("memory", "disk")
 
 
-def read_limits(value: LimitsChoice | None) -> Limits:
+class LimitFields(TypedDict, total=False):
+    """The limits that can be named one by one, as in `Sandbox(memory="2G")`; see `Limits`."""
+
+    wall_seconds: float
+    cpu_seconds: float | None
+    memory_bytes: int
+    processes: int
+    cpu_cores: float | None
+    open_files: int
+    disk_bytes: int
+    inodes: int
+    stdout_bytes: int
+    stderr_bytes: int
+    result_bytes: int
+    result_count: int
+    grace_seconds: float
+    memory: str | int
+    disk: str | int
+
+
+def read_limits(value: LimitsChoice | None, named: Mapping[str, Any] | None = None) -> Limits:
     """Return the limits that a caller means: one of its own, or the arguments of one by name.
+
+    Args:
+        value: The limits, as one value.
+        named: Those that were named one by one, which replace what `value` says.
 
     Raises:
         InvalidArgumentError: A name or a value is refused.
+        TypeError: One of `named` is no limit.
     """
+    if named:
+        _check_names(named)
+        known = read_limits(value)
+        # A size replaces the bytes of that name.
+        kept = {
+            one.name: getattr(known, one.name)
+            for one in fields(known)
+            if one.name.removesuffix("_bytes") not in named
+        }
+        return Limits(**{**kept, **named})
+
     if isinstance(value, Limits):
         return value
 
@@ -102,15 +152,27 @@ def read_limits(value: LimitsChoice | None) -> Limits:
         allowed = "Limits(memory='2G'), or a mapping such as {'memory': '2G'}"
         raise InvalidArgumentError(field="limits", value=value, allowed=allowed)
 
-    known = (*BOUNDS, *_SIZES)
-
     for name in value:
-        if name not in known:
-            near = get_close_matches(str(name), known, n=1)
-            allowed = f"the names {', '.join(known)}{f'; did you mean {near[0]!r}?' if near else ''}"
+        if name not in _NAMES:
+            allowed = f"the names {', '.join(_NAMES)}{_meant(name)}"
             raise InvalidArgumentError(field="limits", value=name, allowed=allowed)
 
     return Limits(**value)
+
+
+def _check_names(named: Mapping[str, Any]) -> None:
+    """Refuses an argument that is no limit as Python refuses one that a function does not have."""
+    for name in named:
+        if name not in _NAMES:
+            raise TypeError(
+                f"unexpected keyword argument {name!r}: it is no argument, and no limit such as memory='2G'"
+                f"{_meant(name)}"
+            )
+
+
+def _meant(name: object) -> str:
+    near = get_close_matches(str(name), _NAMES, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_seconds(field: str, value: object, *, optional: bool = True, high: float = 86_400 * 365) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fumehood import InvalidArgumentError, Limits, Network
-from fumehood.bounds import GIB, MIB
-from fumehood.values.limits import read_limits
+from fumehood import InvalidArgumentError, Limits, Network, Sandbox, run_code
+from fumehood.bounds import BOUNDS, GIB, MIB
+from fumehood.values.limits import LimitFields, read_limits
 from fumehood.values.network import read_network
 
 
@@ -51,6 +51,29 @@ def test_limits_are_read_from_a_mapping():
 
     with pytest.raises(InvalidArgumentError, match="limits='2G' is refused"):
         read_limits("2G")
+
+
+def test_limits_are_named_one_by_one():
+    """As arguments of `Sandbox`: they replace what `limits` says, and another name is refused as Python does."""
+    given = Limits(memory="1G", processes=9)
+    assert read_limits(given, {"memory": "2G"}) == Limits(memory="2G", processes=9)
+    assert read_limits(given, {"memory_bytes": 2 * GIB}) == Limits(memory="2G", processes=9)
+    assert read_limits({"disk": "1G"}, {"cpu_cores": 1}) == Limits(disk="1G", cpu_cores=1)
+    assert set(LimitFields.__annotations__) == {*BOUNDS, "memory", "disk"}
+
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'memroy'.*did you mean 'memory'\?"):
+        Sandbox(memroy="2G")
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'image'"):
+        run_code("1", image="python")
+
+    with pytest.raises(InvalidArgumentError, match=r"limits\.memory='2X' is refused"):
+        Sandbox(memory="2X")
+
+    with pytest.raises(InvalidArgumentError) as refused:
+        Limits(memory_bytes="2G")
+
+    assert refused.value.hint.endswith("; memory='2G' takes a size")
 
 
 def test_networks_are_words_and_lists():
