@@ -107,6 +107,10 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
 
     assert main(["keys", "set", key, "--max-sandboxes", "7", "--no-bound", "wall_seconds"]) == 0
     assert "max_sandboxes=7 memory_bytes<=536,870,912" in capsys.readouterr().out
+    assert main(["keys", "set", "ci", "--max-sandboxes", "8"]) == 0
+    assert "max_sandboxes=8 " in capsys.readouterr().out
+    assert main(["keys", "set", "a/b", "--max-sandboxes", "8"]) == 64
+    assert "no key has the id or the name 'a/b'" in capsys.readouterr().err
     assert main(["keys", "set", key]) == 64
     assert "fumehood keys set --help" in capsys.readouterr().err
 
@@ -115,7 +119,12 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
     assert main(["usage", "--json"]) == 0
     assert isinstance(json.loads(capsys.readouterr().out), list)
 
-    assert main(["keys", "revoke", key]) == 0
+    assert main(["keys", "create", "ci"]) == 0
+    second = capsys.readouterr().err.split()[2].rstrip(";")
+    assert main(["keys", "revoke", "ci"]) == 64
+    assert f"2 keys have the name 'ci': {', '.join(sorted((key, second)))}" in capsys.readouterr().err
+    assert main(["keys", "revoke", second]) == 0
+    assert main(["keys", "revoke", "ci"]) == 0
     assert main(["ps", "--api-key", rotated]) == 70
     capsys.readouterr()
     assert main(["keys", "list"]) == 0
@@ -127,7 +136,6 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["keys", "revoke", "a/b"], "KEY='a/b' is refused"),
         (["keys", "create", "x", "--max-limit", "memory"], "--max-limit='memory' is refused"),
         (
             ["keys", "create", "x", "--max-network", "all"],

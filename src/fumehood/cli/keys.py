@@ -48,7 +48,7 @@ def run_set(options: Options) -> int:
             field="options", value="none", allowed="at least one: `fumehood keys set --help` lists them"
         )
 
-    changed = _asked(options, "PATCH", _path(options.key), json=body)
+    changed = _asked(options, "PATCH", _path(options), json=body)
 
     if options.json:
         print(json.dumps(changed, indent=2))
@@ -86,7 +86,7 @@ def _limit(word: str) -> tuple[str, float]:
 def run_rotate(options: Options) -> int:
     """Give a key a new token and print it; return the exit code."""
     body = {"grace_seconds": options.grace}
-    return _show_token(_asked(options, "POST", f"{_path(options.key)}/rotate", json=body), options)
+    return _show_token(_asked(options, "POST", f"{_path(options)}/rotate", json=body), options)
 
 
 def _show_token(made: Mapping[str, Any], options: Options) -> int:
@@ -129,7 +129,7 @@ def _row(key: Mapping[str, Any]) -> tuple[str, ...]:
 def run_revoke(options: Options) -> int:
     """End a key and its sandboxes; return the exit code."""
     query = {"sandboxes": "keep"} if options.keep_sandboxes else {}
-    _asked(options, "DELETE", _path(options.key), params=query)
+    _asked(options, "DELETE", _path(options), params=query)
     return 0
 
 
@@ -162,13 +162,25 @@ def _cell(value: object) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else visible_line(str("-" if value is None else value))
 
 
-def _path(key: str) -> str:
-    if not (key.isascii() and key.isalnum()):
-        raise InvalidArgumentError(
-            field="KEY", value=key, allowed="the id of a key, as `fumehood keys list` prints it"
+def _path(options: Options) -> str:
+    """Returns the path of the key that the user means: by its id, or by a name that one valid key alone has."""
+    keys = _asked(options, "GET", "/v1/keys")["items"]
+    found = {key["id"] for key in keys if key["id"] == options.key} or {
+        key["id"] for key in keys if key["name"] == options.key and not key["revoked_at"]
+    }
+
+    if len(found) == 1:
+        return f"/v1/keys/{found.pop()}"
+
+    problem = f"no key has the id or the name {visible_line(repr(options.key))}"
+
+    if found:
+        problem = (
+            f"{len(found)} keys have the name {visible_line(repr(options.key))}: {', '.join(sorted(found))}"
         )
 
-    return f"/v1/keys/{key}"
+    allowed = "the id of a key, or its name; `fumehood keys list` prints them"
+    raise InvalidArgumentError(field="KEY", value=options.key, allowed=allowed, problem=problem)
 
 
 def _asked(options: Options, method: str, path: str, **others: Any) -> Any:
@@ -180,7 +192,7 @@ def _asked(options: Options, method: str, path: str, **others: Any) -> Any:
 
 
 _JSON = Option(["--json"], is_flag=True, help="print what a program would read")
-_KEY = Argument("key", metavar="KEY", about="its id")
+_KEY = Argument("key", metavar="KEY", about="its id, or its name")
 
 _BOUND_OPTIONS = (
     Option(["--max-sandboxes"], type=int, metavar="NUMBER", help="sandboxes living at once"),

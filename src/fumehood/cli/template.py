@@ -1,7 +1,7 @@
 """`fumehood template`: named templates are built, listed, removed and pruned.
 
-Runs in the user's terminal. Steps of a build go to standard error, with the time since its begin; the list goes
-to standard output.
+Runs in the user's terminal. Steps of a build go to standard error, with the time since its begin and at a terminal a
+bar that moves; the list goes to standard output.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 
 from fumehood.cli.options import read_envs
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
-from fumehood.cli.terminal import note, write_table
+from fumehood.cli.terminal import note, told_steps, write_table
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
 from fumehood.values.network import read_network
@@ -48,9 +47,8 @@ def run_build(options: Options) -> int:
 
     # As Ctrl-C: the builder cleans up, and ends the programs that it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    started = time.monotonic()
 
-    with naming_arguments(_OPTIONS):
+    with naming_arguments(_OPTIONS), told_steps() as say:
         build_template(
             options.name,
             requirements=() if options.requirements is None else options.requirements,
@@ -71,7 +69,7 @@ def run_build(options: Options) -> int:
             force=options.force,
             url=options.url,
             api_key=options.api_key,
-            on_progress=lambda step: note(f"{time.monotonic() - started:5.1f} s  {step}"),
+            on_progress=say,
         )
 
     return 0

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+# Of the bar beside a step, and of the step's text behind it.
+_STEPS_WIDTH = 20
+_STEP_CHARACTERS = 60
 # Of tracebacks, the lines that matter.
 _STYLES = {
     r"(?m)^-{75}$": "dim",
@@ -72,6 +75,33 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def told_steps() -> Iterator[Callable[[str], None]]:
+    """Give a function that says a step and how long it took until then; at a terminal, a bar moves meanwhile."""
+    started = time.monotonic()
+
+    def say(step: str) -> None:
+        note(f"{time.monotonic() - started:5.1f} s  {step}")
+
+    if (console := console_of(sys.stderr)) is None:
+        yield say
+        return
+
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(_STEPS_WIDTH), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+
+    # It is erased at the end, and what is said meanwhile stands above it.
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def say_and_show(step: str) -> None:
+            say(step)
+            bar.update(task, description=visible_line(step, max_characters=_STEP_CHARACTERS))
+
+        yield say_and_show
 
 
 class CountedReader:
