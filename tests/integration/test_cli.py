@@ -463,8 +463,8 @@ def test_a_port_in_use_is_told_by_its_option(tmp_path):
         done = fumehood("serve", "--port", port, cwd=tmp_path, env=envs)
 
     assert done.returncode == 64
-    assert f"--port={port} is refused" in done.stderr
-    assert f"127.0.0.1:{port} cannot be had (Address already in use)" in done.stderr
+    assert f"the server cannot listen on 127.0.0.1:{port}: Address already in use" in done.stderr
+    assert "hint: --port takes a port that is free" in done.stderr
 
     done = fumehood("serve", "--host", "0.0.0.0", cwd=tmp_path, env=envs)
     assert done.returncode == 64

@@ -122,5 +122,7 @@ def test_only_the_owner_changes_templates_and_builds_are_a_setting(start_server)
         assert client.delete("/v1/templates/a", headers=mine).status_code == 403
         assert client.get("/v1/templates").status_code == 401
 
-    with pytest.raises(ForbiddenError, match="template_builds"):
+    with pytest.raises(ForbiddenError, match="builds no templates over HTTP") as refused:
         build_template("a", url=server.url, api_key=server.token)
+
+    assert "--template-builds true" in refused.value.hint

@@ -13,6 +13,7 @@ from fumehood.assemble import artifacts_location
 from fumehood.cli.extras import require_extra
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.terminal import note
+from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ def _backup(options: Options) -> int:
     # Late: only these two commands and a server need a database.
     from fumehood.storage.backup import make_backup
 
-    _tell("written", make_backup(_places(options), Path(options.file)))
+    with naming_arguments({"state_folder": "--state-folder"}):
+        _tell("written", make_backup(_places(options), Path(options.file)))
+
     return 0
 
 

@@ -34,8 +34,12 @@ _UPLOADS = ("/files", "/upload", "/upload/batch", "/content", "/sandboxes/load")
 
 def create_app(services: Services) -> FastAPI:
     """Makes the app of a server over services that are open as long as it is served."""
-    routes = [route for name in services.settings.dialects for route in _dialect_routes(name, services)]
-    return assemble_app(services, ROUTERS, [*PORT_ROUTES, *routes])
+    dialects = {name: _dialect_routes(name, services) for name in services.settings.dialects}
+    routes = [route for found in dialects.values() for route in found]
+    app = assemble_app(services, ROUTERS, [*PORT_ROUTES, *routes])
+    # Those that are spoken: one that is not installed has no routes.
+    app.state.dialects = tuple(name for name, found in dialects.items() if found)
+    return app
 
 
 def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: Iterable[BaseRoute]) -> FastAPI:

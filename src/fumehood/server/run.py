@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from importlib import metadata
 
@@ -55,7 +56,7 @@ async def _serve(settings: ServerSettings) -> int:
         async with open_services(settings) as services:
             app = create_app(services)
             finish_traces = trace(app, os.environ)
-            _greet(settings, listener, str(token_file) if token_file else "")
+            _greet(settings, listener, str(token_file) if token_file else "", app.state.dialects)
             code = await serve_app(app, services, listener)
             await asyncio.to_thread(finish_traces)
             return code
@@ -75,21 +76,27 @@ def _listen(settings: ServerSettings) -> socket.socket:
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
-        why = f"{settings.host}:{settings.port} cannot be had ({error.strerror})"
+        why = f"the server cannot listen on {settings.host}:{settings.port}: {error.strerror}"
 
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            allowed = f"a port that is free and permitted: {why}; 0 takes any free one"
-            raise InvalidArgumentError(field="--port", value=settings.port, allowed=allowed) from None
+            allowed = "a port that is free and permitted; 0 takes any free one"
+            raise InvalidArgumentError(
+                field="--port", value=settings.port, allowed=allowed, problem=why
+            ) from None
 
-        allowed = f"an address of this machine: {why}"
-        raise InvalidArgumentError(field="--host", value=settings.host, allowed=allowed) from None
+        allowed = "an address of this machine"
+        raise InvalidArgumentError(
+            field="--host", value=settings.host, allowed=allowed, problem=why
+        ) from None
 
     listener.listen(BACKLOG)
     listener.set_inheritable(False)
     return listener
 
 
-def _greet(settings: ServerSettings, listener: socket.socket, token_file: str) -> None:
+def _greet(
+    settings: ServerSettings, listener: socket.socket, token_file: str, dialects: Sequence[str]
+) -> None:
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
@@ -114,6 +121,6 @@ def _greet(settings: ServerSettings, listener: socket.socket, token_file: str) -
             f"its token is short: other users of this machine may guess it; take {SHORTEST_TOKEN} characters"
         )
 
-    lines.append(f"dialects: {', '.join(settings.dialects) or 'none'}")
+    lines.append(f"dialects: {', '.join(dialects) or 'none'}")
     sys.stderr.write("\n".join([*lines, ""]))
     sys.stderr.flush()

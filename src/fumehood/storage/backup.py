@@ -101,6 +101,7 @@ def make_backup(places: Places, file: Path) -> Backup:
             field="state_folder",
             value=str(places.state),
             allowed="the state folder of a server that was started",
+            problem=f"there is nothing to back up: no server has kept its state in {str(places.state)!r}",
         )
 
     with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as scratch:

@@ -55,7 +55,9 @@ async def build(
 
     if not services.settings.template_builds:
         raise ForbiddenError(
-            reason="this server builds no templates over HTTP; its setting template_builds allows it"
+            reason="this server builds no templates over HTTP",
+            hint="let its operator start it with --template-builds true (FUMEHOOD_TEMPLATE_BUILDS), or build the "
+            "template on its machine: `fumehood template build`",
         )
 
     return await stream_response(request, _lines(wanted.model_dump()))
