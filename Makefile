@@ -148,10 +148,10 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@touch $(VENV)/.installed $@
 
 # Ray's agents import whatever they find: beside pandas and the like they need half a minute to start.
-.venv-cluster/.installed: pyproject.toml | $(VENV)/.installed-dev
+.venv-cluster/.installed: tests/cluster/chart.txt pyproject.toml | $(VENV)/.installed-dev
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-cluster
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-cluster/bin/python --editable '.[cluster]' \
-		|| $(BIN)/python -m pip --python .venv-cluster/bin/python install --quiet --editable '.[cluster]'
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-cluster/bin/python --editable '.[cluster]' -r $< \
+		|| $(BIN)/python -m pip --python .venv-cluster/bin/python install --quiet --editable '.[cluster]' -r $<
 	@touch $@
 
 # Agent frameworks are heavy, and their requirements clash with others'.

@@ -86,6 +86,7 @@ _NAVIGATION = {
     "A server": {
         "A server for my team": "docs/guides/running-a-server",
         "From one machine to many": "docs/guides/clusters",
+        "On Kubernetes": "docs/guides/kubernetes",
         "The HTTP API": "docs/guides/http-api",
         "Behind nginx or Caddy": "docs/guides/behind-a-proxy",
         "Storage": "docs/guides/storage",

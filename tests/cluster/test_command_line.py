@@ -84,3 +84,10 @@ def test_a_cluster_is_not_joined_without_its_token(machine: Machine) -> None:
     )
     assert ran.returncode == 74
     assert "/nowhere" in ran.stderr
+
+
+def test_an_empty_token_is_refused(machine: Machine, tmp_path: Path) -> None:
+    """A head that took it would be open to all."""
+    (tmp_path / "token").write_text("\n")
+    _, why = cluster(machine, "up", "--token-file", str(tmp_path / "token"), code=64)
+    assert "this one is empty" in why

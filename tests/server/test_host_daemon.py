@@ -296,6 +296,23 @@ def host_argv(socket_path: Path, state: Path) -> list[str]:
     return [sys.executable, "-m", "fumehood", "host", *words]
 
 
+def test_a_daemon_is_drained_from_its_own_machine(start_host: Start) -> None:
+    """`fumehood host --drain` refuses new sandboxes at once, and returns when the last has ended."""
+    host = start_host()
+
+    with host_client(host) as client:
+        mine = client.post("/v1/sandboxes", json={}).json()["id"]
+        argv = [sys.executable, "-m", "fumehood", "host", "--drain", "--socket", str(host.socket)]
+
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as draining:
+            assert draining.stderr is not None
+            assert "1 sandboxes live there" in draining.stderr.readline()
+            assert problem(client.post("/v1/sandboxes", json={})) == (503, "capacity", False)
+            assert draining.poll() is None
+            client.delete(f"/v1/sandboxes/{mine}")
+            assert draining.wait(60) == 0
+
+
 def test_the_socket_is_closed_to_others_and_goes_with_the_daemon(start_host: Start) -> None:
     host = start_host()
     assert stat.S_IMODE(host.socket.parent.stat().st_mode) == 0o700

@@ -47,14 +47,17 @@ def _up(options: Options) -> int:
         **_host(options),
         server_address="" if options.no_server else check_address("--listen", options.listen),
     )
-    _write_token(plan.token_file, secrets.token_hex(32))
+    if options.token_file:
+        _take_token(plan, options.token_file)
+    else:
+        _write_token(plan.token_file, secrets.token_hex(32))
+
     return _start(plan, options)
 
 
 def _join(options: Options) -> int:
     """Add this machine to a cluster, and return the exit code."""
     folder = _folder(options)
-    token = Path(options.token_file).read_text(encoding="ascii").strip()
     plan = Plan(
         state=str(folder),
         head=check_address("ADDRESS", options.head),
@@ -64,8 +67,7 @@ def _join(options: Options) -> int:
         **_host(options),
         server_address=check_address("--listen", options.listen) if options.listen else "",
     )
-    plan.token_file.unlink(missing_ok=True)
-    _write_token(plan.token_file, token)
+    _take_token(plan, options.token_file)
     return _start(plan, options)
 
 
@@ -84,6 +86,24 @@ def _folder(options: Options) -> Path:
     from fumehood.server.state_files import own_folder
 
     return own_folder("--state-folder", state_path(options.state_folder or "", STATE_NAME))
+
+
+def _take_token(plan: Plan, path: str) -> None:
+    """Make the content of a file the token of this machine.
+
+    Raises:
+        InvalidArgumentError: The file is empty.
+        OSError: It cannot be read.
+    """
+    token = Path(path).read_text(encoding="ascii").strip()
+
+    if not token:
+        raise InvalidArgumentError(
+            field="--token-file", value=path, allowed="a file with a token; this one is empty"
+        )
+
+    plan.token_file.unlink(missing_ok=True)
+    _write_token(plan.token_file, token)
 
 
 def _write_token(path: Path, token: str) -> None:
@@ -367,6 +387,11 @@ CLUSTER = Verbs(
                     help="where the server listens (default: 127.0.0.1:8765)",
                 ),
                 Option(["--no-server"], is_flag=True, help="no server on this machine"),
+                Option(
+                    ["--token-file"],
+                    metavar="FILE",
+                    help="a token for the cluster that you have made (default: one is made)",
+                ),
                 *_MACHINE_OPTIONS,
             ],
         ),

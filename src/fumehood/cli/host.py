@@ -1,17 +1,22 @@
 """`fumehood host`: the sandboxes of this machine in a process of their own, until Ctrl-C or SIGTERM.
 
-Runs in the user's terminal. It only turns flags into settings: each setting is a flag of the same name.
+Runs in the user's terminal. It turns flags into settings, each setting a flag of the same name, or asks a daemon that
+runs to drain.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.parser import Command, Options
+from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.setting_flags import given_flags, setting_flags
+from fumehood.cli.terminal import note
 from fumehood.daemon.settings import HostSettings, load_host_settings
 from fumehood.setting_fields import print_settings
+
+_LOOK_SECONDS = 1.0
 
 
 def run(options: Options) -> int:
@@ -23,11 +28,36 @@ def run(options: Options) -> int:
         print(print_settings(settings, sources))
         return 0
 
+    if options.drain:
+        asyncio.run(_drain(settings.socket))
+        return 0
+
     require_extra("server", "fastapi", "uvicorn", command="host")
     # Late: only a daemon needs a web framework.
     from fumehood.daemon.run import serve_host
 
     return serve_host(settings)
+
+
+async def _drain(socket: str) -> None:
+    """Have the daemon at a socket make no new sandboxes, and return when it has none."""
+    # Late: a daemon needs no client.
+    from fumehood.client.backend import connect_to_host
+
+    daemon = connect_to_host(socket)
+
+    try:
+        await daemon.set_draining(True)
+        said = 0
+
+        while left := (await daemon.capacity()).sandboxes:
+            if left != said:
+                note(f"{left} sandboxes live there")
+                said = left
+
+            await asyncio.sleep(_LOOK_SECONDS)
+    finally:
+        await daemon.aclose()
 
 
 HOST = Command(
@@ -36,5 +66,12 @@ HOST = Command(
     brief="keep sandboxes in a process of their own, for `fumehood serve --host-socket`",
     about="Keep sandboxes in a process of their own, behind a unix socket of this user: a server that "
     "has its sandboxes there can be restarted, and they live on.",
-    params=setting_flags(HostSettings),
+    params=[
+        Option(
+            ["--drain"],
+            is_flag=True,
+            help="have the daemon that runs at --socket make no new sandboxes, and wait until none is left",
+        ),
+        *setting_flags(HostSettings),
+    ],
 )

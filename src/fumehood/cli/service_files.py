@@ -272,7 +272,7 @@ def _dockerfile() -> str:
     text = (_DEPLOYMENT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     package = f"fumehood[data,fonts,server,postgres,mcp]=={metadata.version('fumehood')}"
     install = f"RUN pip install --no-cache-dir '{package}'\n"
-    text = re.sub(r"^COPY pyproject.*&& rm -rf /src\n", lambda _: install, text, flags=re.M | re.S)
+    text = re.sub(r"^ARG EXTRAS.*&& rm -rf /src\n", lambda _: install, text, flags=re.M | re.S)
     script = "/usr/local/libexec/fumehood/own-cgroup.sh"
     text = re.sub(
         r"^COPY --chmod=0755 .*$",
