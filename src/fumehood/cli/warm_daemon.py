@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -77,6 +78,20 @@ def main() -> None:
                 os.unlink(path)
 
 
+def listen_at(path: str) -> socket.socket:
+    """Returns a socket that listens at a path; it has that name only then, so that no caller is refused by it."""
+    listening = socket.socket(socket.AF_UNIX)
+    unfinished = f"{path}~"
+
+    with suppress(FileNotFoundError):
+        os.unlink(unfinished)
+
+    listening.bind(unfinished)
+    listening.listen()
+    os.rename(unfinished, path)
+    return listening
+
+
 class _Daemon:
     """Takes connections, each of which is one run.
 
@@ -99,7 +114,7 @@ class _Daemon:
         async with AsyncSandbox():
             pass
 
-        server = await asyncio.start_unix_server(self._take, path, limit=MAX_LINE_BYTES)
+        server = await asyncio.start_unix_server(self._take, sock=listen_at(path), limit=MAX_LINE_BYTES)
         idle = idle_seconds()
         self._used_at = time.monotonic()
 

@@ -34,8 +34,8 @@ _KIB = 1024
 # EX_SOFTWARE of sysexits.h: the exit status of a context that can no longer answer.
 _DAMAGED = 70
 _ATTEMPTS = (1, 2, 3)
-# Between two requests: how often the user's loop may fail before it is abandoned, and how often until the context
-# exits.
+# Between two requests: how often the user's loop and handlers may fail before they wait for the next one, and how often
+# the context's own loop until it exits.
 _MAX_IDLE_FAULTS = 100
 _MAX_FAULTS = 1_000
 # Handlers of a comm message run like a cell without a history number.
@@ -219,6 +219,11 @@ class Context:
     def _idle(self) -> bool:
         """Waits for the host; returns whether it has sent something."""
         try:
+            # Handlers that raise again and again, as that of a short timer does, raise once more when there is work.
+            if self._faults > _MAX_IDLE_FAULTS:
+                with self._gate.opened_unheard():
+                    self._background.wait()
+
             # What is pending raises here.
             self._gate.open_for_wait()
             self._background.wait()

@@ -117,6 +117,19 @@ class SignalGate:
             self.close()
 
     @contextmanager
+    def opened_unheard(self) -> Iterator[None]:
+        """Unblocks, for a few statements, the signals that no handler of the user hears; the others stay pending."""
+        mask = self._user_mask
+        heard = {one for one in ALL_SIGNALS if callable(_signal.getsignal(one)) and one != _SIGINT}
+        self.is_open = True
+        self._set_mask(_signal.SIG_SETMASK, {*mask, *heard})
+        try:
+            yield
+        finally:
+            self.close()
+            self._user_mask = mask
+
+    @contextmanager
     def closed(self) -> Iterator[None]:
         """Blocks signals for a few statements within user code."""
         mask = self._set_mask(_signal.SIG_BLOCK, ())

@@ -8,7 +8,7 @@ import signal
 import threading
 
 import pytest
-from guest_driver import wait_until_asleep
+from guest_driver import process_status, wait_until_asleep
 from tests.waiting import until
 
 
@@ -118,23 +118,51 @@ def test_interrupts_at_any_moment_leave_whole_frames(context):
     assert context.run("print('alive')").stdout == "alive\n"
 
 
-def test_alarms_at_any_moment_leave_whole_frames(context):
-    """A handler that raises at a high rate, between cells too, breaks neither frames nor the loop."""
-    context.run(
-        "import signal\n"
+def ring_until(flag, seconds):
+    """Code that starts a timer whose handler raises each time; once there is a file, it stops the timer as well."""
+    return (
+        "import os, signal\n"
         "class Ring(Exception): pass\n"
-        "def ring(*_): raise Ring\n"
+        "def ring(*_):\n"
+        f"    if os.path.exists({str(flag)!r}): signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "    raise Ring\n"
+        "kept = 5\n"
         "signal.signal(signal.SIGALRM, ring)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)"
+        f"signal.setitimer(signal.ITIMER_REAL, {seconds}, {seconds})"
     )
+
+
+def is_over(context):
+    """Whether the timer is stopped; an alarm that was still to come ends this cell."""
+    return context.run("signal.getitimer(signal.ITIMER_REAL)").text == "(0.0, 0.0)"
+
+
+def test_alarms_at_any_moment_leave_whole_frames(context, tmp_path):
+    """A handler that raises at a high rate, between cells too, breaks neither frames nor the loop."""
+    context.run(ring_until(tmp_path / "flag", 0.0005))
 
     for _ in range(100):
         context.run("for n in range(50): print(n)")
 
-    quiet = "signal.setitimer(signal.ITIMER_REAL, 0); signal.getitimer(signal.ITIMER_REAL)"
-    # On a busy machine the alarm may come before the line that ends it, again and again.
-    until(lambda: context.run(quiet).text == "(0.0, 0.0)")
-    assert context.run("1").text == "1"
+    (tmp_path / "flag").touch()
+    until(lambda: is_over(context))
+    assert context.run("kept").text == "5"
+
+
+def test_alarms_while_nothing_is_asked_leave_the_context_alive(context, tmp_path):
+    """However long a handler goes on raising between two cells, the context waits, and the next cells run."""
+    context.run(ring_until(tmp_path / "flag", 0.0005))
+
+    def has_come_to_rest() -> bool:
+        status = process_status(context.pid)
+        is_unheard = int(status["SigBlk"], 16) >> (signal.SIGALRM - 1) & 1
+        return status["State"][0] == "Z" or (status["State"][0] == "S" and bool(is_unheard))
+
+    until(has_come_to_rest)
+    (tmp_path / "flag").touch()
+    assert context.run("kept").text == "5"
+    assert is_over(context)
+    assert context.run("[*signal.pthread_sigmask(signal.SIG_BLOCK, ())]").text == "[]"
 
 
 def test_children_get_the_default_signals(context):
