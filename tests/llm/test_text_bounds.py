@@ -68,10 +68,18 @@ def test_a_key_of_a_dict_is_no_column(interpreter: CodeInterpreter) -> None:
     assert ", and 480 more" in read(interpreter, wide, at_most=1_600)
 
 
-def test_no_network_is_told_at_once(interpreter: CodeInterpreter) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import requests\nrequests.get('https://example.com')",
+        "import urllib.request\nurllib.request.urlopen('https://example.com')",
+        "import urllib.request\nurllib.request.urlopen('http://example.com')",
+    ],
+)
+def test_no_network_is_told_at_once(interpreter: CodeInterpreter, code: str) -> None:
     """Once, and not in each of four nested errors."""
     begun = time.monotonic()
-    text = read(interpreter, "import requests\nrequests.get('https://example.com')", at_most=150)
+    text = read(interpreter, code, at_most=150)
     assert "This sandbox has no network" in text
     assert time.monotonic() - begun < 5
 

@@ -231,6 +231,9 @@ def open_sandbox(
     with naming_arguments(_OPTIONS):
         sandbox = Sandbox(**arguments, backend=chosen_backend(has_pool=False))
 
+    if not uploads:
+        return sandbox
+
     try:
         with waiting_for("uploading", sum(os.path.getsize(path) for path, _ in uploads)) as step:
             for path, destination in uploads:

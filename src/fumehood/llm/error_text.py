@@ -261,7 +261,10 @@ _WRONG_LINE = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})(?=\n)")
 # The end of a message that is meant for a calling program.
 _FOR_CALLERS = re.compile(r" Pass stdin=.{0,100} to answer\.")
 # The egress proxy's answer within the messages of clients.
-_DENIAL = re.compile(r"Tunnel connection failed: 403 (.{1,300}?)(?:[\"']\)|>|$)", re.MULTILINE)
+_DENIAL = re.compile(
+    r"(?:Tunnel connection failed: 403 |HTTP Error 403: (?=this sandbox ))(.{1,300}?)(?:[\"']\)|>|$)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
