@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.waiting import until
+
+from fumehood.keeper.plan import STATE_NAME, Plan
 
 from .machines import CLUSTER_PYTHON, Machine, Network, missing
 
@@ -44,6 +48,15 @@ def test_a_machine_goes_up_and_leaves(machine: Machine) -> None:
         for word in ("host daemon:", "Ray: head at", "server: http://127.0.0.1:8765", "--address")
     )
 
+    # No port of Ray is reached by another machine, as no address was given; and its sockets by no other user.
+    listening = machine.output("ss", "-Hltn").splitlines()
+    assert len(listening) > 3
+    assert all("127.0.0.1" in line.split()[3] for line in listening), listening
+    assert machine.output("ls", "/tmp/ray") == ""
+    folder = Plan.read(machine.folder / ".local" / "state" / STATE_NAME).ray_folder
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert (folder / "t" / "ray_current_cluster").exists()
+
     def machines() -> list[dict[str, object]]:
         found, _ = cluster(machine, "status", "--json")
         items: list[dict[str, object]] = json.loads(found)["items"]
@@ -75,6 +88,7 @@ def test_a_machine_goes_up_and_leaves(machine: Machine) -> None:
     _, said = cluster(machine, "leave")
     assert "nothing of a cluster runs here" in said
     until(lambda: not machine.pids("python"), "nothing is left", seconds=60)
+    shutil.rmtree(folder)
 
 
 def test_a_cluster_is_not_joined_without_its_token(machine: Machine) -> None:

@@ -24,7 +24,7 @@ from fumehood.cli.saved import SERVER_OPTIONS
 from fumehood.cli.terminal import note, write_table
 from fumehood.cluster.ray_settings import DEFAULT_PORT
 from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.keeper.plan import STATE_NAME, Plan, check_address, check_label
+from fumehood.keeper.plan import LOOPBACK, STATE_NAME, Plan, check_address, check_label
 from fumehood.setting_fields import state_path
 from fumehood.values.sandbox import Capacity
 
@@ -38,11 +38,12 @@ _END_SECONDS = 120.0
 def _up(options: Options) -> int:
     """Start a cluster on this machine, and return the exit code."""
     folder = _folder(options)
-    host = options.address or "127.0.0.1"
+    host = options.address or LOOPBACK
     plan = Plan(
         state=str(folder),
         head=check_address("--address", f"{host}:{options.port}"),
-        node_address=options.address or "",
+        # Without an address given, no other machine is served, and none of Ray's ports listens on the network.
+        node_address=host,
         labels=dict(map(check_label, options.label)),
         **_host(options),
         server_address="" if options.no_server else check_address("--listen", options.listen),
@@ -177,9 +178,9 @@ def _started(plan: Plan, name: str, pid: int) -> str:
 
 
 def _say_next(plan: Plan) -> None:
-    if plan.is_head and not plan.node_address:
+    if plan.is_head and plan.node_address == LOOPBACK:
         note(
-            "others can join when it is started with --address; Ray asks for its token, also from the network"
+            "others can join when it is started with --address: until then Ray listens on the loopback alone"
         )
     elif plan.is_head:
         note(f"on another machine, with a copy of {plan.token_file}:")
@@ -342,7 +343,11 @@ _EVERY = Option(
     ["--every"], type=Seconds(), default=2.0, metavar="SECONDS", help="how often it is asked (default: 2)"
 )
 _MACHINE_OPTIONS = (
-    Option(["--address"], metavar="ADDRESS", help="the address by which other machines reach this one"),
+    Option(
+        ["--address"],
+        metavar="ADDRESS",
+        help="the address by which other machines reach this one (default of `up`: none does)",
+    ),
     Option(
         ["--label"],
         multiple=True,

@@ -57,6 +57,15 @@ def head_environment(storage: str) -> dict[str, str]:
     return {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": storage}
 
 
+def loopback_environment() -> dict[str, str]:
+    """Returns the variables of all processes of Ray on a machine that no other one reaches.
+
+    Ray replaces a loopback address by the machine's own one, except where its clusters are turned off: the variable for
+    that has the name of the systems on which they are.
+    """
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
 def start_arguments(
     *,
     address: str,
@@ -74,7 +83,7 @@ def start_arguments(
         host_id: The name of its host; empty: no sandboxes on this machine.
         labels: The machine's labels.
         head_port: The port of the head that is started; None: the machine joins one.
-        temp_folder: Where Ray keeps sockets and logs; empty: /tmp/ray.
+        temp_folder: Where Ray keeps sockets and logs, which it opens to all users; empty: /tmp/ray.
     """
     all_labels = {**labels, **({HOST_LABEL: host_id} if host_id else {})}
     resources = {HOST_RESOURCE: 1} if host_id else {}

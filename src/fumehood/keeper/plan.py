@@ -5,7 +5,9 @@ Used by the command line and the keeper.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,10 +15,21 @@ from pathlib import Path
 from typing import ClassVar
 
 from fumehood.cluster.adapter import SOCKET_VARIABLE
-from fumehood.cluster.ray_settings import HOST_LABEL, environment, head_environment, start_arguments
+from fumehood.cluster.ray_settings import (
+    HOST_LABEL,
+    environment,
+    head_environment,
+    loopback_environment,
+    start_arguments,
+)
 from fumehood.errors import InvalidArgumentError
 
 STATE_NAME = "fumehood-cluster"
+# An address that no other machine reaches: all ports of Ray listen there alone.
+LOOPBACK = "127.0.0.1"
+# The path of a unix socket has 107 bytes; Ray adds "/session_", date, time and process, and "/sockets/plasma_store".
+_RAY_NAME = "t"
+_MAX_RAY_PATH_BYTES = 107 - len("/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +40,8 @@ class Plan:
         state: The folder of its files.
         head: The address of Ray's head, HOST:PORT.
         is_head: Whether that is this machine.
-        node_address: The address by which the other machines reach this one; empty: Ray finds one.
+        node_address: The address by which the other machines reach this one, where Ray listens; `LOOPBACK`: none
+            does. Empty: Ray finds one.
         labels: The machine's labels.
         has_host: Whether a host daemon is started here.
         host_socket: The socket of a host daemon that runs already, as under a unit of its own; empty: none.
@@ -61,6 +75,20 @@ class Plan:
     def socket(self) -> Path:
         """The socket of the host daemon."""
         return Path(self.host_socket) if self.host_socket else self.folder / "run" / "host.sock"
+
+    @property
+    def ray_folder(self) -> Path:
+        """The folder of Ray's sockets and logs, for this user alone; below /tmp where the state folder's path is long.
+
+        Ray opens the folder that it is given to all users, so that it gets one inside of this.
+        """
+        folder = self.folder / "ray"
+
+        if len(os.fsencode(folder / _RAY_NAME)) <= _MAX_RAY_PATH_BYTES:
+            return folder
+
+        digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()
+        return Path(f"/tmp/fh-ray-{os.geteuid()}-{digest[:8]}")  # noqa: S108 - checked by the keeper
 
     @property
     def server_token_file(self) -> Path:
@@ -98,7 +126,9 @@ class Part:
         argv: Its command line.
         envs: What its environment has beside the keeper's.
         signs: Files that are there when it has started.
+        address: HOST:PORT where it accepts connections then; empty: nowhere.
         stale: One that makes a start fail if a crash has left it.
+        private: A folder that no other user may enter; made before the start.
         stop_seconds: How long it may take to end.
     """
 
@@ -106,7 +136,9 @@ class Part:
     argv: tuple[str, ...]
     envs: Mapping[str, str]
     signs: tuple[Path, ...] = ()
+    address: str = ""
     stale: Path | None = None
+    private: Path | None = None
     stop_seconds: float = 30.0
 
 
@@ -126,17 +158,23 @@ def ray_part(plan: Plan) -> Part:
         host_id=host_id,
         labels=plan.labels,
         head_port=int(plan.head.rpartition(":")[2]) if plan.is_head else None,
+        temp_folder=str(plan.ray_folder / _RAY_NAME),
     )
     envs = {**environment(str(plan.token_file)), SOCKET_VARIABLE: str(plan.socket)}
     envs |= head_environment(str(plan.folder / "gcs")) if plan.is_head else {}
+    envs |= _reach(plan)
     argv = (sys.executable, "-m", "ray.scripts.scripts", *arguments)
     # Ray writes it when it has started.
-    started = Path("/tmp/ray/ray_current_cluster")  # noqa: S108
-    return Part(name="ray", argv=argv, envs=envs, signs=(started,), stale=started)
+    started = plan.ray_folder / _RAY_NAME / "ray_current_cluster"
+    return Part(name="ray", argv=argv, envs=envs, signs=(started,), stale=started, private=plan.ray_folder)
 
 
 def _host_id_file(plan: Plan) -> Path:
     return plan.folder / "host" / "host-id"
+
+
+def _reach(plan: Plan) -> dict[str, str]:
+    return loopback_environment() if plan.node_address == LOOPBACK else {}
 
 
 def server_part(plan: Plan) -> Part:
@@ -148,8 +186,10 @@ def server_part(plan: Plan) -> Part:
         "FUMEHOOD_CLUSTER": plan.head,
         "FUMEHOOD_CLUSTER_TOKEN_FILE": str(plan.token_file),
         "FUMEHOOD_STATE_FOLDER": str(plan.folder / "server"),
+        **_reach(plan),
     }
-    return Part(name="server", argv=(sys.executable, "-m", "fumehood", "serve"), envs=envs)
+    argv = (sys.executable, "-m", "fumehood", "serve")
+    return Part(name="server", argv=argv, envs=envs, address=plan.server_address)
 
 
 def check_label(word: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.keeper.plan import Part, Plan, host_part, ray_part, server_part
 from fumehood.log import events
 from fumehood.log.setup import configure
-from fumehood.server.state_files import locked
+from fumehood.server.state_files import locked, own_folder
 
 _LONGEST_PAUSE_SECONDS = 15.0
 # A part that has run so long has not failed at its start: it is started again at once.
@@ -135,6 +135,9 @@ class _Keeper:
             await asyncio.sleep(pause)
 
     async def _start(self, part: Part) -> asyncio.subprocess.Process:
+        if part.private is not None:
+            own_folder("--state-folder", part.private)
+
         if part.stale is not None:
             part.stale.unlink(missing_ok=True)
 
@@ -156,7 +159,7 @@ class _Keeper:
     async def _notice_start(
         self, part: Part, process: asyncio.subprocess.Process, restarts: int, started: asyncio.Event
     ) -> None:
-        while not all(sign.exists() for sign in part.signs):
+        while not (all(sign.exists() for sign in part.signs) and await _accepts(part.address)):
             await asyncio.sleep(_LOOK_SECONDS)
 
         self._note(part.name, state="running", pid=process.pid, restarts=restarts)
@@ -167,6 +170,21 @@ class _Keeper:
         draft = self._plan.folder / f"{STATUS_FILE}.new"
         draft.write_text(json.dumps(self._states), encoding="utf-8")
         draft.replace(self._plan.folder / STATUS_FILE)
+
+
+async def _accepts(address: str) -> bool:
+    """Whether a server accepts connections, where one is expected."""
+    if not address:
+        return True
+
+    host, _, port = address.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError:
+        return False
+
+    writer.close()
+    return True
 
 
 async def _end(process: asyncio.subprocess.Process, seconds: float) -> None:

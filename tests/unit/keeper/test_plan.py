@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,23 @@ def test_ray_is_started_with_a_token_and_the_name_of_the_host(plan: Plan) -> Non
     assert "--labels=zone=a,fumehood-host-id=abc123" in part.argv
     assert {"--head", "--port=6379", "--block", "--num-cpus=0"} <= set(part.argv)
     assert part.envs["RAY_gcs_storage"] == "rocksdb"
+
+
+def test_rays_sockets_lie_in_a_folder_of_this_user(plan: Plan) -> None:
+    """Not in the shared /tmp/ray, where another user can put them first; short enough for the path of a socket."""
+    longest = "session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store"
+
+    for state in ("/var/lib/fumehood-cluster", "/root/.local/state/fumehood-cluster", f"/home/{'a' * 90}"):
+        one = replace(plan, state=state)
+        folder = one.ray_folder
+        assert str(folder) in (f"{state}/ray", f"/tmp/fh-ray-{os.geteuid()}-{folder.name[-8:]}")
+        assert len(f"{folder}/t/{longest}") <= 107
+        assert folder != replace(plan, state=f"{state}2").ray_folder
+
+    part = ray_part(plan)
+    assert f"--temp-dir={plan.ray_folder}/t" in part.argv
+    assert part.private == plan.ray_folder
+    assert part.stale == plan.ray_folder / "t" / "ray_current_cluster"
 
 
 def test_a_machine_that_joins_is_no_head(plan: Plan) -> None:
