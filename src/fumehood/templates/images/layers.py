@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -174,7 +174,8 @@ class LayerStore:
 
             folder = os.path.join(self.folder, name)
 
-            with suppress(FileNotFoundError):
+            # What cannot be deleted must not keep others from building.
+            with suppress(OSError):
                 fd = _open_lock(os.path.join(folder, _LOCK))
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -221,23 +222,68 @@ def layer_key(kind: str, *parts: str) -> str:
 
 
 def delete_tree(folder: str) -> None:
-    """Deletes a folder and all in it, also what an image has closed to its owner."""
+    """Deletes a folder and all in it, also what an image has closed to its owner.
 
-    def open_up(function: Any, path: str, _error: BaseException) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(path), stat.S_IRWXU)
-            mode = os.lstat(path).st_mode
-
-            if stat.S_ISDIR(mode):
-                os.chmod(path, stat.S_IRWXU)
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                os.unlink(path)
-
-    if not os.path.lexists(folder):
+    No link is followed, and no path is longer than two names: every folder inside is moved up before it is emptied, so
+    that neither the depth of a tree nor a change of it meanwhile leads anywhere else.
+    """
+    try:
+        top = _open_owned(folder, None)
+    except (FileNotFoundError, NotADirectoryError):
         return
 
-    shutil.rmtree(folder, onerror=lambda function, path, info: open_up(function, path, info[1]))
+    # No entry of a tree has a name that begins so.
+    prefix = secrets.token_hex(8)
+    try:
+        for number in itertools.count():
+            names = os.listdir(top)
+
+            if not names:
+                break
+
+            for place, name in enumerate(names):
+                _delete_entry(name, top, f"{prefix}-{number}-{place}")
+    finally:
+        os.close(top)
+
+    os.rmdir(folder)
+
+
+def _delete_entry(name: str, top: int, prefix: str) -> None:
+    """Deletes an entry of a folder; the folders in it become entries beside it."""
+    try:
+        inner = _open_owned(name, top)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        os.unlink(name, dir_fd=top)
+        return
+
+    try:
+        for place, entry in enumerate(os.listdir(inner)):
+            if stat.S_ISDIR(os.lstat(entry, dir_fd=inner).st_mode):
+                # A folder that is moved gets another `..`, for which it must be writable.
+                os.close(_open_owned(entry, inner))
+                os.rename(entry, f"{prefix}-{place}", src_dir_fd=inner, dst_dir_fd=top)
+            else:
+                os.unlink(entry, dir_fd=inner)
+    finally:
+        os.close(inner)
+
+    os.rmdir(name, dir_fd=top)
+
+
+def _open_owned(name: str, folder: int | None) -> int:
+    """Opens a folder that is no link, whatever its mode, and opens it up to its owner."""
+    # A path alone needs no right to read the folder.
+    path_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_IMODE(os.fstat(path_fd).st_mode) & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(f"/proc/self/fd/{path_fd}", stat.S_IRWXU)
+
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=path_fd)
+    finally:
+        os.close(path_fd)
 
 
 def _open_lock(path: str) -> int:

@@ -1,13 +1,16 @@
 """Reads an image from this machine's disk: an OCI layout, or the archive that `docker save` writes.
 
 Runs in the host process. Both may come from anywhere: names in them become paths only if they are digests, or are
-members that the archive itself lists; JSON is bounded; nothing is extracted.
+members that the archive itself lists; only regular files are opened, and no links in a layout; JSON is bounded; nothing
+is extracted.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +47,7 @@ class LayoutSource:
         """Opens content by its digest."""
         path = os.path.join(self._reference.place, "blobs", *digest.split(":"))
         try:
-            file = open(path, "rb")  # noqa: SIM115 - closed below
+            file = _open_regular(path, os.O_NOFOLLOW)
         except FileNotFoundError:
             raise ImageDamagedError(
                 image=self._reference.text, reason=f"it has no content {digest}"
@@ -58,7 +61,7 @@ class LayoutSource:
     def _digest_of(self, tag: str) -> str:
         path = os.path.join(self._reference.place, "index.json")
         try:
-            with open(path, "rb") as file:
+            with _open_regular(path, os.O_NOFOLLOW) as file:
                 index = _parsed(_bounded(file, self._reference), self._reference)
         except OSError as error:
             raise ImageNotFoundError(
@@ -94,7 +97,7 @@ class ArchiveSource:
         self._members: dict[str, tarfile.TarInfo] = {}
         self._blobs: dict[str, str] = {}
         try:
-            self._file = open(reference.place, "rb")  # noqa: SIM115 - `close` closes it
+            self._file = _open_regular(reference.place)
         except OSError as error:
             raise ImageNotFoundError(image=reference.text, reason=str(error.strerror)) from None
 
@@ -186,6 +189,21 @@ class ArchiveSource:
 
         with file:
             yield cast("BinaryIO", file)
+
+
+def _open_regular(path: str, flags: int = 0) -> BinaryIO:
+    """Opens a regular file; a FIFO or a device in its place would block the pull for ever.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is no regular file", path)
+
+    return os.fdopen(fd, "rb")
 
 
 def _tag_of(entry: dict[str, Any]) -> str:

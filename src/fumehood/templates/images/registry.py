@@ -1,20 +1,23 @@
 """Reads an image from a registry: the pull half of the OCI distribution protocol, by the standard library.
 
-Runs in the host process. Answers are bounded and their digests are checked by the caller. A login goes to the registry
-and its token service only; a redirect to a store of content is followed without it. Plain HTTP is spoken with
-registries of this machine alone.
+Runs in the host process. Answers are bounded, in bytes and in time; their digests are checked by the caller. A login
+goes to the registry and its token service only; a redirect to a store of content is followed without it. Plain HTTP is
+spoken with registries of this machine alone.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
+import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 from fumehood.errors import ImageAccessError, ImageError, ImageNotFoundError
@@ -28,7 +31,11 @@ MANIFEST_TYPES = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _MOST_BYTES = 4 << 20
+# Of one read; and of a whole manifest, with the token that it takes. A server that sends a byte now and then passes the
+# first for ever.
 _SECONDS = 60.0
+# Of all layers of a pull.
+_PULL_SECONDS = 7200.0
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -38,30 +45,60 @@ class RegistrySource:
     Args:
         reference: The image in it.
         login: What opens it, or None for public ones.
+        seconds: How long a manifest may take, and how long all content together.
     """
 
-    def __init__(self, reference: Reference, login: Login | None) -> None:
+    def __init__(
+        self,
+        reference: Reference,
+        login: Login | None,
+        seconds: tuple[float, float] = (_SECONDS, _PULL_SECONDS),
+    ) -> None:
         host = "registry-1.docker.io" if reference.place == DOCKER_HUB else reference.place
         self._is_local = host.rpartition(":")[0] in _LOCAL or host in _LOCAL
         self._base = f"{'http' if self._is_local else 'https'}://{host}/v2/{reference.name}"
         self._reference = reference
         self._login = login
         self._authorization = ""
-        self._opener = urllib.request.build_opener(*_handlers(self._is_local))
+        self._manifest_seconds, self._pull_seconds = seconds
+        self._started = time.monotonic()
+        self._clock = _Clock()
+        self._opener = urllib.request.build_opener(*_handlers(self._is_local, self._clock))
 
     def read_manifest(self, version: str) -> bytes:
         """Returns a manifest or an index by its tag or digest."""
-        with self._open(f"/manifests/{version}", ", ".join(MANIFEST_TYPES)) as answer:
+        with self._open(f"/manifests/{version}", ", ".join(MANIFEST_TYPES), self._manifest_seconds) as answer:
             return self._bounded(answer)
 
     @contextmanager
     def open_blob(self, digest: str) -> Iterator[BinaryIO]:
         """Opens content by its digest."""
-        with self._open(f"/blobs/{digest}", "*/*") as answer:
+        left = self._started + self._pull_seconds - time.monotonic()
+
+        with self._open(f"/blobs/{digest}", "*/*", left) as answer:
             yield answer
 
     @contextmanager
-    def _open(self, path: str, accept: str) -> Iterator[Any]:
+    def _open(self, path: str, accept: str, seconds: float) -> Iterator[Any]:
+        with self._clock.within(seconds):
+            try:
+                with self._answered(path, accept) as answer:
+                    yield answer
+            except (OSError, http.client.HTTPException):
+                if not self._clock.is_over:
+                    raise
+
+            # A body that was broken off may look like one that has ended.
+            if self._clock.is_over:
+                raise ImageError(
+                    image=self._reference.text,
+                    reason=f"its registry {self._reference.place} took longer than {max(seconds, 0):g} s "
+                    f"for {path.strip('/').replace('/', ' ')}",
+                    hint="pull it on a better connection, or from another registry",
+                )
+
+    @contextmanager
+    def _answered(self, path: str, accept: str) -> Iterator[Any]:
         request = urllib.request.Request(self._base + path, headers={"Accept": accept})  # noqa: S310 - http or https
 
         if not self._authorization and self._login is not None and self._is_local:
@@ -70,6 +107,9 @@ class RegistrySource:
         try:
             answer = self._answer(request, path)
         except (OSError, http.client.HTTPException) as error:
+            if self._clock.is_over:
+                raise
+
             raise self._unreachable(error) from None
 
         with answer:
@@ -203,6 +243,80 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _handlers(is_local: bool) -> list[urllib.request.BaseHandler]:
-    context = urllib.request.HTTPSHandler(context=ssl.create_default_context())
-    return [*([urllib.request.ProxyHandler({})] if is_local else []), context, _SafeRedirects()]
+class _Clock:
+    """Ends all connections of an answer that takes too long, in whatever they wait for.
+
+    Attributes:
+        is_over: Whether it has.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Bounds the time of the block; connections that it has made end with it."""
+        self.is_over = False
+        timer = threading.Timer(max(seconds, 0.0), self._end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+            while self._open:
+                self._open.pop().close()
+
+    def connect(self, *given: Any, **named: Any) -> socket.socket:
+        """Makes a connection, as `socket.create_connection`."""
+        sock = socket.create_connection(*given, **named)
+
+        with self._lock:
+            # Of its own: TLS takes the descriptor of the other one away.
+            self._open.append(sock.dup())
+
+            if self.is_over:
+                sock.close()
+                raise TimeoutError("it takes too long")
+
+        return sock
+
+    def _end(self) -> None:
+        with self._lock:
+            self.is_over = True
+
+            for sock in self._open:
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+
+def _handlers(is_local: bool, clock: _Clock) -> list[urllib.request.BaseHandler]:
+    context = ssl.create_default_context()
+
+    class Plain(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(timed(http.client.HTTPConnection), req)
+
+    class Secure(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(timed(http.client.HTTPSConnection), req, context=context)
+
+    def timed(kind: type[http.client.HTTPConnection]) -> Any:
+        def made(*given: Any, **named: Any) -> http.client.HTTPConnection:
+            connection = kind(*given, **named)
+            # The one place where the connection is made, before TLS and after a proxy was chosen.
+            connection._create_connection = clock.connect  # type: ignore[attr-defined]
+            return connection
+
+        return made
+
+    return [
+        *([urllib.request.ProxyHandler({})] if is_local else []),
+        Plain(),
+        Secure(context=context),
+        _SafeRedirects(),
+    ]
