@@ -5,23 +5,29 @@ from __future__ import annotations
 import gzip
 import http.server
 import io
+import json
 import os
+import socket
+import stat
 import tarfile
 import threading
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar_of
 
-from fumehood import ImageError, Network, TemplateStoreError
+from fumehood import ImageError, InvalidArgumentError, Network, TemplateStoreError
 from fumehood.templates.images import pull as pull_module
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.dockerfile import read_dockerfile
-from fumehood.templates.images.layers import LayerStore
+from fumehood.templates.images.layers import LayerStore, delete_tree
 from fumehood.templates.images.pull import Bounds, pull
 from fumehood.templates.images.reference import read_reference
+from fumehood.templates.images.registry import RegistrySource
 from fumehood.templates.images.source import BuildSettings, DockerfileSource
+from fumehood.templates.images.step_group import why_not
 from fumehood.templates.images.workbench import StepLimits
 
 
@@ -112,6 +118,117 @@ def test_a_layer_that_grows_without_end_is_stopped(target):
     assert target.is_untouched()
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["index.json", "a layer"])
+@pytest.mark.parametrize("how", ["fifo", "link"])
+def test_a_layout_holds_regular_files_alone(target, name, how):
+    """A FIFO in the place of a file would block the pull for ever, and a link would have it read another file."""
+    target.layout.add([tar_of([Entry("a", b"x")])])
+    manifest = json.loads(target.layout.path(target.layout.tags["latest"]["digest"]).read_bytes())
+    path = (
+        target.layout.folder / name
+        if name == "index.json"
+        else target.layout.path(manifest["layers"][0]["digest"])
+    )
+    kept = path.rename(target.outside.parent / "kept")
+
+    if how == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(kept)
+
+    with target.store.in_use(), pytest.raises(ImageError):
+        pull(read_reference(f"oci:{target.layout.folder}"), target.store, Logins({}), say=print)
+
+    # The control.
+    path.unlink()
+    kept.rename(path)
+
+    with target.store.in_use():
+        pull(read_reference(f"oci:{target.layout.folder}"), target.store, Logins({}), say=print)
+
+
+class Dripping:
+    """A registry that sends a byte now and then, within a head or a body, and never comes to an end."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+
+            with sock, suppress(OSError):
+                sock.recv(1 << 16)
+                sock.sendall(self._head)
+
+                while not self._is_over.wait(0.02):
+                    sock.sendall(b"x")
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+def _read_all(source: RegistrySource, digest: str) -> None:
+    with source.open_blob(digest) as blob:
+        while blob.read(100):
+            pass
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nX-A: ", b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n"]
+)
+def test_a_registry_that_drips_is_left(head):
+    """Each byte comes within the time-out of a read; a manifest, and all content together, have a time of their own."""
+    registry = Dripping(head)
+    try:
+        reference = read_reference(f"{registry.host}/a")
+        source = RegistrySource(reference, None, seconds=(0.3, 0.3))
+
+        with pytest.raises(ImageError, match=r"took longer than 0\.3 s for manifests latest"):
+            source.read_manifest("latest")
+
+        with pytest.raises(ImageError, match="took longer than"):
+            _read_all(source, f"sha256:{'0' * 64}")
+    finally:
+        registry.close()
+
+
+def test_a_tree_is_deleted_whatever_its_depth_and_modes(tmp_path):
+    """No link in it is followed, and no function calls itself once for each folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    outside.chmod(0o555)
+    (tmp_path / "tree").mkdir()
+    fd = os.open(tmp_path / "tree", os.O_RDONLY)
+
+    for _ in range(1500):
+        os.symlink(outside, "link", dir_fd=fd)
+        os.mkdir("inner", dir_fd=fd)
+        inner = os.open("inner", os.O_RDONLY, dir_fd=fd)
+        os.chmod(fd, 0o500)
+        os.close(fd)
+        fd = inner
+
+    os.close(fd)
+    delete_tree(str(tmp_path / "tree"))
+    delete_tree(str(tmp_path / "tree"))
+    assert os.listdir(tmp_path) == ["outside"]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o555
+
+
 def test_a_layer_with_a_million_entries_is_stopped(target):
     """Neither memory nor inodes of the host can be used up by empty files; the control has as many as are allowed."""
     archive = tar_of([Entry(f"d{number}/e", b"") for number in range(150)])
@@ -165,7 +282,7 @@ class Steps:
         """Run a step, and return what it wrote."""
         self.layout.add([layer or busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
         text = f"FROM oci:{self.layout.folder}:tiny\nRUN {line}\n"
-        settings = BuildSettings(network=network or Network())
+        settings = BuildSettings(network=network or Network(), image=f"oci:{self.layout.folder}:tiny")
         source = DockerfileSource(read_dockerfile(text), "Dockerfile", self.store, Logins({}), settings)
         self.heard.clear()
 
@@ -321,12 +438,77 @@ def _joined(*archives: bytes) -> bytes:
 
 def test_a_step_that_writes_or_runs_without_end_is_stopped(steps):
     """Time and space of a step are bounded, and nothing of it stays."""
-    text = f"FROM oci:{steps.layout.folder}:tiny\nRUN sleep 1000\n"
+    image = f"oci:{steps.layout.folder}:tiny"
+    text = f"FROM {image}\nRUN sleep 1000\n"
     steps.layout.add([busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
-    settings = BuildSettings(limits=StepLimits(seconds=1.0))
+    settings = BuildSettings(limits=StepLimits(seconds=1.0), image=image)
     source = DockerfileSource(read_dockerfile(text), "Dockerfile", steps.store, Logins({}), settings)
 
     with steps.store.in_use(), pytest.raises(TemplateStoreError, match="ran longer than 1 s"):
         source.prepare("tiny", steps.heard.append)
 
     assert not any(name.startswith(".new-") for name in os.listdir(steps.store.folder))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["FROM {image}", "ARG BASE={image}\nFROM $BASE", "FROM scratch\nCOPY --from={image} /bin /bin"],
+)
+def test_a_dockerfile_names_no_image_of_this_machine(steps, text):
+    """A stranger's would read an archive of its user; the control is the same image, which the caller names."""
+    image = f"oci:{steps.layout.folder}:tiny"
+    steps.layout.add([busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
+    dockerfile = read_dockerfile(f"{text.format(image=image)}\n", "Dockerfile")
+
+    def prepare(settings: BuildSettings) -> None:
+        source = DockerfileSource(dockerfile, "Dockerfile", steps.store, Logins({}), settings)
+
+        with steps.store.in_use():
+            source.prepare("tiny", steps.heard.append)
+
+    with pytest.raises(InvalidArgumentError, match="image of a registry"):
+        prepare(BuildSettings())
+
+    assert not any("pulling" in line for line in steps.heard)
+    prepare(BuildSettings(arguments={"BASE": image}))
+    prepare(BuildSettings(image=image))
+
+
+def test_a_file_of_a_step_is_bounded_at_once(steps):
+    """The look at what was written comes every ten seconds, in which a disk may be full."""
+    image = f"oci:{steps.layout.folder}:tiny"
+    steps.layout.add([busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
+    text = f"FROM {image}\nRUN busybox dd if=/dev/zero of=/large bs=1M count=64\n"
+    settings = BuildSettings(limits=StepLimits(max_bytes=8 << 20), image=image)
+    source = DockerfileSource(
+        read_dockerfile(text, "Dockerfile"), "Dockerfile", steps.store, Logins({}), settings
+    )
+
+    with steps.store.in_use(), pytest.raises(TemplateStoreError, match="ended with"):
+        source.prepare("tiny", steps.heard.append)
+
+
+def test_the_memory_of_a_step_is_bounded(steps):
+    """By a control group, for all of its programs together; where there is none, the build says so."""
+    image = f"oci:{steps.layout.folder}:tiny"
+    steps.layout.add([busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
+    line = "RUN busybox dd if=/dev/zero of=/dev/null bs=96M count=1"
+    dockerfile = read_dockerfile(f"FROM {image}\n{line}\n", "Dockerfile")
+
+    def prepare(memory_bytes: int) -> None:
+        settings = BuildSettings(limits=StepLimits(memory_bytes=memory_bytes), image=image)
+        DockerfileSource(dockerfile, "Dockerfile", steps.store, Logins({}), settings).prepare(
+            "tiny", steps.heard.append
+        )
+
+    with steps.store.in_use():
+        if why_not():
+            prepare(64 << 20)
+            assert any("has no bound here" in line for line in steps.heard)
+            return
+
+        with pytest.raises(TemplateStoreError, match=r"took more than 0\.0625 GiB of memory"):
+            prepare(64 << 20)
+
+        # The control.
+        prepare(256 << 20)

@@ -6,17 +6,18 @@ import os
 from typing import Any
 
 
-def build_and_use(home: str, dockerfile: str, twice: bool) -> dict[str, Any]:
+def build_and_use(home: str, dockerfile: str, base: str, twice: bool) -> dict[str, Any]:
     """Build a template from a Dockerfile, and use a sandbox of it."""
     os.environ.update({"FUMEHOOD_HOME": home, "FUMEHOOD_POOL_SIZE": "0"})
     from fumehood import Sandbox, build_template
 
     heard: list[str] = []
-    build_template("own", dockerfile=dockerfile, on_progress=heard.append, network=None)
+    given = {"BASE": base}
+    build_template("own", dockerfile=dockerfile, build_args=given, on_progress=heard.append, network=None)
     again: list[str] = []
 
     if twice:
-        build_template("own", dockerfile=dockerfile, on_progress=again.append)
+        build_template("own", dockerfile=dockerfile, build_args=given, on_progress=again.append)
 
     with Sandbox("own") as sandbox, Sandbox() as plain:
         sandbox.run_code("x = 41")

@@ -80,6 +80,8 @@ class Bench:
             file = self.context / "Dockerfile"
             file.write_text(text.replace("TINY", self.image))
             others["dockerfile"] = str(file)
+            # A Dockerfile names an image of this machine only if its caller does.
+            others["build_args"] = {"TINY": self.image, **others.get("build_args", {})}
 
         return build_template(name, on_progress=self.heard.append, network=Network(), **others)
 
@@ -534,11 +536,12 @@ def test_an_ordinary_user_builds_and_uses_images(bench, tmp_path_factory, place)
     folder.chmod(0o755)
     home = make_home(folder / "home", shared_interpreter(tmp_path_factory), owner)
     (folder / "file").write_text("file")
-    text = f"""\
-FROM oci:{folder}/layout AS one
+    text = """\
+ARG BASE
+FROM $BASE AS one
 USER root
 RUN echo made > /made && chown 33:33 /made && mkdir /etc/x && chown -R app:app /etc/x && rm -rf /etc/x
-FROM oci:{folder}/layout
+FROM $BASE
 USER root
 WORKDIR /app
 COPY --chown=app:app file /app/file
@@ -548,7 +551,13 @@ USER app
     (folder / "Dockerfile").write_text(text)
     Layout(folder / "layout").add([busybox_layer(*APP)], config=CONFIG)
     seen = run_scene(
-        "image_scenes.build_and_use", str(home), str(folder / "Dockerfile"), True, ordinary=True, place=place
+        "image_scenes.build_and_use",
+        str(home),
+        str(folder / "Dockerfile"),
+        f"oci:{folder}/layout",
+        True,
+        ordinary=True,
+        place=place,
     )
     remove_home(folder)
     assert (seen["text"], seen["forked"], seen["read"]) == ("41", "42", "file")

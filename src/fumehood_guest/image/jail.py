@@ -65,6 +65,11 @@ def _clone(plan: Dict[str, Any]) -> int:
     if os.geteuid() == 0:
         users.drop_supplementary_groups()
 
+    for fd in plan.get("cgroup_fds", ()):
+        # The jailed process is started in the group that this one is in.
+        os.write(fd, b"0")
+        os.close(fd)
+
     gate = namespaces.Gate()
     try:
         pid = syscalls.clone(namespaces.JAIL_FLAGS)

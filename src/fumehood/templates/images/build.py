@@ -15,6 +15,7 @@ from fumehood.templates.images.dockerfile import Dockerfile, Instruction, Stage,
 from fumehood.templates.images.layers import LayerInfo, layer_key
 from fumehood.templates.images.pull import pull
 from fumehood.templates.images.reference import read_reference
+from fumehood.templates.images.step_group import why_not
 from fumehood.templates.images.step_layers import Brought, StepLayers
 from fumehood.templates.images.workbench import StageState, Workbench
 
@@ -34,6 +35,11 @@ def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[Im
     """
     for line in dockerfile.told:
         bench.say(line)
+
+    has_steps = any(one.name == "RUN" for stage in dockerfile.stages for one in stage.instructions)
+
+    if has_steps and (reason := why_not()):
+        bench.say(f"the memory of steps has no bound here: {reason}")
 
     build = _Build(dockerfile, name, bench)
     state = build.stage(len(dockerfile.stages) - 1)
@@ -90,7 +96,7 @@ class _Build:
         if base == "scratch":
             return StageState(layers=(_empty(self._bench),), config=ImageConfig())
 
-        return _pulled(self._bench, base)
+        return _pulled(self._bench, _named("FROM", base, self._bench))
 
     def _number(self, name: str, before: int) -> int | None:
         """Returns the number of an earlier stage, by its name or number."""
@@ -159,22 +165,33 @@ class _Build:
     def _origin(self, name: str) -> StageState:
         """Returns the stage or the image of `--from`."""
         number = self._number(name, len(self._dockerfile.stages))
-        return self.stage(number) if number is not None else _pulled(self._bench, _named(name))
-
-
-def _named(origin: str) -> str:
-    """Returns the image of `COPY --from`; refuses files of this machine, which only the caller names."""
-    if read_reference(origin).kind != "registry":
-        raise InvalidArgumentError(
-            field="COPY --from", value=origin, allowed="a stage, or an image of a registry"
+        return (
+            self.stage(number)
+            if number is not None
+            else _pulled(self._bench, _named("COPY --from", name, self._bench))
         )
 
-    return origin
+
+def _named(instruction: str, image: str, bench: Workbench) -> str:
+    """Returns the image of an instruction; refuses files of this machine, which the caller alone names."""
+    is_callers = image == bench.image or image in bench.arguments.values()
+
+    if not is_callers and read_reference(image).kind != "registry":
+        raise InvalidArgumentError(
+            field=instruction,
+            value=image,
+            allowed="a stage, or an image of a registry; one of this machine is named by `--image`, or by "
+            "`--build-arg` for an ARG",
+        )
+
+    return image
 
 
 def _pulled(bench: Workbench, base: str) -> StageState:
-    bench.say(f"pulling {base}")
-    image = pull(read_reference(base), bench.store, bench.logins, say=bench.say)
+    reference = read_reference(base)
+    has_login = reference.kind == "registry" and bench.logins.find(reference.place) is not None
+    bench.say(f"pulling {base}{f' with your login at {reference.place}' if has_login else ''}")
+    image = pull(reference, bench.store, bench.logins, say=bench.say)
     layers = tuple(layer_key("sha256", layer.diff_id) for layer in image.layers)
     return StageState(layers=layers, config=image.config)
 

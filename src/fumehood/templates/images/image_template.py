@@ -106,7 +106,13 @@ def survey(
         "files": {},
         "target": target,
         "seccomp": compiled_policy("image"),
-        "rlimits": {"as": _MEMORY_BYTES, "core": 1, "nofile": 8192, "nproc": 64},
+        "rlimits": {
+            "as": _MEMORY_BYTES,
+            "core": 1,
+            "fsize": MAX_COPIED_BYTES,
+            "nofile": 8192,
+            "nproc": 64,
+        },
         "order": dict(order),
     }
 

@@ -128,7 +128,13 @@ def _fetch(
             "ids": ids.to_dict(),
             "folder": made.content,
             "seccomp": compiled_policy("image"),
-            "rlimits": {"as": _MEMORY_BYTES, "core": 1, "nofile": 1024, "nproc": 64},
+            "rlimits": {
+                "as": _MEMORY_BYTES,
+                "core": 1,
+                "fsize": _most_bytes(layer, bounds),
+                "nofile": 1024,
+                "nproc": 64,
+            },
             "order": {
                 "compression": layer.compression,
                 "max_bytes": _most_bytes(layer, bounds),

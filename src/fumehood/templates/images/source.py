@@ -74,7 +74,9 @@ class ImageOrder:
             return ImageSource(self.image, store, logins)
 
         name, text, context = self._text()
-        settings = BuildSettings(context=context, network=self.network, arguments=self.build_args)
+        settings = BuildSettings(
+            context=context, network=self.network, arguments=self.build_args, image=self.image
+        )
         return DockerfileSource(read_dockerfile(text, name), name, store, logins, settings)
 
     def _text(self) -> tuple[str, str, str | None]:
@@ -129,12 +131,14 @@ class BuildSettings:
         network: What they may reach.
         arguments: Values of ARGs.
         limits: Of each step.
+        image: The image that the caller has named; None where a Dockerfile names it.
     """
 
     context: str | None = None
     network: Network = field(default_factory=Network)
     arguments: Mapping[str, str] = field(default_factory=dict)
     limits: StepLimits = field(default_factory=StepLimits)
+    image: str | None = None
 
 
 class DockerfileSource(Source):
@@ -177,6 +181,7 @@ class DockerfileSource(Source):
             logins=self._logins,
             say=say,
             ids=image_ids(name),
+            image=self._settings.image,
         )
         self._built = build_image(self._dockerfile, self._name, bench)
 

@@ -91,6 +91,9 @@ class StepLayers:
             network=bench.network,
             seconds=bench.limits.seconds,
             is_too_large=_Watch(made.content, bench.limits.max_bytes),
+            # The watch looks now and then; one file is bounded at once.
+            limits={"fsize": bench.limits.max_bytes},
+            memory_bytes=bench.limits.memory_bytes,
         )
         outcome = run_program(state.folders(self._bench.store), made, started, rules, lines.hear)
         delete_tree(os.path.join(made.folder, "work"))
@@ -245,7 +248,13 @@ class StepLayers:
             "work": None,
             "files": {},
             "seccomp": compiled_policy("image"),
-            "rlimits": {"as": _MEMORY_BYTES, "core": 1, "nofile": 8192, "nproc": 64},
+            "rlimits": {
+                "as": _MEMORY_BYTES,
+                "core": 1,
+                "fsize": self._bench.limits.max_bytes,
+                "nofile": 8192,
+                "nproc": 64,
+            },
             "order": dict(order),
         }
 
@@ -408,6 +417,9 @@ class _Watch:
 
 
 def _why(outcome: Outcome, limits: StepLimits) -> str:
+    if outcome.is_heavy:
+        return f"took more than {limits.memory_bytes / (1 << 30):.3g} GiB of memory"
+
     if outcome.is_late:
         return f"ran longer than {limits.seconds:g} s"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import select
 import socket
 import subprocess
@@ -15,13 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fumehood.egress.gateway import Gateway, Route
 from fumehood.egress.proxy_connection import serve
 from fumehood.templates.images.jailed import compiled_policy, jailed
 from fumehood.templates.images.layers import NewLayer
+from fumehood.templates.images.step_group import default_memory_bytes, step_group
 from fumehood.values.network import Network
 from fumehood_guest.image.image_root import APT_SETTINGS
 from fumehood_guest.init.egress import PORT
@@ -65,11 +67,13 @@ class Outcome:
         status: Its exit code, 128 and more for a signal.
         is_late: Whether it was ended because it took too long.
         is_large: Whether it was ended because it wrote too much.
+        is_heavy: Whether the kernel has ended a process of it because it took too much memory.
     """
 
     status: int
     is_late: bool = False
     is_large: bool = False
+    is_heavy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,7 @@ class StepRules:
         seconds: Its time limit.
         is_too_large: Asked now and then whether it has written too much.
         limits: Resource limits by their names, in place of those of every step.
+        memory_bytes: What all of its processes together may take, where there is a control group.
     """
 
     ids: users.IdPlan
@@ -89,6 +94,7 @@ class StepRules:
     seconds: float
     is_too_large: Callable[[], bool] = lambda: False
     limits: Mapping[str, int] = field(default_factory=dict)
+    memory_bytes: int = field(default_factory=default_memory_bytes)
 
 
 def run_program(
@@ -154,8 +160,13 @@ def run_program(
             plan["proxy_fd"] = far.fileno()
             fds.append(far.fileno())
 
+        processes = rules.limits.get("nproc", _LIMITS["nproc"])
+        group = opened.enter_context(step_group(secrets.token_hex(8), rules.memory_bytes, processes))
+        plan["cgroup_fds"] = group.fds
+        fds += group.fds
         process = opened.enter_context(jailed(plan, *fds, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT))
-        return _follow(process.process, rules, hear)
+        outcome = _follow(process.process, rules, hear)
+        return replace(outcome, is_heavy=group.has_killed())
 
 
 def _follow(process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[bytes], None]) -> Outcome:

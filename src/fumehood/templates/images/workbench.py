@@ -12,6 +12,7 @@ from fumehood.templates.images.context import Context
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.description import ImageConfig
 from fumehood.templates.images.layers import LayerStore
+from fumehood.templates.images.step_group import default_memory_bytes
 from fumehood.values.network import Network
 from fumehood_jail import users
 
@@ -26,11 +27,13 @@ class StepLimits:
         seconds: How long it may run.
         max_bytes: How much it may write.
         max_entries: How many files COPY or ADD may bring.
+        memory_bytes: How much memory all its processes may take together, where there are control groups.
     """
 
     seconds: float = 3600.0
     max_bytes: int = 20 << 30
     max_entries: int = 300_000
+    memory_bytes: int = field(default_factory=default_memory_bytes)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +50,7 @@ class Workbench:
         logins: Of registries.
         say: Called with each step.
         ids: The ids of images.
+        image: The image that the caller has named, which may lie on this machine; those that a Dockerfile names do not.
     """
 
     template: str
@@ -58,6 +62,7 @@ class Workbench:
     logins: Logins
     say: Say
     ids: users.IdPlan
+    image: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
