@@ -6,6 +6,7 @@ and a neighbour's cells take at most five times as long as beside an honest busy
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -22,8 +23,11 @@ from tests.waiting import until
 from fumehood import Limits, ProtocolViolationError, SandboxError
 
 # One frame at the bounds of the wire costs some tens of milliseconds; a stall that is none of our making, such as a
-# collection of garbage, some more. Without bounds on a turn it is seconds.
+# collection of garbage, some more. Without bounds on a turn it is seconds. Where two processors share a core that both
+# use, each takes twice its time for the same work: the bound is that, or what parsing so many frames takes just then.
 LONGEST_STALL_SECONDS = 0.25
+LONGEST_STALL_FRAMES = 50
+BOUNDARY_FRAME = b'{"a":[' + b"{}," * 49_000 + b"0]}"
 CELLS = 40
 ROUNDS = 3
 BEGUN = "open('/tmp/begun', 'w').close()\n"
@@ -74,6 +78,18 @@ def cell_seconds(neighbour: Any) -> list[float]:
     return sorted(taken)
 
 
+def longest_stall_seconds() -> float:
+    """How long the loop may be held up, at this moment of this machine."""
+    taken = []
+
+    for _ in range(3):
+        began = time.thread_time()
+        json.loads(BOUNDARY_FRAME)
+        taken.append(time.thread_time() - began)
+
+    return max(LONGEST_STALL_SECONDS, LONGEST_STALL_FRAMES * min(taken))
+
+
 def p95(seconds: list[float]) -> float:
     return seconds[int(len(seconds) * 0.95)]
 
@@ -114,6 +130,8 @@ def busy_programs(count: int) -> Iterator[None]:
 def hold(make: Callable[..., Any], flood: Callable[[], Any], *, programs: int = 0) -> None:
     """Asserts that a flood holds up neither the loop nor a neighbour; a round may be spoilt by other work.
 
+    Each round has a control of its own, in the same moments: a machine that gets busier slows both.
+
     Args:
         make: Makes a sandbox.
         flood: Enters the flood.
@@ -121,25 +139,25 @@ def hold(make: Callable[..., Any], flood: Callable[[], Any], *, programs: int = 
     """
     neighbour = make()
     neighbour.run("1")
-    busy = make()
-    busy.run("1")
-
-    with busy_programs(programs), running(busy, BUSY):
-        control = p95(cell_seconds(neighbour))
-
     seen = []
 
-    with flood():
-        for _ in range(ROUNDS):
-            with loop_stalls() as stalls:
-                taken = p95(cell_seconds(neighbour))
+    for _ in range(ROUNDS):
+        busy = make()
+        busy.run("1")
 
-            seen.append((taken / control, stalls.longest_seconds))
+        with busy_programs(programs), running(busy, BUSY):
+            control = p95(cell_seconds(neighbour))
 
-            if taken <= 5 * control and stalls.longest_seconds <= LONGEST_STALL_SECONDS:
-                return
+        with flood(), loop_stalls() as stalls:
+            taken = p95(cell_seconds(neighbour))
+            allowed = longest_stall_seconds()
 
-    pytest.fail(f"times as slow as beside a busy loop, and longest stall of the loop: {seen}")
+        seen.append((taken / control, stalls.longest_seconds, allowed))
+
+        if taken <= 5 * control and stalls.longest_seconds <= allowed:
+            return
+
+    pytest.fail(f"times as slow as beside a busy loop, longest stall of the loop, and what it may be: {seen}")
 
 
 def speaking(make: Callable[..., Any], code: str) -> Any:

@@ -359,7 +359,7 @@ def bombs() -> dict[str, Any]:
 
     with Sandbox(isolation="landlock-only", limits=limits) as sandbox:
         error = sandbox.run_code(
-            "held = [bytearray(32 << 20) for _ in range(64)]\nimport time; time.sleep(20)"
+            "held = [bytearray(32 << 20) for _ in range(64)]\nimport time; time.sleep(100)", timeout=200
         ).error
         seen["memory"] = error.kind if error else None
         forks = (

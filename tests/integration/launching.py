@@ -8,6 +8,8 @@ function of `user_scenes.py` or `fault_scenes.py`. What that returns comes back 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -18,12 +20,35 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 FOLDER = Path(__file__).resolve().parent
 CHECKOUT = FOLDER.parents[1]
-# Each process of the tests has a user of its own: scenes that run side by side would take each other's ids.
-_NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_MOST_USERS = 64
+_NUMBER_VARIABLE = "TEST_USER_NUMBER"
+_held: list[BinaryIO] = []
+
+
+def _own_number() -> int:
+    """Returns a number that no other process of tests has, of this run or of another on this machine; scenes have ours.
+
+    Scenes of one user that run side by side would take each other's ids, and use up each other's limits.
+    """
+    if given := os.environ.get(_NUMBER_VARIABLE):
+        return int(given)
+
+    for number in range(_MOST_USERS):
+        with contextlib.suppress(OSError):
+            lock = open(f"{tempfile.gettempdir()}/fumehood-test-user-{number}.lock", "wb")  # noqa: SIM115
+            # Held as long as this process lives.
+            _held.append(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return number
+
+    raise RuntimeError(f"{_MOST_USERS} processes of tests have a user each")
+
+
+_NUMBER = _own_number()
 # Nobody's, on any machine; the range for sandboxes is not used by fumehood as root either.
 USER_ID = 12345 + _NUMBER
 USER_NAME = "fumehood-test"
@@ -58,7 +83,7 @@ def start_scene(
     return subprocess.Popen(
         [sys.executable, "-I", "-B", __file__, order],
         cwd="/",
-        env={"FUMEHOOD_PRELOAD": "", **os.environ},
+        env={"FUMEHOOD_PRELOAD": "", **os.environ, _NUMBER_VARIABLE: str(_NUMBER)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -66,9 +91,12 @@ def start_scene(
 
 
 def run_scene(
-    name: str, *arguments: Any, ordinary: bool = False, place: tuple[str, ...] = (), timeout: float = 100
+    name: str, *arguments: Any, ordinary: bool = False, place: tuple[str, ...] = (), timeout: float = 300
 ) -> Any:
-    """Run a scene in a process of its own, and return what it returns."""
+    """Run a scene in a process of its own, and return what it returns.
+
+    What it may take is judged by its own clock: the time-out only ends one that hangs, on a busy machine too.
+    """
     child = start_scene(name, *arguments, ordinary=ordinary, place=place)
 
     try:

@@ -20,6 +20,8 @@ from tests.waiting import in_time
 from . import census
 from .launching import end, run_scene, start_scene
 
+# A scene is played three times where the machine was too slow for it, and ends by its own time-out where it hangs.
+pytestmark = pytest.mark.timeout(1000)
 ENDED = {"SandboxClosedError", "SandboxStartError"}
 # Whatever the fault, a caller waits no longer than this for an answer.
 ANSWER_SECONDS = 5.0

@@ -251,6 +251,7 @@ def settles(api: httpx2.Client, before: dict[str, float]) -> None:
     )
 
 
+@pytest.mark.timeout(400)
 def test_x10_a_reader_who_does_not_read_costs_others_nothing(lasting: RunningServer) -> None:
     """Row X10: what waits for it is bounded, its neighbours are answered, and its end frees all."""
     server = lasting
@@ -272,7 +273,8 @@ def test_x10_a_reader_who_does_not_read_costs_others_nothing(lasting: RunningSer
             assert run(api, other, "6 * 7")["text"] == "42"
 
         info = f"/v1/sandboxes/{slow}/files/info?path=done"
-        until(lambda: api.get(info).status_code == 200, "the code has ended, whoever reads")
+        # 60 MB, which a machine that is busy with something else needs its time for.
+        until(lambda: api.get(info).status_code == 200, "the code has ended, whoever reads", seconds=240)
         grown = gauges(api)["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]
         assert grown < 480 * MIB
         reset(lazy)
