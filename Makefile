@@ -22,7 +22,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-cluster test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,12 +50,18 @@ test-all: $(READY) ## all tests with all of their cases: both faces everywhere, 
 	@$(MAKE) fuzz
 	@$(MAKE) soak
 	@$(MAKE) test-cluster
+	@$(MAKE) test-languages
 
 bytecode: $(VENV)/.installed-dev
 	@$(BIN)/python -m compileall -q src
 
 test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
 	@$(BIN)/python -m tests.packages $(ARGS)
+
+test-languages: $(VENV)/.installed-dev programs ## programs in every language of Debian, which root has apt-get install: 400 MB to download
+	@[ "$$(id -u)" != 0 ] || DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \
+		$$($(BIN)/python -c "from fumehood.values.languages import CONTEXT_LANGUAGES as all; print(*(one for each in all.values() for one in each.debian))") >/dev/null
+	@EVERY_LANGUAGE=1 $(BIN)/python -m pytest -q tests/contract/test_programs.py $(ARGS)
 
 test-cluster: $(VENV)/.installed-dev .venv-cluster/.installed bytecode ## the whole contract on a cluster, and every fault of machines in network namespaces; half an hour
 	@EVERY_FAULT=1 $(BIN)/python -m pytest -q tests/cluster $(ARGS)
@@ -192,9 +198,8 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
-# what checks unit files and containers' privileges, nginx, Caddy, R and Java, and a registry, umoci and busybox for
-# images. Installed where apt-get may
-# be used; elsewhere the tests that need a missing one say so.
+# what checks unit files and containers' privileges, nginx, Caddy, R, Java and some small languages, and a registry,
+# umoci and busybox for images. Installed where apt-get may be used; elsewhere the tests that need a missing one say so.
 programs:
 	@missing=""; \
 	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
@@ -208,6 +213,11 @@ programs:
 	command -v nginx >/dev/null || missing="$$missing nginx-light"; \
 	command -v R >/dev/null || missing="$$missing r-base-core r-cran-repr r-cran-ggplot2 r-cran-irkernel"; \
 	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
+	command -v lua >/dev/null || missing="$$missing lua5.4"; \
+	command -v php >/dev/null || missing="$$missing php-cli"; \
+	command -v mcs >/dev/null || missing="$$missing mono-mcs"; \
+	command -v g++ >/dev/null || missing="$$missing g++"; \
+	command -v sqlite3 >/dev/null || missing="$$missing sqlite3"; \
 	command -v caddy >/dev/null || missing="$$missing caddy"; \
 	command -v docker-registry >/dev/null || missing="$$missing docker-registry"; \
 	command -v umoci >/dev/null || missing="$$missing umoci"; \

@@ -41,6 +41,8 @@ WIDE = {
     "fumehood.api.templates:build_template",
     # The signature is Inspect's.
     "fumehood.frameworks.inspect:FumehoodSandboxEnvironment.exec",
+    # A row of the table of languages.
+    "fumehood.values.languages:_program",
     # Facts that are read once and passed down once.
     "fumehood_guest.context.context:run_context",
     "fumehood_jail.users:IdPlan.__init__",

@@ -553,15 +553,13 @@ class AsyncSandbox(Uncopied):
     ) -> Execution:
         """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
 
-        Callbacks run in the thread of the caller. Ctrl-C, or an error in a callback, interrupts the code as
-        `interrupt` does; its state is kept.
+        Callbacks run in the caller's thread. Ctrl-C, or an error in a callback, interrupts the code; its state is kept.
 
-        Asynchronous: callbacks may be coroutine functions, which are awaited on the loop of the caller; cancelling the
-        call interrupts the code.
+        Asynchronous: a callback may be a coroutine function, awaited on your loop; cancelling interrupts the code.
 
         Args:
             code: What to run, as in a notebook's cell.
-            language: python, bash, javascript or typescript, or a shorter name of them.
+            language: What it is written in, by a name of the guide to languages.
             context: Where its variables live; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
@@ -575,8 +573,7 @@ class AsyncSandbox(Uncopied):
                 Without it, and without `stdin`, `input()` fails with EOFError.
             tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
                 ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
-            on_tool_call: Asked before each call of a tool; False or a text denies it, and the text is what the code
-                sees.
+            on_tool_call: Asked before each call of a tool; False or a text denies it, and the code sees the text.
             transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
                 kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
             on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
@@ -746,26 +743,29 @@ class AsyncSandbox(Uncopied):
         code: str,
         cases: Sequence[tuple[str, str]],
         *,
+        language: Language = "python",
         timeout: float = 10.0,
         memory_bytes: int | None = None,
         concurrency: int | None = None,
     ) -> CaseResults:
         """Run a program once for each case, and say whether it prints what it should.
 
-        What the program imports at its top is imported once; each case is a fork of that, with its own memory,
-        standard input and limits, so that a thousand cases take seconds. Variables of the sandbox are not seen by
-        it; its files are, and are as before afterwards. What should be printed never enters the sandbox.
+        What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
+        with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
+        are not seen by it; its files are, and are as before afterwards. What should be printed never enters it.
 
         Args:
-            code: The program, in Python; it runs as `__main__`.
-            cases: Of each, what it reads and what it should print. Lines are compared without the space at their ends;
-                more than `limits.stdout_bytes` is cut off, and not accepted.
+            code: The program; one in Python runs as `__main__`.
+            cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
+                output beyond `limits.stdout_bytes` is not accepted.
+            language: What the program is written in.
             timeout: Seconds of each run.
-            memory_bytes: What each run may take beyond the interpreter and the imports.
+            memory_bytes: What each run may take beyond interpreter and imports; in another language, its data.
             concurrency: How many run at once; as many as there are processors unless given.
 
         Raises:
             CheckpointError: The program could not be prepared.
+            LanguageUnavailableError: The template lacks the language.
         """
         pairs = checked_cases(cases)
         request = JudgeRequest(
@@ -774,6 +774,7 @@ class AsyncSandbox(Uncopied):
             wall_seconds=timeout,
             memory_bytes=memory_bytes,
             concurrency=concurrency,
+            language=language,
         )
         runs = await self._sandbox_handle.backend.judge(self._sandbox_handle.id, request)
         return [judged(run, expected) for run, (_, expected) in zip(runs, pairs, strict=True)]
@@ -891,9 +892,8 @@ class AsyncSandbox(Uncopied):
 
         Kept are the files of the writable places, the environment, the record of what ran, and of each context of
         Python the working directory, the imported modules and those variables that serialise; what they share stays
-        shared.
-        Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that the sandbox
-        knew, secrets in its environment too, and is for its owner alone.
+        shared. Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that
+        the sandbox knew, secrets in its environment too, and is for its owner alone.
 
         Args:
             place: A path, which is replaced when all is written, or `s3://BUCKET/NAME`, `az://CONTAINER/NAME`,

@@ -21,7 +21,7 @@ from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathW
 from fumehood.cli.terminal import note, patience, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.text import visible_line
-from fumehood.values.languages import CONTEXT_LANGUAGES, PYTHON
+from fumehood.values.languages import PYTHON, STATEFUL_LANGUAGES
 
 if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpecManager
@@ -209,7 +209,7 @@ def _installed(manager: KernelSpecManager) -> dict[str, dict[str, Any]]:
 def _language_option() -> Option:
     return Option(
         ["--language"],
-        type=OneOf(list(CONTEXT_LANGUAGES)),
+        type=OneOf(list(STATEFUL_LANGUAGES)),
         default=PYTHON.name,
         help="what its cells are written in (default: python)",
     )

@@ -155,6 +155,7 @@ def judge_bodies(request: JudgeRequest) -> Iterator[dict[str, Any]]:
             "timeout_seconds": request.wall_seconds,
             "memory_bytes": request.memory_bytes,
             "concurrency": request.concurrency,
+            "language": request.language,
         }
 
 

@@ -53,6 +53,7 @@ from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution, Record
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.languages import ProgramSteps
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.questions import Answer, CommMessage, Question
@@ -434,9 +435,12 @@ class LiveSandbox:
         """Why it was ended from outside, or None when it was not; see `ContextOwner`."""
         return self.closed_error() if self.end_reason not in (None, "died") else None
 
-    def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
+    def start_context(
+        self, link: ContextConnection, info: ContextInfo, steps: ProgramSteps | None
+    ) -> GuestContext:
         """Starts a context process; see `ContextOwner`."""
-        return self.guest.start_context(ContextLaunch(fds=link.guest_fds(), info=info, envs=self.envs))
+        launching = ContextLaunch(fds=link.guest_fds(), info=info, envs=self.envs, steps=steps)
+        return self.guest.start_context(launching)
 
     async def signal_context(self, pid: int, number: int) -> None:
         """Signals a context; see `ContextOwner`."""

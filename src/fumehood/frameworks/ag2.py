@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,6 +22,7 @@ from fumehood import (
 )
 from fumehood.frameworks.needed import needed
 from fumehood.llm.readable_text import unfenced
+from fumehood.values.checks import check_language
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.languages import Language
 
@@ -120,19 +121,26 @@ class FumehoodCodeEnvironment:
     Args:
         sandbox: Where code runs; a `SandboxShellTool` may use the same one, over the same files.
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
+        languages: What the model may write in, each with a context of its own; those that the template has.
     """
 
-    supported_languages = ("python", "bash")
-
-    def __init__(self, sandbox: FumehoodSandbox, *, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        sandbox: FumehoodSandbox,
+        *,
+        timeout: float | None = None,
+        languages: Sequence[Language] = ("python", "bash"),
+    ) -> None:
         self._sandbox = sandbox
         self._timeout = timeout
+        self.supported_languages = tuple(check_language(name) for name in languages)
 
     async def run(self, code: str, language: Language, *, context: object = None) -> CodeRunResult:
         """Run code in the context of its language."""
         if language not in self.supported_languages:
             return CodeRunResult(
-                output=f"Language {language!r} is not available: use python or bash", exit_code=2
+                output=f"Language {language!r} is not available: use {' or '.join(self.supported_languages)}",
+                exit_code=2,
             )
 
         sandbox = await self._sandbox.begin()

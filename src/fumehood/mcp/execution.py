@@ -31,7 +31,7 @@ from fumehood.mcp.shapes import CommandOutcome, Path, RunOutcome, SandboxId, Sec
 from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer, tell_execution
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
-from fumehood.values.languages import ContextName
+from fumehood.values.languages import StatefulName
 
 _MAX_CODE_CHARS = 1_000_000
 _MAX_HINTED_FILES = 200
@@ -45,7 +45,7 @@ Code = Annotated[
 ]
 
 
-CodeLanguage = Annotated[ContextName, Field(description="Each keeps its own variables")]
+CodeLanguage = Annotated[StatefulName, Field(description="Each keeps its own variables")]
 RunSeconds = Annotated[float | None, Field(ge=0.1, le=3600, description=f"Default {Limits().wall_seconds:g}")]
 
 

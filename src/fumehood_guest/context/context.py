@@ -28,6 +28,7 @@ from fumehood_guest.context.standard_input import BorrowedInput, Inputs
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.context.telemetry import Telemetry
 from fumehood_guest.context.tools import HostTools
+from fumehood_guest.context.whole_programs import WholeProgramShell
 from fumehood_jail.syscalls import flush_c_stdio
 
 _KIB = 1024
@@ -75,6 +76,7 @@ def run_context(
     language: str,
     cwd: str,
     envs: Mapping[str, str],
+    program: Mapping[str, Any] | None = None,
 ) -> NoReturn:
     """Turns the calling process into a context and serves the host until it closes the channel.
 
@@ -84,13 +86,15 @@ def run_context(
     os.chdir(cwd)
     channel = Channel(take_descriptors(channel_fd, stdout_fd, stderr_fd))
     take_environment(envs)
-    Context(channel, shell, language).serve()
+    Context(channel, shell, language, program).serve()
 
 
 class Context:
     """The parts of a context, and its loop."""
 
-    def __init__(self, channel: Channel, shell: PythonShell, language: str) -> None:
+    def __init__(
+        self, channel: Channel, shell: PythonShell, language: str, program: Mapping[str, Any] | None = None
+    ) -> None:
         self._channel = channel
         self._shell = shell
         self._outlet = Outlet(channel)
@@ -109,6 +113,7 @@ class Context:
         self._language: Language = shell
         self._repairs = shell.repairs
         self._spoken = language
+        self._program = program
 
     def serve(self) -> NoReturn:
         """Reports that it is ready, then runs the host's requests."""
@@ -140,6 +145,9 @@ class Context:
                 self._exit(_DAMAGED)
 
     def _other_language(self) -> Language:
+        if self._program is not None:
+            return WholeProgramShell(self._program, self._outlet, self._gate)
+
         if self._spoken == "bash":
             return BashShell(self._outlet, self._gate)
 

@@ -12,16 +12,15 @@ import os
 import select
 import signal
 import subprocess
-from typing import Any, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
+from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.languages.programs import DriverProgram, MissingProgramError
-from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
-_DAMAGED = 70
-_SIGNAL_BASE = 128
+_DAMAGED = "the driver of the language has sent what no driver sends"
 # A reply holds at most one result, in base64 where it is bytes; larger results are refused by the outlet anyway.
 _MAX_REPLY_BYTES = 128 << 20
 _READ_BYTES = 1 << 16
@@ -31,7 +30,7 @@ _LENGTH_BYTES = 4
 _PATIENCE_SECONDS = 0.1
 
 
-class DrivenShell:
+class DrivenShell(ChildLanguage):
     """A running program with its driver.
 
     Args:
@@ -41,13 +40,10 @@ class DrivenShell:
     """
 
     def __init__(self, language: str, outlet: Outlet, gate: SignalGate) -> None:
-        self._outlet = outlet
-        self._gate = gate
+        super().__init__(outlet, gate)
         self._program = program = _program(language)
         self.answerer: Answerer = DrivenAnswerer(self)
-        self._count = 0
         self._number = 0
-        self._error: Optional[Dict[str, Any]] = None
         self._unread = b""
         self._is_cut = False
         self._stdin = os.memfd_create("stdin")
@@ -68,12 +64,7 @@ class DrivenShell:
         greeting = self._receive()
 
         if not str(greeting.get("version", "")).split(".")[0].isdigit():
-            self._end_damaged()
-
-    @property
-    def reply_count(self) -> int:
-        """The number of the last cell with a history number."""
-        return self._count
+            end_damaged(_DAMAGED)
 
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs one cell to its end.
@@ -81,8 +72,7 @@ class DrivenShell:
         Raises:
             KeyboardInterrupt: The cell was interrupted, and its program has abandoned it.
         """
-        self._count += execution.store_history
-        self._error = None
+        self._begin(execution)
 
         with self._gate.closed():
             os.ftruncate(self._stdin, 0)
@@ -103,20 +93,6 @@ class DrivenShell:
 
         if is_interrupted:
             raise KeyboardInterrupt
-
-    def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
-        """Does nothing: there are no widgets."""
-        self._error = None
-
-    def report(self, error: Optional[BaseException] = None) -> None:
-        """Sends the error of the cell: an interrupt, or what the cell has thrown."""
-        thrown, self._error = self._error, None
-
-        if error is not None:
-            name = type(error).__name__
-            self._outlet.error(name, str(error), [f"{name}: {error}" if str(error) else name])
-        elif thrown is not None:
-            self._outlet.error(thrown["ename"], thrown["evalue"], thrown["traceback"])
 
     def ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the driver's answer to a question between two cells."""
@@ -172,12 +148,12 @@ class DrivenShell:
 
     def _show(self, kind: str, data: Any) -> None:
         if not isinstance(data, dict):
-            self._end_damaged()
+            end_damaged(_DAMAGED)
 
         count = self._count if kind == "execute_result" else None
         self._outlet.bundle(kind, data, execution_count=count)
 
-    def _checked(self, error: Any) -> Dict[str, Any]:
+    def _checked(self, error: Any) -> Tuple[str, str, List[str]]:
         """Returns an error of the driver; one that is malformed ends the context."""
         if (
             not isinstance(error, dict)
@@ -186,9 +162,9 @@ class DrivenShell:
             or not isinstance(error.get("traceback"), list)
             or not all(isinstance(line, str) for line in error["traceback"])
         ):
-            self._end_damaged()
+            end_damaged(_DAMAGED)
 
-        return dict(error)
+        return error["ename"], error["evalue"], error["traceback"]
 
     def _send(self, request: Dict[str, Any]) -> int:
         self._number += 1
@@ -199,7 +175,7 @@ class DrivenShell:
                 while view:
                     view = view[os.write(self._requests, view) :]
         except BrokenPipeError:
-            self._end()
+            end_as(self._process)
 
         return self._number
 
@@ -225,7 +201,7 @@ class DrivenShell:
                 len(self._unread) >= _LENGTH_BYTES
                 and int.from_bytes(self._unread[:_LENGTH_BYTES], "big") > _MAX_REPLY_BYTES
             ):
-                self._end_damaged()
+                end_damaged(_DAMAGED)
 
             select.select((self._replies,), (), ())
 
@@ -235,32 +211,18 @@ class DrivenShell:
                 self._unread = b"".join(pieces)
 
             if not pieces[1]:
-                self._end()
+                end_as(self._process)
 
     def _decoded(self, body: bytes) -> Dict[str, Any]:
         try:
             reply = json.loads(body)
         except (ValueError, RecursionError):
-            self._end_damaged()
+            end_damaged(_DAMAGED)
 
         if not isinstance(reply, dict):
-            self._end_damaged()
+            end_damaged(_DAMAGED)
 
         return dict(reply)
-
-    def _end(self) -> NoReturn:
-        """Ends this process as its program has ended."""
-        status = self._process.wait()
-
-        if status < 0:
-            os.kill(os.getpid(), -status)
-            os._exit(_SIGNAL_BASE - status)
-
-        os._exit(status)
-
-    def _end_damaged(self) -> NoReturn:
-        os.write(2, b"fumehood: the driver of the language has sent what no driver sends\n")
-        os._exit(_DAMAGED)
 
 
 class DrivenAnswerer:
@@ -305,5 +267,4 @@ def _program(language: str) -> DriverProgram:
 
         return NodeDriver(is_typescript=language == "typescript")
     except MissingProgramError as error:
-        os.write(2, str(error).encode("utf-8", "replace"))
-        os._exit(LANGUAGE_UNAVAILABLE_STATUS)
+        end_unavailable(str(error))

@@ -19,19 +19,18 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
+from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.languages.zmtp import DEALER, SUB, ZmtpError, ZmtpSocket
 from fumehood_guest.shared.folders import HOME
-from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
 _PREFIX = "kernel:"
-_DAMAGED = 70
-_SIGNAL_BASE = 128
+_DAMAGED = "the kernel has sent what no kernel sends"
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 # Programs whose libraries know no unix sockets; libzmq on the other hand needs netlink for addresses of TCP, which no
 # sandbox has.
@@ -50,7 +49,7 @@ class NoKernelError(Exception):
     """There is no such kernel spec; the text says which there are."""
 
 
-class KernelShell:
+class KernelShell(ChildLanguage):
     """A running kernel.
 
     Args:
@@ -61,16 +60,13 @@ class KernelShell:
     """
 
     def __init__(self, language: str, outlet: Outlet, streams: Streams, gate: SignalGate) -> None:
-        self._outlet = outlet
+        super().__init__(outlet, gate)
         self._streams = streams
-        self._gate = gate
-        self._count = 0
-        self._error: Optional[Tuple[str, str, List[str]]] = None
         name = language[len(_PREFIX) :]
         try:
             spec = _find_spec(name)
         except NoKernelError as error:
-            _leave(str(error))
+            end_unavailable(str(error))
 
         self._by_message = spec.get("interrupt_mode") == "message"
         self._key = secrets.token_hex(16)
@@ -81,19 +77,13 @@ class KernelShell:
         self.answerer: Answerer = KernelAnswerer(self)
         self._await_answer()
 
-    @property
-    def reply_count(self) -> int:
-        """The number of the last cell with a history number."""
-        return self._count
-
     def run_source(self, source: str, execution: Execution) -> None:
         """Runs one cell to its end.
 
         Raises:
             KeyboardInterrupt: The cell was interrupted, and the kernel has abandoned it.
         """
-        self._count += execution.store_history
-        self._error = None
+        self._begin(execution)
         content = {
             "code": source,
             "silent": execution.flags["silent"],
@@ -108,20 +98,6 @@ class KernelShell:
         except KeyboardInterrupt:
             self._interrupt(asked)
             raise
-
-    def run_comm(self, _header: Dict[str, Any], _payload: bytes) -> None:
-        """Does nothing: widgets of other kernels are not carried."""
-        self._error = None
-
-    def report(self, error: Optional[BaseException] = None) -> None:
-        """Sends the error of the cell: an interrupt, or what the kernel has reported."""
-        raised, self._error = self._error, None
-
-        if error is not None:
-            name = type(error).__name__
-            self._outlet.error(name, str(error), [f"{name}: {error}" if str(error) else name])
-        elif raised is not None:
-            self._outlet.error(*raised)
 
     def ask(self, kind: str, content: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the content of the answer to a question between two cells."""
@@ -163,7 +139,7 @@ class KernelShell:
                 env={**os.environ, **{str(one): str(text) for one, text in spec.get("env", {}).items()}},
             )
         except OSError as error:
-            _leave(f"the program of the kernel {name!r} does not start: {error}")
+            end_unavailable(f"the program of the kernel {name!r} does not start: {error}")
 
     def _await_answer(self) -> None:
         """Connects, and waits until the kernel answers."""
@@ -178,7 +154,7 @@ class KernelShell:
             if self._follow(asked, time.monotonic() + _ASK_SECONDS) is not None:
                 return
 
-        _leave("the kernel does not answer")
+        end_unavailable("the kernel does not answer")
 
     def _connected(self, kind: str, address: Union[str, int], deadline: float) -> ZmtpSocket:
         while True:
@@ -186,10 +162,10 @@ class KernelShell:
                 return ZmtpSocket(kind, address, _START_SECONDS)
             except (OSError, ZmtpError) as error:
                 if self._process.poll() is not None:
-                    _leave(f"the kernel has ended with status {self._process.returncode}")
+                    end_unavailable(f"the kernel has ended with status {self._process.returncode}")
 
                 if time.monotonic() > deadline:
-                    _leave(f"the kernel accepts no connection: {error}")
+                    end_unavailable(f"the kernel accepts no connection: {error}")
 
                 time.sleep(_RETRY_SECONDS)
 
@@ -213,7 +189,7 @@ class KernelShell:
             try:
                 self._sockets[channel].send([_DELIMITER, signature, *parts])
             except OSError:
-                self._end()
+                end_as(self._process)
 
         return name
 
@@ -252,7 +228,7 @@ class KernelShell:
                 try:
                     frames = self._sockets[channel].take()
                 except (OSError, ZmtpError):
-                    self._end_damaged()
+                    end_damaged(_DAMAGED)
 
                 if frames is not None:
                     return (channel, *self._read(frames))
@@ -269,7 +245,7 @@ class KernelShell:
                     for one in ready:
                         one.read()
                 except ZmtpError:
-                    self._end()
+                    end_as(self._process)
 
     def _read(self, frames: List[bytes]) -> Tuple[str, str, Dict[str, Any]]:
         try:
@@ -277,7 +253,7 @@ class KernelShell:
             header, parent, _, content = (json.loads(frame) for frame in frames[place + 2 : place + 6])
             return str(header["msg_type"]), str(parent.get("msg_id", "")), dict(content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self._end_damaged()
+            end_damaged(_DAMAGED)
 
     def _take(self, kind: str, content: Dict[str, Any]) -> None:
         """Passes on one message about a cell."""
@@ -327,20 +303,6 @@ class KernelShell:
                     os.kill(self._process.pid, signal.SIGINT)
         finally:
             signal.signal(signal.SIGINT, handler)
-
-    def _end(self) -> NoReturn:
-        """Ends this process as the kernel has ended."""
-        status = self._process.wait()
-
-        if status < 0:
-            os.kill(os.getpid(), -status)
-            os._exit(_SIGNAL_BASE - status)
-
-        os._exit(status)
-
-    def _end_damaged(self) -> NoReturn:
-        os.write(2, b"fumehood: the kernel has sent what no kernel sends\n")
-        os._exit(_DAMAGED)
 
 
 class KernelAnswerer:
@@ -430,8 +392,3 @@ def _filled(word: str, values: Dict[str, str]) -> str:
         word = word.replace("{" + name + "}", text)
 
     return word
-
-
-def _leave(reason: str) -> NoReturn:
-    os.write(2, reason.encode("utf-8", "replace"))
-    os._exit(LANGUAGE_UNAVAILABLE_STATUS)

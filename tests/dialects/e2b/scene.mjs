@@ -85,7 +85,7 @@ const isListed = (await box.listCodeContexts()).some((item) => item.id === conte
 await box.removeCodeContext(context)
 told.contexts = [context.cwd, forgotten, isListed, await nameOf(box.runCode('1', { context }))]
 told.bash = (await box.runCode('echo from bash', { language: 'bash' })).logs.stdout
-told.language = await nameOf(box.runCode('1', { language: 'cobol' }))
+told.language = await nameOf(box.runCode('1', { language: 'abap' }))
 const endless = await nameOf(box.runCode('while True: pass', { timeoutMs: 500 }))
 told.interrupted = [endless, (await box.runCode('"free"')).text]
 

@@ -53,7 +53,7 @@ def test_specs_are_python_and_bash(gateway):
     assert one["spec"]["language"] == "python"
     logo = gateway.call("GET", one["resources"]["logo-svg"])
     assert logo.headers["Content-Type"] == "image/svg+xml"
-    assert gateway.call("GET", "/api/kernelspecs/cobol").status_code == 404
+    assert gateway.call("GET", "/api/kernelspecs/abap").status_code == 404
     assert gateway.call("GET", "/kernelspecs/python3/../../etc/passwd").status_code == 404
 
 
@@ -75,7 +75,7 @@ def test_a_kernel_is_started_listed_described_and_ended(gateway):
 
 
 def test_bad_requests_are_refused_with_a_message(gateway):
-    for options in ({"json": {"name": "cobol"}}, {"json": {"env": 3}}, {"data": b"{"}, {"json": [1]}):
+    for options in ({"json": {"name": "abap"}}, {"json": {"env": 3}}, {"data": b"{"}, {"json": [1]}):
         answer = gateway.call("POST", "/api/kernels", **options)
         assert answer.status_code == 400, answer.text
         assert answer.json()["message"]

@@ -112,7 +112,7 @@ def test_names_of_a_guest_are_checked(api):
     "body",
     [
         {"lang": "py"},
-        {"lang": "cobol", "code": "x"},
+        {"lang": "abap", "code": "x"},
         {"lang": "py", "code": "1", "files": [{"id": "../../etc", "name": "a"}]},
         {"lang": "py", "code": "1", "files": [{"id": "a", "name": "../a"}]},
         {"lang": "py", "code": "1", "timeout": -1},

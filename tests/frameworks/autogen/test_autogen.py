@@ -81,7 +81,7 @@ def test_blocks_share_files_and_stop_at_the_first_that_fails() -> None:
         blocks = [
             CodeBlock("echo 42 > answer", "sh"),
             CodeBlock("print(open('answer').read(), end='')", "Python"),
-            CodeBlock("stop run.", "cobol"),
+            CodeBlock("stop run.", "abap"),
             CodeBlock("print('never')", "python"),
         ]
         return await executor.execute_code_blocks(blocks, CancellationToken())

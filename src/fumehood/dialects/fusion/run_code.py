@@ -18,35 +18,26 @@ from fumehood.errors import CommandStartError
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
 from fumehood.server.services import Services
-from fumehood.values.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
+from fumehood.values.languages import (
+    ABSENT,
+    CONTEXT_LANGUAGES,
+    LANGUAGES,
+    PROGRAMS_SCRIPT,
+    TOOL_ENVS,
+    SourceLanguage,
+    languages_of,
+)
 
-_NAMES: Mapping[str, str] = {
-    "python": "python",
+# The names of the protocol that are no names of ours.
+_OTHERS: Mapping[str, str] = {
     "python_gpu": "python",
-    "pytest": "pytest",
-    "bash": "bash",
-    "cpp": "cpp",
     "nodejs": "javascript",
-    "js": "javascript",
-    "typescript": "typescript",
-    "ts": "typescript",
-    "go": "go",
-    "go_test": "go_test",
-    "java": "java",
-    "php": "php",
-    "sql": "sql",
-    "rust": "rust",
-    "lua": "lua",
     "R": "r",
-    "perl": "perl",
     "D_ut": "d_unittest",
-    "ruby": "ruby",
-    "scala": "scala",
-    "julia": "julia",
-    "verilog": "verilog",
-    "swift": "swift",
-    "racket": "racket",
+    "kotlin_script": "kotlin",
 }
+_ALIASES = {alias: language.name for language in CONTEXT_LANGUAGES.values() for alias in language.aliases}
+_NAMES: Mapping[str, str] = {**{name: name for name in LANGUAGES}, **_ALIASES, **_OTHERS}
 MAX_FETCHED_BYTES = 64 * MIB
 _LEAST_SECONDS = 0.05
 # verl waits for compile_timeout + run_timeout + 10 s, and tries again only after a 504: it must arrive in time.
@@ -167,7 +158,8 @@ async def _unknown(bench: Workbench, name: str) -> dict[str, Any]:
     bench.is_failed = True
     spoken = set(languages_of(set((await bench.run(looking)).stdout.split())))
     names = ", ".join(name for name, ours in _NAMES.items() if ours in spoken)
-    return _answer("SandboxError", f"language {name!r} does not run here; these do: {names}")
+    why = f" ({ABSENT[name]})" if name in ABSENT else ""
+    return _answer("SandboxError", f"language {name!r} does not run here{why}; these do: {names}")
 
 
 def _answer(

@@ -15,7 +15,7 @@ from typing import Any
 
 from fumehood.assemble import template_store
 from fumehood.errors import InvalidArgumentError, TemplateStoreError
-from fumehood.values.languages import CONTEXT_LANGUAGES, PYTHON, ContextLanguage
+from fumehood.values.languages import CONTEXT_LANGUAGES, PYTHON, STATEFUL_LANGUAGES, ContextLanguage
 
 DEFAULT_SPEC = "python3"
 LOGO_NAME = "logo-svg.svg"
@@ -67,8 +67,8 @@ class KernelSpec:
             "version": self.version,
             "mimetype": spoken.mimetype,
             "file_extension": spoken.suffixes[0],
-            "pygments_lexer": spoken.lexer,
-            "codemirror_mode": spoken.editor_mode,
+            "pygments_lexer": spoken.lexer or spoken.name,
+            "codemirror_mode": spoken.editor_mode or spoken.name,
         }
 
         if spoken is PYTHON:
@@ -93,7 +93,7 @@ def all_specs() -> dict[str, KernelSpec]:
         DEFAULT_SPEC: KernelSpec(name=DEFAULT_SPEC, version=platform.python_version()),
         **{
             name: KernelSpec(name=name, language=name)
-            for name, language in CONTEXT_LANGUAGES.items()
+            for name, language in STATEFUL_LANGUAGES.items()
             if language is not PYTHON and _is_here(language)
         },
     }

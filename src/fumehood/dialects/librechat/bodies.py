@@ -24,6 +24,7 @@ from fumehood.server.json_bodies import (
     refused,
     required,
 )
+from fumehood.values.languages import find_language
 
 MAX_FILES = 500
 _MAX_NAME = 1024
@@ -31,31 +32,7 @@ _MAX_SECONDS = 300.0
 # A larger number is infinity, or too large for a fraction.
 _MOST = 1e15
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_LANGUAGES: Mapping[str, str] = {
-    "py": "python",
-    "python": "python",
-    "python3": "python",
-    "js": "javascript",
-    "javascript": "javascript",
-    "node": "javascript",
-    "ts": "typescript",
-    "typescript": "typescript",
-    "c": "c",
-    "cpp": "cpp",
-    "c++": "cpp",
-    "java": "java",
-    "php": "php",
-    "rs": "rust",
-    "rust": "rust",
-    "go": "go",
-    "golang": "go",
-    "d": "d",
-    "f90": "fortran",
-    "fortran": "fortran",
-    "r": "r",
-    "bash": "bash",
-    "sh": "bash",
-}
+# What the protocol names; further names are ours.
 SPOKEN = ("py", "js", "ts", "c", "cpp", "java", "php", "rs", "go", "d", "f90", "r", "bash")
 
 
@@ -85,10 +62,13 @@ def _is_repeatable(value: object) -> bool:
 
 
 def _language(name: object) -> str:
-    if not isinstance(name, str) or name.lower() not in _LANGUAGES:
+    spoken = name.lower() if isinstance(name, str) else None
+    known = find_language("javascript" if spoken == "node" else spoken)
+
+    if known is None or known.source is None:
         raise refused("lang", name, ", ".join(SPOKEN))
 
-    return _LANGUAGES[name.lower()]
+    return known.name
 
 
 def _files(given: Any) -> list[FileRef]:

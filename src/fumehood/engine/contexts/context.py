@@ -26,7 +26,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
-from fumehood.values.languages import known_language, names_with
+from fumehood.values.languages import ProgramSteps, known_language, names_with
 from fumehood.values.questions import Answer, CommMessage, Question
 from fumehood.values.requests import ExecuteRequest, ToolAnswer
 from fumehood.values.sandbox import ContextInfo
@@ -41,14 +41,21 @@ class LiveContext:
         sandbox: The sandbox, as a context needs it.
         info: Its id, language and directory.
         meter: Measures its executions; None: the sandbox's own.
+        steps: How it makes whole programs of its cells; None: as its language does.
     """
 
-    def __init__(self, sandbox: ContextOwner, info: ContextInfo, meter: Measure | None = None) -> None:
+    def __init__(
+        self,
+        sandbox: ContextOwner,
+        info: ContextInfo,
+        meter: Measure | None = None,
+        steps: ProgramSteps | None = None,
+    ) -> None:
         self.info = info
         self.record = ContextRecorder(sandbox.recorder, info.id)
         self._sandbox = sandbox
         self._turn = asyncio.Lock()
-        self._life = ContextProcesses(sandbox, info)
+        self._life = ContextProcesses(sandbox, info, steps)
         self._work = ExecutionRunner(sandbox, info, self.record, meter or sandbox.meter)
 
     @property

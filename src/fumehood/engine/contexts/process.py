@@ -27,7 +27,7 @@ from fumehood.errors import FumehoodError, LanguageUnavailableError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
-from fumehood.values.languages import known_language
+from fumehood.values.languages import ProgramSteps, known_language
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
@@ -102,7 +102,9 @@ class ContextOwner(Protocol):
     def transactions(self) -> Transactor:
         """Runs transactional code."""
 
-    def start_context(self, link: ContextConnection, info: ContextInfo) -> GuestContext:
+    def start_context(
+        self, link: ContextConnection, info: ContextInfo, steps: ProgramSteps | None
+    ) -> GuestContext:
         """Starts a context process, forked by the zygote, that uses the link."""
 
     async def signal_context(self, pid: int, number: int) -> None:

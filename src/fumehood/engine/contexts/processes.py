@@ -16,6 +16,7 @@ from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit,
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel, RevivedContext
 from fumehood.errors import ContextNotFoundError
 from fumehood.runtimes.base import GuestContext
+from fumehood.values.languages import ProgramSteps, steps_of
 from fumehood.values.sandbox import ContextInfo
 
 # A checkpoint that has not forked by then is stopped, or damaged.
@@ -30,11 +31,13 @@ class ContextProcesses:
     Args:
         sandbox: The sandbox, as a context needs it.
         info: The context.
+        steps: How it makes whole programs of its cells; None: as its language does.
     """
 
-    def __init__(self, sandbox: ContextOwner, info: ContextInfo) -> None:
+    def __init__(self, sandbox: ContextOwner, info: ContextInfo, steps: ProgramSteps | None = None) -> None:
         self._sandbox = sandbox
         self._info = info
+        self._steps = steps or steps_of(info.language)
         self.process: ContextProcess | None = None
         self._starting: asyncio.Task[ContextProcess] | None = None
         self.is_closed = False
@@ -89,7 +92,7 @@ class ContextProcesses:
         """Starts a fresh process."""
         link = new_link(self._sandbox.limits, self._sandbox.broken, self._sandbox.share)
         try:
-            guest = self._sandbox.start_context(link, self._info)
+            guest = self._sandbox.start_context(link, self._info, self._steps)
         except BaseException:
             link.close()
             raise

@@ -1,9 +1,10 @@
 """The judge: runs one program once for each input, each time in a process that has imported everything.
 
-A separate context imports what the program imports and compiles it, once; a checkpoint of that is made, and each case
-is a fork of the checkpoint: own memory, own standard input, own limits, killed with all that it has started. At the end
-the files of the sandbox are restored. If a program damages what its cases need, this is reported as their verdict, and
-must not raise an error of the judge.
+For Python a separate context imports what the program imports and compiles it, once; a checkpoint of that is made, and
+each case is a fork of the checkpoint: own memory, own standard input, own limits, killed with all that it has started.
+A program in another language is compiled once, and each case is a process of it (`program_cases`). At the end the files
+of the sandbox are restored. If a program damages what its cases need, this is reported as their verdict, and must not
+raise an error of the judge.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, ContextStartError
 from fumehood.engine.contexts.runner import has_exited
 from fumehood.engine.time_travel.checkpoints import Kept, LiveCheckpoints
+from fumehood.engine.time_travel.program_cases import ProgramCases
 from fumehood.engine.usage import ProcessMeter
 from fumehood.errors import CheckpointError
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.languages import PYTHON
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 
@@ -156,24 +159,42 @@ class Judge:
 
         Raises:
             CheckpointError: The program could not be prepared.
+            LanguageUnavailableError: The template lacks its language.
         """
-        kept = await self._prepare(request)
+        kept = await self._prepare(request.code if request.language == PYTHON.name else "")
+        programs = (
+            None if request.language == PYTHON.name else ProgramCases(self._sandbox, request, _case_run)
+        )
+        workers: list[asyncio.Task[None]] = []
+        try:
+            if programs is not None and (failed := await programs.compile()) is not None:
+                return (failed,) * len(request.stdins)
+
+            return await self._run_all(kept, request, programs, workers)
+        finally:
+            await finish(self._tidy_up(workers, kept, programs))
+
+    async def _run_all(
+        self,
+        kept: Kept,
+        request: JudgeRequest,
+        programs: ProgramCases | None,
+        workers: list[asyncio.Task[None]],
+    ) -> tuple[CaseRun, ...]:
+        """Runs the cases; `workers` gets the tasks that do it."""
         count = min(request.concurrency or self._processors(), len(request.stdins))
         cases = _Cases(request.stdins, count)
-        workers = [asyncio.ensure_future(self._work(kept, request, cases)) for _ in range(count)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            await finish(self._tidy_up(workers, kept))
-
+        workers += [asyncio.ensure_future(self._work(kept, request, cases, programs)) for _ in range(count)]
+        await asyncio.gather(*workers)
         return tuple(cases.runs[number] for number in range(len(request.stdins)))
 
     def _processors(self) -> int:
         return max(1, round(self._sandbox.limits.cpu_cores or os.cpu_count() or 1))
 
-    async def _prepare(self, request: JudgeRequest) -> Kept:
+    async def _prepare(self, source: str) -> Kept:
+        """Makes the checkpoint of a program in Python; it holds the files too."""
         context = LiveContext(self._sandbox, ContextInfo(id="judge", language="python", cwd=HOME_PATH))
-        code = _PREPARE.format(source=request.code.removeprefix("\ufeff"))
+        code = _PREPARE.format(source=source.removeprefix("\ufeff"))
         try:
             asked = ExecuteRequest(code=code, silent=True, wall_seconds=_PREPARE_SECONDS)
             execution = await context.execute(asked, _unheard)
@@ -193,11 +214,13 @@ class Judge:
         await context.kill()
         return kept
 
-    async def _work(self, kept: Kept, request: JudgeRequest, cases: _Cases) -> None:
+    async def _work(
+        self, kept: Kept, request: JudgeRequest, cases: _Cases, programs: ProgramCases | None
+    ) -> None:
         while cases.waiting:
             number, stdin = cases.waiting.popleft()
             is_alone = cases.workers == 1
-            run = await self._run_case(kept, request, stdin)
+            run = await (self._run_case(kept, request, stdin) if programs is None else programs.run(stdin))
 
             if run is not None:
                 cases.runs[number] = run
@@ -236,8 +259,13 @@ class Judge:
         finally:
             await context.kill()
 
-    async def _tidy_up(self, workers: list[asyncio.Task[None]], kept: Kept) -> None:
+    async def _tidy_up(
+        self, workers: list[asyncio.Task[None]], kept: Kept, programs: ProgramCases | None
+    ) -> None:
         await cancel_and_wait(*workers)
+
+        if programs is not None:
+            await programs.close()
 
         try:
             await self._checkpoints.put_files_back(kept)

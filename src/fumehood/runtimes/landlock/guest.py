@@ -156,16 +156,9 @@ class LandlockGuest(CountedGuest):
             return context
 
         self._contexts[number] = context
-        info = launching.info
-        fields = {
-            "context_id": info.id,
-            "language": info.language,
-            "cwd": info.cwd,
-            "envs": dict(launching.envs),
-        }
         file = os.memfd_create("fumehood-context")
         try:
-            os.write(file, json.dumps(fields).encode())
+            os.write(file, json.dumps(launching.as_message()).encode())
             self._orders.send({"type": "start_context", "number": number}, [file, *launching.fds])
         finally:
             os.close(file)

@@ -251,13 +251,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             return context
 
         self._contexts[number] = context
-        info = launching.info
-        context_fields = {
-            "context_id": info.id,
-            "language": info.language,
-            "cwd": info.cwd,
-            "envs": dict(launching.envs),
-        }
+        context_fields = launching.as_message()
         try:
             with ExitStack() as own:
                 file = _unread({"options": self._confinement(limits), "context": context_fields})

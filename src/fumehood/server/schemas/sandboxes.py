@@ -26,6 +26,7 @@ from fumehood.server.schemas.base import (
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
 from fumehood.values.audit import AuditEntry, AuditLog
 from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
+from fumehood.values.languages import Language
 from fumehood.values.limits import Limits
 from fumehood.values.network import EgressRecord, Network, read_network
 from fumehood.values.requests import (
@@ -301,7 +302,8 @@ class CheckpointList(BaseModel):
 class NewJudgement(Body):
     """A program, and the input of each run of it."""
 
-    code: Code = Field(description="The program, in Python; it runs as `__main__`.")
+    code: Code = Field(description="The program; one in Python runs as `__main__`.")
+    language: Language = Field("python", description="What it is written in.")
     stdins: list[Annotated[str, Field(max_length=4 << 20)]] = Field(
         max_length=200, description="The standard input of each run; ask again for more."
     )
@@ -310,7 +312,8 @@ class NewJudgement(Body):
         None,
         ge=1 << 20,
         le=1 << 50,
-        description="What each run may take beyond the interpreter and the imports.",
+        description="What each run may take beyond the interpreter and the imports; of a program in another language "
+        "than Python, its data.",
     )
     concurrency: int | None = Field(
         None, ge=1, le=64, description="How many run at once; null: as many as processors."
@@ -324,6 +327,7 @@ class NewJudgement(Body):
             wall_seconds=self.timeout_seconds,
             memory_bytes=self.memory_bytes,
             concurrency=self.concurrency,
+            language=self.language,
         )
 
 

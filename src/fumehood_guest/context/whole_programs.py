@@ -1,0 +1,174 @@
+"""The languages that keep no state: each cell is a whole program, which is compiled if need be, and run once.
+
+Runs in a context. How a language does it comes from the host as data: the names of the file and of the programs. Source
+and program lie in a folder of the cell, which is removed after it, unless the host has named one. The program has a
+session of its own, the cell's standard input, and fds 1 and 2; what it leaves running there is killed at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from typing import Any, List, Mapping, Optional
+
+from fumehood_guest.context.child_language import (
+    SIGNAL_BASE,
+    ChildLanguage,
+    NothingKnown,
+    end_as,
+    end_unavailable,
+)
+from fumehood_guest.context.introspection import Answerer
+from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.signals import SignalGate
+
+# How long a program may take to end by an interrupt before it is killed.
+_PATIENCE_SECONDS = 0.1
+_FOLDERS = "/tmp"  # noqa: S108 - of the sandbox
+# What a shell says of a program that it cannot start.
+_CANNOT_START = 126
+
+
+class WholeProgramShell(ChildLanguage):
+    """Compiles and runs programs.
+
+    Args:
+        steps: The commands, as `ProgramSteps.as_message` of the host gives them.
+        outlet: Takes errors.
+        gate: Blocks signals while a program is started.
+    """
+
+    def __init__(self, steps: Mapping[str, Any], outlet: Outlet, gate: SignalGate) -> None:
+        super().__init__(outlet, gate)
+        self.answerer: Answerer = NothingKnown()
+        self._steps = steps
+        self._stdin = os.memfd_create("stdin")
+
+        for words in (steps["compile"], steps["run"]):
+            if words and "{" not in words[0] and shutil.which(words[0]) is None:
+                end_unavailable(f"no program `{words[0]}` is there")
+
+    def run_source(self, source: str, execution: Execution) -> None:
+        """Runs one program to its end.
+
+        Raises:
+            KeyboardInterrupt: The cell was interrupted, and its program has ended.
+        """
+        self._begin(execution)
+        named: str = self._steps["folder"]
+        folder = named or tempfile.mkdtemp(prefix=".program-", dir=_FOLDERS)
+        try:
+            self._run_in(folder, source, execution)
+        finally:
+            if not named:
+                with self._gate.closed():
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _run_in(self, folder: str, source: str, execution: Execution) -> None:
+        name: str = self._steps["filename"]
+
+        with self._gate.closed():
+            os.makedirs(folder, exist_ok=True)
+
+            # A program that is compiled already reads no source.
+            if self._steps["compile"] or "{program}" not in self._steps["run"]:
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(source.encode("utf-8", "surrogatepass"))
+
+            os.ftruncate(self._stdin, 0)
+            os.pwrite(self._stdin, execution.stdin or b"", 0)
+            os.lseek(self._stdin, 0, os.SEEK_SET)
+
+        if self._steps["compile"]:
+            # By its bare name, so that messages of the compiler have no folder that changes.
+            words = self._filled(self._steps["compile"], folder, name)
+            status = self._run(words, folder, subprocess.DEVNULL, None)
+
+            if status != 0:
+                value = f"{words[0]} ended with status {status}"
+                self._error = ("CompilationError", value, [f"CompilationError: {value}"])
+                return
+
+        if self._steps["run"]:
+            words = self._filled(self._steps["run"], folder, os.path.join(folder, name))
+            status = self._run(words, None, self._stdin, self._steps["memory_bytes"])
+            self._error = None if status == 0 else ("ExitCode", str(status), [f"ExitCode: {_words(status)}"])
+
+    def _filled(self, words: List[str], folder: str, source: str) -> List[str]:
+        program = os.path.join(folder, "program")
+        return [word.format(source=source, program=program, folder=folder) for word in words]
+
+    def _run(self, words: List[str], cwd: Optional[str], stdin: int, memory_bytes: Optional[int]) -> int:
+        """Runs a program to its end and returns its exit status, as a shell counts it."""
+
+        def begin() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.setsid()
+
+            if memory_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+        # An interrupt between its start and its name would leave it running.
+        with self._gate.closed():
+            try:
+                process = subprocess.Popen(
+                    words,
+                    cwd=cwd,
+                    stdin=stdin,
+                    env={**self._steps["envs"], **os.environ},
+                    preexec_fn=begin,
+                )
+            except OSError as error:
+                os.write(2, f"{words[0]}: {error.strerror}\n".encode())
+                return _CANNOT_START
+
+        try:
+            # It stays a zombie, so that its number still names its session.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        except KeyboardInterrupt:
+            self._abandon(process)
+            raise
+
+        with self._gate.closed():
+            _kill(process)
+
+            if process.wait() == -signal.SIGKILL:
+                end_as(process)
+
+            status: int = process.returncode
+            return status if status >= 0 else SIGNAL_BASE - status
+
+    def _abandon(self, process: "subprocess.Popen[bytes]") -> None:
+        """Ends a program at an interrupt."""
+        with self._gate.closed():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_SECONDS)
+
+            _kill(process)
+            process.wait()
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kills the session of a program."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _words(status: int) -> str:
+    if status <= SIGNAL_BASE:
+        return f"the program ended with status {status}"
+
+    try:
+        name = signal.Signals(status - SIGNAL_BASE).name
+    except ValueError:
+        name = f"signal {status - SIGNAL_BASE}"
+
+    return f"the program was ended by {name}"
