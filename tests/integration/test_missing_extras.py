@@ -18,15 +18,15 @@ CASES = {
     "serve": (
         "fastapi",
         COMMAND.format("serve"),
-        "command='serve' needs what is not installed: fastapi",
+        "`fumehood serve` needs what is not installed: fastapi",
         "server",
     ),
-    "mcp": ("mcp", COMMAND.format("mcp"), "command='mcp' needs what is not installed: mcp", "mcp"),
-    "chat": ("rich", COMMAND.format("chat"), "command='chat' needs what is not installed: rich", "chat"),
+    "mcp": ("mcp", COMMAND.format("mcp"), "`fumehood mcp` needs what is not installed: mcp", "mcp"),
+    "chat": ("rich", COMMAND.format("chat"), "`fumehood chat` needs what is not installed: rich", "chat"),
     "kernel": (
         "zmq",
         "from fumehood.cli.main import main; sys.exit(main(['kernel', 'list']))",
-        "command='kernel list' needs what is not installed: zmq",
+        "`fumehood kernel list` needs what is not installed: zmq",
         "kernel",
     ),
     "url": (

@@ -139,7 +139,7 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
         (["keys", "create", "x", "--max-limit", "memory"], "--max-limit='memory' is refused"),
         (
             ["keys", "create", "x", "--max-network", "all"],
-            "--max-network 'all' is none of none, pip, listed, internet",
+            "--max-network 'all' is not one of none, pip, listed, internet",
         ),
     ],
 )

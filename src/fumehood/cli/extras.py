@@ -24,4 +24,5 @@ def require_extra(extra: str, *modules: str, command: str) -> None:
             value=command,
             allowed=f"what is not installed: {', '.join(missing)}",
             extra=extra,
+            problem=f"`fumehood {command}` needs what is not installed: {', '.join(missing)}",
         )

@@ -21,6 +21,8 @@ from fumehood.text import visible
 # EX_USAGE of sysexits.h, so that it is not taken for a code of the user's code.
 EXIT_USAGE = 64
 _WIDTH = 110
+# So many are listed beside the one that was meant.
+_FEW_CHOICES = 8
 
 # The values of the options and arguments of a command, by name.
 Options = SimpleNamespace
@@ -359,7 +361,13 @@ def _check_command(kind: str, word: str, known: Sequence[str], ctx: click.Contex
 
 
 def _about_choice(name: str, word: str, choices: Sequence[str]) -> str:
-    return f"{name} {word!r} is none of {', '.join(choices)}{_meant(word, choices)}"
+    """Returns what is wrong with a word; of many choices the one that it resembles is enough."""
+    meant = _meant(word, choices)
+
+    if meant and len(choices) > _FEW_CHOICES:
+        return f"there is no {name.lower()} {word!r}{meant}"
+
+    return f"{name} {word!r} is not one of {', '.join(choices)}{meant}"
 
 
 def _meant(word: str, known: Sequence[str]) -> str:

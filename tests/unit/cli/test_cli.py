@@ -176,7 +176,7 @@ def test_an_unknown_command_is_a_usage_error(capsys):
         main.main(["brew"])
 
     assert caught.value.code == 64
-    assert "COMMAND 'brew' is none of run, repl" in capsys.readouterr().err
+    assert "COMMAND 'brew' is not one of run, repl" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_told_without_a_traceback(capsys):

@@ -68,20 +68,20 @@ def test_the_help_says_where_files_go(command, folder, capsys):
         (["run", "-", "--memory", "lots"], "fumehood run: argument --memory: 'lots' is no size"),
         (
             ["run", "-", "--isolation", "vms"],
-            "--isolation 'vms' is none of none, landlock-only, namespaces",
+            "--isolation 'vms' is not one of none, landlock-only, namespaces",
         ),
         (
             ["run", "-", "--isolation", "vm"],
-            "--isolation 'vm' is none of none, landlock-only, namespaces",
+            "--isolation 'vm' is not one of none, landlock-only, namespaces",
         ),
-        (["dcotor"], "did you mean 'doctor'?"),
+        (["dcotor"], "fumehood: there is no command 'dcotor'; did you mean 'doctor'?"),
         (["serv"], "did you mean 'serve'?"),
         (["run", "-", "--no_daemon"], "there is no option '--no_daemon'; did you mean '--no-daemon'?"),
         (["run", "-", "--nodaemon"], "did you mean '--no-daemon'?"),
         (["run", "-", "--mem", "1G"], "did you mean '--memory'?"),
         (
             ["audit", "verfy", "x"],
-            "fumehood audit: VERB 'verfy' is none of verify, export; did you mean 'verify'?",
+            "fumehood audit: VERB 'verfy' is not one of verify, export; did you mean 'verify'?",
         ),
     ],
 )
