@@ -9,6 +9,7 @@ from tests.waiting import at_some_pace
 
 from fumehood import (
     ContextNotFoundError,
+    ExecutionError,
     ExecutionFinished,
     ExecutionStarted,
     InvalidArgumentError,
@@ -279,7 +280,10 @@ def test_a_byte_order_mark_is_no_part_of_the_code(sandbox):
 def test_an_execution_that_was_stopped_says_where(face):
     """The traceback of a time limit and of an interrupt names the line, and ends with the reason."""
     sandbox = face.open()
-    error = sandbox.run_code("import time\nfor _ in range(9):\n    time.sleep(60)", timeout=0.5).error
+    heard: list[ExecutionError] = []
+    code = "import time\nfor _ in range(9):\n    time.sleep(60)"
+    error = sandbox.run_code(code, timeout=0.5, on_error=heard.append).error
+    assert heard == [error]
     assert error is not None
     assert (error.kind, error.name) == ("time_limit", "TimeLimitExceeded")
     lines = error.traceback.split("\n")

@@ -196,7 +196,7 @@ class ExecutionRunner:
 
             passed = transcript.add(event)
 
-            if passed is not None:
+            if passed is not None and not self._is_end_of_time(event):
                 emit(passed)
 
         running.on_event = record
@@ -209,6 +209,15 @@ class ExecutionRunner:
             self._tool_calls.on_asked = partial(sandbox.audit.note_tool_call, running.id)
 
         return running, reading, transcript
+
+    def _is_end_of_time(self, event: Event) -> bool:
+        """Whether an event is the interrupt at a limit of time: the error of the limit follows, and has its place."""
+        return (
+            isinstance(event, ErrorEvent)
+            and event.error.name == _INTERRUPT
+            and self._stop is not None
+            and self._stop.kind in ("time_limit", "cpu_limit")
+        )
 
     async def _reply(
         self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float
