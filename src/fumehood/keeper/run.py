@@ -136,7 +136,7 @@ class _Keeper:
 
     async def _start(self, part: Part) -> asyncio.subprocess.Process:
         if part.private is not None:
-            own_folder("--state-folder", part.private)
+            _make_private(part.private)
 
         if part.stale is not None:
             part.stale.unlink(missing_ok=True)
@@ -170,6 +170,22 @@ class _Keeper:
         draft = self._plan.folder / f"{STATUS_FILE}.new"
         draft.write_text(json.dumps(self._states), encoding="utf-8")
         draft.replace(self._plan.folder / STATUS_FILE)
+
+
+def _make_private(folder: Path) -> None:
+    """Makes a folder that no other user may enter.
+
+    Raises:
+        InvalidArgumentError: It is another user's, or a link, which its owner could let lead elsewhere later.
+    """
+    own_folder("--state-folder", folder)
+
+    if folder.is_symlink():
+        raise InvalidArgumentError(
+            field="--state-folder",
+            value=str(folder),
+            allowed="a folder of this user in place of that link: remove it",
+        )
 
 
 async def _accepts(address: str) -> bool:
