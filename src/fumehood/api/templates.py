@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from fumehood.api.sandbox import Sandbox
@@ -19,13 +19,15 @@ from fumehood.engine.settings import EngineSettings
 from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
-from fumehood.templates.images.source import ImageOrder
+from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.image_template import base_of
+from fumehood.templates.images.source import ImageOrder, dockerfile_text
 from fumehood.templates.recipe import LeftOut, Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
-from fumehood.templates.store import TemplateInfo, hint_of_names
+from fumehood.templates.store import TemplateInfo, TemplateStore, hint_of_names
 from fumehood.values.codec import read_value
 from fumehood.values.network import Network
-from fumehood.values.start_command import read_start
+from fumehood.values.start_command import StartCommand, read_start
 from fumehood.values.template import Template
 
 _PATH = "/v1/templates"
@@ -62,7 +64,8 @@ def build_template(
     anything fails, a template that had the name before stays as it is.
 
     Args:
-        name: Letters, digits, '.', '_' and '-'.
+        name: Letters, digits, '.', '_' and '-'; with a tag behind a colon if wanted, as in `data:v2`, which is then a
+            template of its own.
         requirements: The path of a requirements file, or a list of requirements.
         python: A version such as 3.12, or the path of an interpreter; None is the Python of this process.
         preload: Modules that are imported once for all sandboxes. One whose import leaves threads running is left
@@ -87,8 +90,8 @@ def build_template(
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
         url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
-            whatever FUMEHOOD_URL says. A server takes the lines of a requirements file, no `files`, and as `python` a
-            version, or a path of its own.
+            whatever FUMEHOOD_URL says. A server takes the lines of a requirements file and of a Dockerfile, no `files`,
+            `context` and `network`, and as `python` a version, or a path of its own.
         api_key: The token of that server's owner; None: FUMEHOOD_API_KEY.
 
     Raises:
@@ -96,7 +99,6 @@ def build_template(
         TemplateStoreError: A step of the build failed.
         ImageError: A container image could not be had, or is refused.
     """
-    is_image = image is not None or dockerfile is not None
     _check_kind("requirements", requirements, Iterable, "the path of a file, or a list of requirements")
     _check_kind("preload", preload, Iterable, "a list of modules")
     _check_kind("files", "" if files is None else files, (str, os.PathLike), "the path of a folder, or None")
@@ -115,9 +117,10 @@ def build_template(
         network=network or Network(internet=True),
     )
     started = read_start(start, ready, ready_timeout)
-    _check_fits(order, requirements or python, is_at_server=url is not None)
+    _check_fits(order, requirements or python)
 
     if url is not None:
+        _check_local(files=files, context=context, network=network)
         asked = {
             "name": name,
             "requirements": _requirement_lines(requirements),
@@ -128,15 +131,20 @@ def build_template(
             "start": start,
             "ready": ready,
             "ready_timeout": ready_timeout,
+            "image": image,
+            "dockerfile": None if dockerfile is None else dockerfile_text(dockerfile),
+            "steps": list(order.steps),
+            "apt": list(order.apt),
+            "build_args": dict(order.build_args),
             "force": force,
         }
-        return _build_at_server(url, api_key, files, asked, say)
+        return _build_at_server(url, api_key, asked, say)
 
     store = template_store()
     recipe = Recipe(
         name=name,
         source=order.source(store.layers, registry_logins())
-        if is_image
+        if order.is_given
         else RequirementsSource(requirements, python, say),
         preload=modules,
         files=None if files is None else os.path.abspath(files),
@@ -144,15 +152,63 @@ def build_template(
         own_interpreter=own_interpreter,
         start=started,
     )
+    return _build_here(recipe, store, order, force=force, say=say)
 
+
+def build_image_template(
+    name: str,
+    order: ImageOrder,
+    *,
+    base: str | None = None,
+    start: StartCommand | None = None,
+    logins: Logins | None = None,
+    force: bool = False,
+    say: Say,
+) -> TemplateInfo:
+    """Builds a template from an image as the server's builds of other APIs order it.
+
+    Args:
+        name: Its name.
+        order: Its image.
+        base: The name of a template of an image that it is built upon, in place of one of the order.
+        start: What its sandboxes run.
+        logins: Of registries; None: those of this user.
+        force: Build it even if nothing has changed.
+        say: Called with each step.
+
+    Raises:
+        InvalidArgumentError: The order cannot work.
+        TemplateStoreError: A step failed, or `base` is no template of an image.
+        ImageError: An image could not be had.
+    """
+    store = template_store()
+
+    if base is not None:
+        record = store.record(base)
+
+        if record is None or record.image is None:
+            reason = f"{base!r} is no template that was made from an image"
+            raise TemplateStoreError(template=name, operation="build", reason=reason)
+
+        order = replace(order, template=base_of(record.image))
+        start = start or record.info.start
+
+    source = order.source(store.layers, logins or registry_logins())
+    recipe = Recipe(name=name, source=source, start=start)
+    return _build_here(recipe, store, order, force=force, say=say)
+
+
+def _build_here(
+    recipe: Recipe, store: TemplateStore, order: ImageOrder, *, force: bool, say: Say
+) -> TemplateInfo:
     # What is made of an image stays until a record names it.
-    with store.layers.in_use() if is_image else nullcontext():
+    with store.layers.in_use() if order.is_given else nullcontext():
         return build(recipe, store, _try_out, force=force, say=say)
 
 
-def _check_fits(order: ImageOrder, packages: object, *, is_at_server: bool) -> None:
+def _check_fits(order: ImageOrder, packages: object) -> None:
     """Checks that what is said about an image goes together with the rest."""
-    if order.image is None and order.dockerfile is None:
+    if not order.is_given:
         if order.steps or order.apt or order.context is not None or order.build_args:
             allowed = "an image or a Dockerfile, when there are steps for it"
             raise InvalidArgumentError(field="image", value=order.image, allowed=allowed)
@@ -163,10 +219,13 @@ def _check_fits(order: ImageOrder, packages: object, *, is_at_server: bool) -> N
         allowed = "none with an image, which has its own: install more with RUN pip install"
         raise InvalidArgumentError(field="requirements", value=packages, allowed=allowed)
 
-    if is_at_server:
-        field = "image" if order.image is not None else "dockerfile"
-        allowed = "None at a server: build it on the server's machine"
-        raise InvalidArgumentError(field=field, value=order.image or order.dockerfile, allowed=allowed)
+
+def _check_local(**values: object) -> None:
+    """Checks that nothing is given which a server does not take."""
+    for field, value in values.items():
+        if value is not None:
+            allowed = "None at a server: build it on the server's machine"
+            raise InvalidArgumentError(field=field, value=value, allowed=allowed)
 
 
 def prune_templates() -> tuple[int, int]:
@@ -213,14 +272,7 @@ def _requirement_lines(requirements: str | Sequence[str]) -> list[str]:
     return wanted
 
 
-def _build_at_server(
-    url: str, api_key: str | None, files: str | None, asked: Mapping[str, object], say: Say
-) -> TemplateInfo:
-    if files is not None:
-        raise InvalidArgumentError(
-            field="files", value=files, allowed="None at a server: write the files into its sandboxes"
-        )
-
+def _build_at_server(url: str, api_key: str | None, asked: Mapping[str, object], say: Say) -> TemplateInfo:
     for line in server_lines(url, api_key, "POST", _PATH, json=dict(asked)):
         if line.get("type") == "step":
             say(str(line.get("text", "")))

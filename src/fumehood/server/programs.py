@@ -216,6 +216,7 @@ async def workbench(
     *,
     programs_seconds: float,
     queue_seconds: float | None = None,
+    template: str = "default",
 ) -> AsyncGenerator[Workbench, None]:
     """Holds a place in the queue and a fresh sandbox while the block runs programs in it.
 
@@ -225,6 +226,7 @@ async def workbench(
         limits: What the sandbox may use.
         programs_seconds: How long its programs may take together.
         queue_seconds: How long to wait for a place; None: as long as the server's settings say.
+        template: What the sandbox starts from.
 
     Raises:
         OverloadedError: The queue is full; QueueTimeoutError, the wait was too long.
@@ -233,19 +235,23 @@ async def workbench(
     patience = services.settings.queue_seconds if queue_seconds is None else queue_seconds
 
     async with services.queue.place(principal.key_id, patience):
-        async with open_workbench(services, principal, limits, programs_seconds) as bench:
+        async with open_workbench(services, principal, limits, programs_seconds, template) as bench:
             yield bench
 
 
 @asynccontextmanager
 async def open_workbench(
-    services: Services, principal: Principal, limits: Limits, programs_seconds: float
+    services: Services,
+    principal: Principal,
+    limits: Limits,
+    programs_seconds: float,
+    template: str = "default",
 ) -> AsyncGenerator[Workbench, None]:
     """Does what `workbench` does for a caller that has a place already, or that mostly waits for input of people."""
     allowance = Allowance(principal, services.spending, services.backend, services.settings)
     # All its programs together are one execution.
     backend = services.backend_within(replace(allowance, is_counted=True))
-    spec = SandboxSpec(limits=limits, timeout_seconds=programs_seconds + _AROUND_SECONDS)
+    spec = SandboxSpec(template=template, limits=limits, timeout_seconds=programs_seconds + _AROUND_SECONDS)
 
     with allowance.execution():
         bench = Workbench(backend, await backend.create(spec))

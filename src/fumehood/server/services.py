@@ -7,6 +7,7 @@ knows the owner of each.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +81,7 @@ class Services(AppServices):
         idempotency: Stored answers for repeated requests.
         stored_files: The files of dialects with uploads.
         blobs: The content of those.
+        at_end: What dialects close when the server ends.
     """
 
     database: Database
@@ -89,6 +91,7 @@ class Services(AppServices):
     idempotency: Idempotency
     stored_files: StoredFiles
     blobs: Blobs
+    at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     owners: Owners = field(init=False)
     spending: Spending = field(init=False)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from fumehood.values.network import NETWORK_LEVELS, check_address_rule
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
 # Of an owner, where others than this machine's users can try it.
 SHORTEST_TOKEN = 16
+
+_PLAIN_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,10 @@ class ServerSettings(EngineSettings):
             "max_network",
             "private_networks",
             "template_builds",
+            "replit_template",
+            "replit_filename",
+            "replit_run_command",
+            "replit_envs",
         ),
         "load": (
             "requests_per_minute",
@@ -138,6 +145,12 @@ class ServerSettings(EngineSettings):
         "whether the owner may build templates over HTTP, which runs code of packages as this server's user",
         False,
     )
+    replit_template: str = setting(
+        "template that calls of Replit's code-exec run in, such as one of a container image", "default"
+    )
+    replit_filename: str = setting("file that such a call's code is written to", "main.py")
+    replit_run_command: str = setting("line for the shell that runs it; empty: python3 with that file", "")
+    replit_envs: tuple[str, ...] = setting("environment variables of such runs, as NAME=VALUE", ())
     max_body_bytes: int = setting("largest request body but for uploads of files", 64 * MIB, 1024, 1 << 40)
     max_upload_bytes: int = setting("largest file that may be uploaded", 1 << 30, 1024, 1 << 50)
     drain_seconds: float = setting(
@@ -157,6 +170,17 @@ class ServerSettings(EngineSettings):
 
         if unknown := [name for name in self.dialects if name not in DIALECTS]:
             raise InvalidArgumentError(field="dialects", value=unknown[0], allowed=", ".join(DIALECTS))
+
+        if not _PLAIN_FILE.fullmatch(self.replit_filename):
+            raise InvalidArgumentError(
+                field="replit_filename",
+                value=self.replit_filename,
+                allowed="the name of a file, without folders",
+            )
+
+        for text in self.replit_envs:
+            if not text.partition("=")[0] or "=" not in text or "\0" in text:
+                raise InvalidArgumentError(field="replit_envs", value=text, allowed="NAME=VALUE")
 
         if self.max_network not in NETWORK_LEVELS:
             raise InvalidArgumentError(

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Mapping
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from fumehood.errors import FumehoodError, InvalidArgumentError, TemplateStoreError
+from fumehood.templates.store import TemplateInfo
+from fumehood.values.network import Network
 from fumehood.values.plain_data import as_data
 
 # The builder ends its programs by SIGKILL and deletes the unfinished environment.
@@ -100,10 +104,8 @@ def _error_of(line: Mapping[str, Any]) -> FumehoodError:
 
 def _build(arguments: Mapping[str, Any]) -> None:
     """Builds a template in this process, and writes its steps as lines of JSON."""
-    from fumehood.api.templates import build_template
-
     try:
-        info = build_template(**arguments, on_progress=lambda step: _write(type="step", text=step))
+        info = _carry_out(arguments, lambda step: _write(type="step", text=step))
     except InvalidArgumentError as error:
         # The message has the value as it may be shown; the error keeps the field and what is allowed.
         _write(type="refused", field=error.field, value=arguments.get(error.field), allowed=error.allowed)
@@ -113,6 +115,48 @@ def _build(arguments: Mapping[str, Any]) -> None:
         _write(type="refused", template=arguments["name"], reason=error.message, hint=error.hint)
     else:
         _write(type="finished", template=as_data(info))
+
+
+def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> TemplateInfo:
+    """Builds what was asked for: by the native API, whose Dockerfile is a text here, or by E2B's."""
+    # Late: the server's own process builds nothing.
+    from fumehood.api.templates import build_image_template, build_template
+    from fumehood.templates.images.credentials import Logins
+    from fumehood.templates.images.dockerfile import Instruction
+    from fumehood.templates.images.source import ImageOrder
+    from fumehood.values.start_command import read_start
+
+    if "instructions" in arguments:
+        order = ImageOrder(
+            image=arguments["image"],
+            instructions=tuple(Instruction(**one) for one in arguments["instructions"]),
+            uploads=arguments["uploads"],
+            network=Network(internet=True),
+        )
+        logins = Logins({"DOCKER_AUTH_CONFIG": arguments["logins"]}) if arguments["logins"] else None
+        return build_image_template(
+            arguments["name"],
+            order,
+            base=arguments["base"],
+            start=read_start(*arguments["start"]),
+            logins=logins,
+            force=arguments["force"],
+            say=say,
+        )
+
+    text = arguments.get("dockerfile")
+
+    if text is None:
+        return build_template(**arguments, on_progress=say)
+
+    # A folder of its own: the context of a build at a server is empty.
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "Dockerfile")
+
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+        return build_template(**{**arguments, "dockerfile": path}, on_progress=say)
 
 
 def _write(**line: Any) -> None:

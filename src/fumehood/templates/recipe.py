@@ -113,7 +113,7 @@ class Source(ABC):
         """
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?")
 # The version of the build; a higher number makes every template be built anew.
 _FORMAT = 1
 RESERVED = "default"
@@ -124,7 +124,7 @@ class Recipe:
     """The inputs of a named template.
 
     Attributes:
-        name: Letters, digits, '.', '_' and '-', at most 64.
+        name: Letters, digits, '.', '_' and '-', at most 64; with a tag behind a colon if wanted.
         source: The source of its environment.
         preload: Modules that are imported once.
         files: A folder to be copied, or None.
@@ -142,12 +142,12 @@ class Recipe:
     start: StartCommand | None = None
 
     def __post_init__(self) -> None:
-        if not is_store_name(self.name) or self.name == RESERVED:
+        if not is_store_name(self.name) or self.name.partition(":")[0] == RESERVED:
             raise InvalidArgumentError(
                 field="template name",
                 value=self.name,
-                allowed="1 to 64 letters, digits, '.', '_' and '-', of which the first is a letter or a digit; "
-                "'default' is the environment that fumehood is installed in",
+                allowed="1 to 64 letters, digits, '.', '_' and '-', of which the first is a letter or a digit, and "
+                "if wanted a tag of such, as in 'data:v2'; 'default' is the environment that fumehood is installed in",
             )
 
         # The checks of every template apply to this one too, before anything is built.

@@ -18,6 +18,7 @@ import difflib
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,7 @@ _NEEDED = "needed.json"
 _LOCK = ".lock"
 _SUFFIX = ".json"
 _SHOWN_NAMES = 20
+_BUILD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +231,23 @@ class TemplateStore:
             start=record.info.start,
         )
 
+    def copy(self, name: str, other: str) -> bool:
+        """Gives the build of a template another name too, in place of what had that; returns False if there is none.
+
+        The two share what is on disk; it is deleted when neither names it any more.
+        """
+        with self.building(other, lambda _: None):
+            # Held, so that it is not deleted in between.
+            if self.find(name) is None:
+                return False
+
+            record = self.record(name)
+            assert record is not None, "it was found"
+            self.publish(replace(record, info=replace(record.info, name=other)))
+
+        self.sweep()
+        return True
+
     def remove(self, name: str) -> bool:
         """Removes a template; returns False if it is in use: then its files stay until no process uses it.
 
@@ -275,7 +294,8 @@ class TemplateStore:
     def new_build(self, name: str) -> Iterator[Build]:
         """Makes a folder to build in, which disappears at the end unless a record names it by then."""
         with self._mutex():
-            folder = self._path(_BUILDS, f"{name}.{secrets.token_hex(4)}")
+            # Without the tag: a colon in a path would end it where paths are listed, as in PATH.
+            folder = self._path(_BUILDS, f"{name.partition(':')[0]}.{secrets.token_hex(4)}")
             os.mkdir(folder, 0o700)
             fd = _open_lock(os.path.join(folder, _LOCK))
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -473,7 +493,7 @@ def _read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
         image=_read_image(fields.get("image"), layers),
     )
 
-    if os.sep in record.build or record.build.rpartition(".")[0] != name:
+    if _BUILD.fullmatch(record.build) is None:
         raise ValueError(f"its build is {record.build!r}")
 
     return replace(record, info=replace(record.info, name=name))

@@ -7,12 +7,14 @@ come from another image, and is as hostile.
 from __future__ import annotations
 
 import bz2  # noqa: F401 - tarfile imports it late, when there are no files any more
+import fnmatch
 import glob
+import itertools
 import json
 import os
 import sys
 import tarfile
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from fumehood_guest.image.tar_layer import Layer, LayerError
 
@@ -24,7 +26,8 @@ def place(order: Dict[str, Any]) -> None:
 
     Args:
         order: `folder` (made if needed), `exact` (the path of the only file, unless that is a folder; or None),
-            `uid`, `gid` and `mode` (or None) of what is made, `max_entries`, and whether to set `owners`.
+            `uid`, `gid` and `mode` (or None) of what is made, `max_entries`, `max_bytes`, and whether to set `owners`;
+            `sources`, patterns of the paths in the archive that are meant, or None for all of it.
     """
     try:
         entries = _place(order)
@@ -37,25 +40,94 @@ def place(order: Dict[str, Any]) -> None:
 
 
 def _place(order: Dict[str, Any]) -> int:
-    folder, name = order["folder"], None
-
-    if order["exact"] is not None and not os.path.isdir(order["exact"]):
-        folder, name = os.path.split(order["exact"])
-    elif order["exact"] is not None:
-        folder = order["exact"]
-
-    os.makedirs(folder, exist_ok=True)
-    # Of the image, and so is every link on the way to it.
-    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    layer = _Placed(root, order["max_entries"], order["owners"])
-
     if order["empty"]:
+        _open_folder(order["folder"])
         return 0
 
-    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*" if order["unpack"] else "r|") as archive:
-        layer.unpack(_Renamed(archive, name, order))
+    is_packed = order["unpack"] or order["sources"] is not None
+
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*" if is_packed else "r|") as archive:
+        entries: Iterator[tarfile.TarInfo] = iter(archive)
+
+        if order["sources"] is not None:
+            entries = _chosen(entries, order["sources"])
+
+        first = next(entries, None)
+
+        if first is None and order["sources"] is not None:
+            raise LayerError("damaged", "none of its files is in the archive")
+
+        folder, name = order["folder"], None
+
+        if order["exact"] is not None and not os.path.isdir(order["exact"]) and _is_one_file(first, order):
+            folder, name = os.path.split(order["exact"])
+
+        is_new = not os.path.isdir(folder)
+        root = _open_folder(folder)
+
+        if is_new and order["sources"] is not None and order["owners"]:
+            os.fchown(root, order["uid"], order["gid"])
+
+        layer = _Placed(root, order["max_entries"], order["owners"])
+        layer.unpack(_Renamed(archive, itertools.chain([first] if first else [], entries), name, order))
 
     return layer.entries
+
+
+def _open_folder(folder: str) -> int:
+    os.makedirs(folder, exist_ok=True)
+    # Of the image, and so is every link on the way to it.
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _is_one_file(first: Optional[tarfile.TarInfo], order: Dict[str, Any]) -> bool:
+    """Whether what is copied is a file, and not the content of a folder or what a pattern names."""
+    if first is None or order["sources"] is None:
+        return True
+
+    has_pattern = any(sign in source for source in order["sources"] for sign in "*?[")
+    return not first.isdir() and "/" not in first.name and not has_pattern
+
+
+def _chosen(entries: Iterator[tarfile.TarInfo], patterns: List[str]) -> Iterator[tarfile.TarInfo]:
+    """Yields the entries that patterns name, by their names in the copy: of a folder, its content."""
+    for entry in entries:
+        name = _name_in_copy(entry.name, entry.isdir(), patterns)
+
+        if name is None:
+            continue
+
+        if entry.islnk():
+            entry.linkname = _name_in_copy(entry.linkname, False, patterns) or entry.linkname
+
+        entry.name = name
+        yield entry
+
+
+def _name_in_copy(path: str, is_folder: bool, patterns: List[str]) -> Optional[str]:
+    """Returns the name of an entry in the copy, "." for the folder itself; None if no pattern names it."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+
+    for pattern in patterns:
+        wanted = [part for part in pattern.split("/") if part not in ("", ".")]
+        # Below a folder that is named, also where what is below it is a pattern of any depth.
+        fixed = wanted[: wanted.index("**")] if "**" in wanted else wanted
+
+        if len(parts) < len(fixed) or not all(map(fnmatch.fnmatchcase, parts, fixed)):
+            continue
+
+        rest = parts[len(fixed) :]
+
+        if rest:
+            # With a slash, by which it is told from a file that is named itself.
+            return f"./{'/'.join(rest)}"
+
+        if is_folder:
+            return "."
+
+        return parts[-1] if parts else None
+
+    return None
 
 
 class _Placed(Layer):
@@ -67,15 +139,28 @@ class _Placed(Layer):
 class _Renamed:
     """An archive whose entries get the owner, mode and name of a COPY."""
 
-    def __init__(self, archive: tarfile.TarFile, name: Optional[str], order: Dict[str, Any]) -> None:
+    def __init__(
+        self,
+        archive: tarfile.TarFile,
+        entries: Iterator[tarfile.TarInfo],
+        name: Optional[str],
+        order: Dict[str, Any],
+    ) -> None:
         self._archive = archive
+        self._entries = entries
+        self._left_bytes = order["max_bytes"]
         self._name = name
         self._order = order
         self.members: List[Any] = []
 
     def __iter__(self) -> Any:
-        for entry in self._archive:
+        for entry in self._entries:
             self._archive.members = []  # type: ignore[attr-defined]
+            # A few bytes that are packed can be many.
+            self._left_bytes -= entry.size
+
+            if self._left_bytes < 0:
+                raise LayerError("bounds", f"it has more than {self._order['max_bytes']} bytes")
 
             if not self._order["unpack"]:
                 entry.uid, entry.gid = self._order["uid"], self._order["gid"]
@@ -85,6 +170,9 @@ class _Renamed:
 
             if self._name is not None:
                 entry.name = self._name
+            elif self._order["sources"] is not None and entry.name == ".":
+                # What is there already stays as it is.
+                continue
 
             if not self._is_of_the_jail(entry.name):
                 yield entry

@@ -113,7 +113,8 @@ def _copy(order: Dict[str, Any], target: int) -> str:
 
     folder = target
 
-    for part in order["name"].split("/"):
+    # "." is the home itself.
+    for part in order["name"].split("/") if order["name"] != "." else ():
         os.mkdir(part, 0o755, dir_fd=folder)
         folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 

@@ -17,6 +17,8 @@ from fumehood.dialects.e2b import sandboxes, templates
 from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, answered, control_answer, plain_answer
 from fumehood.dialects.e2b.auth import Caller, Callers, SandboxTokens
 from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.build_files import BuildFiles
+from fumehood.dialects.e2b.builds import Builds
 from fumehood.dialects.e2b.creation import DEFAULT_SECONDS, Creation, read_network, read_timeout
 from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
 from fumehood.dialects.e2b.sandboxes import measures_data
@@ -41,7 +43,7 @@ _MISSING = {
     "events": "events and webhooks",
 }
 _INSTEAD = {
-    "templates through the API of E2B": "build them with `fumehood template build`, create by their names",
+    "templates through the API of E2B": "build, list, tag and delete them",
     "volumes": "files that are to outlive a sandbox go into snapshots",
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -62,7 +64,11 @@ class Control:
         self._settings = services.settings
         self._domain = services.settings.domain
         self._snapshots = Snapshots(services)
-        self._creation = Creation(services.idempotency, tokens, services.settings, self._snapshots)
+        self._build_files = BuildFiles(services)
+        self._builds = Builds(services, self._build_files)
+        self._creation = Creation(
+            services.idempotency, tokens, services.settings, self._snapshots, self._builds.resolve
+        )
 
     def routes(self) -> list[Route]:
         """Returns its routes."""
@@ -86,6 +92,7 @@ class Control:
             *self._both("/templates/aliases/{alias:path}", "GET", templates.find_alias),
             *self._both("/templates/{template_id}", "GET", templates.describe_template),
             *self._both("/templates/{template_id}/tags", "GET", templates.list_tags),
+            *self._builder(),
             *self._both("/volumes", "GET", _list_volumes),
             *self._both("/volumes/{volume_id}", "GET", _refuse_volume),
             *self._both("/volumes/{volume_id}", "DELETE", _refuse_volume),
@@ -95,6 +102,30 @@ class Control:
             Route(f"/v2{one}/logs", self._answering(self._logs_of_v2), methods=["GET"]),
             *self._missing(),
         ]
+
+    def _builder(self) -> list[Route]:
+        """Returns the routes of the template builder."""
+        builds, one = self._builds, "/templates/{template_id}/builds/{build_id}"
+        return [
+            *self._both("/templates/tags", "POST", self._owned(templates.assign_tags)),
+            *self._both("/templates/tags", "DELETE", self._owned(templates.remove_tags)),
+            *self._both("/templates", "POST", builds.request),
+            Route("/v3/templates", self._answering(builds.request), methods=["POST"]),
+            *self._both("/templates/{template_id}/files/{hash}", "GET", builds.link),
+            *self._both(one, "POST", builds.start),
+            *self._both(f"{one}/status", "GET", builds.status),
+            *self._both(f"{one}/logs", "GET", builds.logs),
+            Route(BuildFiles.path, Endpoint(self._build_files.upload), methods=["PUT"]),
+        ]
+
+    def _owned(self, handler: Handler) -> Handler:
+        """Returns a handler that lets only those in who may change templates."""
+
+        async def handle(request: Request, caller: Caller) -> Response:
+            self._builds.check_builder(caller)
+            return await handler(request, caller)
+
+        return handle
 
     def _both(self, path: str, method: str, handler: Handler) -> list[Route]:
         answer = self._answering(handler)
@@ -127,8 +158,10 @@ class Control:
     async def _delete(self, request: Request, caller: Caller) -> Response:
         name = request.path_params["snapshot_id"]
 
-        if await self._snapshots.find(name, caller) is None:
-            await templates.refuse_to_delete(name)
+        if await self._snapshots.find(name, caller) is None and await templates.is_there(name):
+            self._builds.check_builder(caller)
+            await templates.delete_template(name)
+            return Response(status_code=204)
 
         return await self._snapshots.delete(request, caller)
 

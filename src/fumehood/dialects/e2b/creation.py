@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -230,11 +231,18 @@ class Creation:
         tokens: The sandboxes' tokens.
         settings: The settings of the server.
         snapshots: The snapshots that a sandbox can be made from.
+        resolve: Returns our name of a template that a client names by one of its builds.
     """
 
     def __init__(
-        self, idempotency: Idempotency, tokens: SandboxTokens, settings: ServerSettings, snapshots: Snapshots
+        self,
+        idempotency: Idempotency,
+        tokens: SandboxTokens,
+        settings: ServerSettings,
+        snapshots: Snapshots,
+        resolve: Callable[[str], Awaitable[str]],
     ) -> None:
+        self._resolve = resolve
         self._idempotency = idempotency
         self._tokens = tokens
         self._snapshots = snapshots
@@ -262,7 +270,7 @@ class Creation:
         if our_template(template) == template and (found := await self._snapshots.find(template, caller)):
             return await self._snapshots.load(found, spec, caller)
 
-        return await caller.backend.create(spec)
+        return await caller.backend.create(replace(spec, template=await self._resolve(spec.template_name)))
 
     async def _create_once(self, key: str, body: bytes, caller: Caller) -> SandboxInfo:
         if not _KEY.fullmatch(key):

@@ -50,6 +50,7 @@ _LONG = timedelta(days=365)
 
 def our_template(name: str) -> str:
     """Returns our name of a template: the names that exist at E2B without being built mean the default one."""
+    name = name.removesuffix(":default")
     return _DEFAULT if name in _DEFAULT_NAMES else name
 
 

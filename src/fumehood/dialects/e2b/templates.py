@@ -1,44 +1,45 @@
 """The named templates of a server as E2B's clients ask for them: which there are, by which names, with which tags.
 
-Reads only: templates are built and removed on the server's machine, by `fumehood template`. A build has one tag, the
-default one, since the store keeps the newest build of a name alone. Nothing is counted that the store does not count.
+A tag is the part behind the colon of a name in the store, and the default one stands for none, so that a tagged build
+is a template of its own. Only the owner changes them, and only where the server builds templates (`builds`). Nothing is
+counted that the store does not count.
 """
 
 from __future__ import annotations
 
 import asyncio
-import uuid
 from datetime import UTC
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fumehood.api.templates import remove_template
 from fumehood.assemble import template_store
 from fumehood.bounds import MIB
-from fumehood.dialects.e2b.answers import NotOfferedError, plain_answer
+from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.builds import DEFAULT_TAG, id_of, split_name, stored_name
 from fumehood.dialects.e2b.creation import default_limits
 from fumehood.dialects.e2b.sandboxes import cpu_count_of, envd_version, is_default_template
 from fumehood.errors import TemplateStoreError
+from fumehood.log import events
 from fumehood.templates.store import Record
-
-DEFAULT_TAG = "default"
-# Of all templates of all servers, so that a build has the same id wherever it is asked for.
-_BUILDS = uuid.UUID("4f6f6e86-6e35-4f0c-9a5e-7a1d2d3c1b60")
 
 
 async def list_templates(_request: Request, caller: Caller) -> Response:
     """Lists the templates that were built on this server, by name, without the default one."""
     records = await asyncio.to_thread(_records)
-    return JSONResponse([await _data(record, caller) for record in records])
+    newest = {_base(record): record for record in sorted(records, key=lambda one: one.info.built_at)}
+    return JSONResponse([await _data(newest[name], caller) for name in sorted(newest)])
 
 
 async def find_alias(request: Request, _caller: Caller) -> Response:
     """Says which template a name means."""
-    name = _without_tag(request.path_params["alias"])
+    name, _, tag = request.path_params["alias"].partition(":")
 
-    if name is not None and (is_default_template(name) or await _found(name) is not None):
+    if is_default_template(request.path_params["alias"]) or await _found(name, tag) is not None:
         return JSONResponse({"templateID": name, "public": True})
 
     return _unknown(request.path_params["alias"])
@@ -68,31 +69,83 @@ async def describe_template(request: Request, caller: Caller) -> Response:
 
 async def list_tags(request: Request, _caller: Caller) -> Response:
     """Lists the tags of a template: the default one of its newest build."""
-    record = await _found(request.path_params["template_id"])
+    records = await asyncio.to_thread(_tagged, request.path_params["template_id"])
 
-    if record is None:
+    if not records:
         return _unknown(request.path_params["template_id"])
 
-    return JSONResponse([{"tag": DEFAULT_TAG, "buildID": _build_id(record), "createdAt": _built_at(record)}])
+    return JSONResponse(
+        [
+            {"tag": _tag(record), "buildID": id_of(record), "createdAt": _built_at(record)}
+            for record in records
+        ]
+    )
 
 
-async def refuse_to_delete(name: str) -> None:
-    """Does nothing unless a template has this name.
+async def assign_tags(request: Request, _caller: Caller) -> Response:
+    """Gives a build more tags."""
+    body = await json_body(request)
+    name, tag = split_name(body.text("target"))
+    record = await _found(name, tag or DEFAULT_TAG)
 
-    Raises:
-        NotOfferedError: One has.
-    """
-    if is_default_template(name) or await _found(name) is not None:
-        instead = "remove them on the server, with `fumehood template remove`"
-        raise NotOfferedError(what="the removal of templates through the API of E2B", instead=instead)
+    if record is None:
+        return _unknown(body.text("target"))
+
+    tags = body.texts("tags")
+
+    for target in [stored_name(name, one) for one in tags]:
+        await asyncio.to_thread(template_store().copy, record.info.name, target)
+
+    return JSONResponse({"tags": list(tags), "buildID": id_of(record)}, 201)
 
 
-async def _found(name: str) -> Record | None:
-    try:
-        return await asyncio.to_thread(template_store().record, name)
-    except TemplateStoreError:
-        # A damaged one cannot be used either.
-        return None
+async def remove_tags(request: Request, _caller: Caller) -> Response:
+    """Takes tags from a template."""
+    body = await json_body(request)
+    name, _ = split_name(body.text("name"))
+
+    for target in [stored_name(name, one) for one in body.texts("tags")]:
+        if await _found(*split_name(target)) is None:
+            return _unknown(target)
+
+        await asyncio.to_thread(remove_template, target)
+
+    return Response(status_code=204)
+
+
+async def is_there(name: str) -> bool:
+    """Returns whether a template has this name, whatever its tags."""
+    return bool(await asyncio.to_thread(_tagged, name))
+
+
+async def delete_template(name: str) -> None:
+    """Removes a template with all of its tags."""
+    for record in await asyncio.to_thread(_tagged, name):
+        is_deleted = await asyncio.to_thread(remove_template, record.info.name)
+        events.TEMPLATE_REMOVED.log(template=record.info.name, is_deleted=is_deleted)
+
+
+async def _found(name: str, tag: str = "") -> Record | None:
+    """Returns the build with a tag; without one, the default build, or else the newest."""
+    records = await asyncio.to_thread(_tagged, name)
+    wanted = [record for record in records if _tag(record) == (tag or DEFAULT_TAG)]
+
+    if not wanted and not tag:
+        wanted = sorted(records, key=lambda one: one.info.built_at)
+
+    return wanted[-1] if wanted else None
+
+
+def _tagged(name: str) -> list[Record]:
+    return [record for record in _records() if _base(record) == name]
+
+
+def _base(record: Record) -> str:
+    return record.info.name.partition(":")[0]
+
+
+def _tag(record: Record) -> str:
+    return record.info.name.partition(":")[2] or DEFAULT_TAG
 
 
 def _records() -> list[Record]:
@@ -115,15 +168,15 @@ async def _data(record: Record, caller: Caller) -> dict[str, Any]:
     limits = default_limits(caller.principal.policy)
     cores = (await caller.backend.capacity()).cpu_cores
     return {
-        "templateID": record.info.name,
-        "buildID": _build_id(record),
+        "templateID": _base(record),
+        "buildID": id_of(record),
         "cpuCount": cpu_count_of(limits, cores),
         "memoryMB": limits.memory_bytes // MIB,
         "diskSizeMB": limits.disk_bytes // MIB,
         # Every key of the server may use it.
         "public": True,
-        "aliases": [record.info.name],
-        "names": [record.info.name],
+        "aliases": [_base(record)],
+        "names": [_base(record)],
         "createdAt": _built_at(record),
         "updatedAt": _built_at(record),
         "createdBy": None,
@@ -135,18 +188,8 @@ async def _data(record: Record, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _build_id(record: Record) -> str:
-    return str(uuid.uuid5(_BUILDS, record.build))
-
-
 def _built_at(record: Record) -> str:
     return record.info.built_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _without_tag(name: str) -> str | None:
-    """Returns the name without its tag, or None if no template has that tag."""
-    name, _, tag = name.partition(":")
-    return name if tag in ("", DEFAULT_TAG) else None
 
 
 def _unknown(name: str) -> Response:

@@ -1,11 +1,13 @@
 """The route of the dialect: `POST /replit`, with the code as JSON and the answer as plain text.
 
-A call is `main.py` beside its files, run by `python3`, in a sandbox of its own. Standard output and standard error are
+A call is `main.py` beside its files, run by `python3`, in a sandbox of its own; settings of the server name another
+file, command, environment and template, as Replit's `evalctl` does. Standard output and standard error are
 one text, in the order in which they were written. The client reads no status: every error is in the text as well.
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
@@ -108,13 +110,24 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
         FumehoodError: It could not be run at all.
     """
     seconds = limits_within(principal, wall_seconds=Limits().wall_seconds).wall_seconds
+    settings = services.settings
+    filename, command = settings.replit_filename, settings.replit_run_command
 
-    async with workbench(services, principal, limits_within(principal), programs_seconds=seconds) as bench:
+    if call.is_interpreted and command:
+        raise refused("interpreter_mode", True, "false: this server runs another program than Python")
+
+    async with workbench(
+        services,
+        principal,
+        limits_within(principal),
+        programs_seconds=seconds,
+        template=settings.replit_template,
+    ) as bench:
         for path, text in call.files.items():
             await bench.write(f"{HOME_PATH}/{path}", text.encode("utf-8", "replace"))
 
-        await bench.write(f"{HOME_PATH}/main.py", call.code.encode("utf-8", "replace"))
-        program = "main.py"
+        await bench.write(f"{HOME_PATH}/{filename}", call.code.encode("utf-8", "replace"))
+        program = shlex.quote(filename)
 
         if call.is_interpreted:
             await bench.write(_INTERPRETER, _INTERPRETER_CODE.encode())
@@ -122,7 +135,10 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
 
         run = await bench.run(
             Program(
-                argv=("sh", "-c", f"exec python3 -u {program} 2>&1"), cwd=HOME_PATH, timeout_seconds=seconds
+                argv=("sh", "-c", f"exec 2>&1; {command or f'exec python3 -u {program}'}"),
+                cwd=HOME_PATH,
+                envs=dict(text.split("=", 1) for text in settings.replit_envs),
+                timeout_seconds=seconds,
             )
         )
 

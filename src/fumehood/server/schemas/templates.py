@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from fumehood.server.schemas.base import Body, Envs, Name, Text, model_of
+from fumehood.server.schemas.base import Body, Code, Envs, Name, Text, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
 from fumehood.templates.store import TemplateInfo
 from fumehood.values.start_command import MAX_READY_SECONDS
@@ -38,6 +38,22 @@ class BuildTemplate(Body):
     )
     envs: Envs = Field(default_factory=dict, description="Environment variables of its sandboxes.")
     own_interpreter: bool = Field(False, description="Start an interpreter for each of its sandboxes.")
+    image: Name | None = Field(
+        default=None,
+        description="A container image in place of the server's system: its name at a registry, or oci:FOLDER[:TAG] or "
+        "docker-archive:FILE of the server's machine.",
+    )
+    dockerfile: Code | None = Field(
+        default=None,
+        description="The text of a Dockerfile that builds the image, without files of a context.",
+    )
+    steps: list[Text] = Field(
+        default_factory=list, max_length=1000, description="Instructions that are carried out on the image."
+    )
+    apt: list[Name] = Field(
+        default_factory=list, max_length=1000, description="Debian packages to install on it first."
+    )
+    build_args: Envs = Field(default_factory=dict, description="Values of the Dockerfile's ARGs.")
     start: Text | None = Field(
         default=None, description="A line for the shell that each of its sandboxes runs from its making on."
     )

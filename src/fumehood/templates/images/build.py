@@ -19,6 +19,10 @@ from fumehood.templates.images.step_group import why_not
 from fumehood.templates.images.step_layers import Brought, StepLayers
 from fumehood.templates.images.workbench import StageState, Workbench
 
+_UPLOAD = "upload:"
+# The base of a build that is upon a template; no image has such a name.
+NO_IMAGE = ":template:"
+
 
 def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[ImageConfig, tuple[str, ...]]:
     """Builds the last stage, and those that it needs; returns its configuration and its layers, the lowest first.
@@ -86,6 +90,9 @@ class _Build:
             raise ImagePlatformError(
                 image=base, reason=f"it is wanted for {wanted}, and this machine is another one"
             )
+
+        if base == NO_IMAGE and self._bench.base is not None:
+            return StageState(layers=self._bench.base.layers, config=self._bench.base.config)
 
         earlier = self._number(base, number)
 
@@ -157,10 +164,15 @@ class _Build:
 
         *sources, target = words
         origin = instruction.flags.get("from")
-        image = None if origin is None else self._origin(expand(origin, self._global))
-        self._layers.copy(
-            instruction, state, place, Brought(sources=tuple(sources), target=target, image=image)
-        )
+        uploaded = self._bench.uploads.get((origin or "").removeprefix(_UPLOAD))
+
+        if origin is None or uploaded is not None:
+            brought = Brought(sources=tuple(sources), target=target, archive=uploaded)
+        else:
+            image = self._origin(expand(origin, self._global))
+            brought = Brought(sources=tuple(sources), target=target, image=image)
+
+        self._layers.copy(instruction, state, place, brought)
 
     def _origin(self, name: str) -> StageState:
         """Returns the stage or the image of `--from`."""

@@ -24,6 +24,7 @@ from fumehood.templates.images.interpreters import (
 from fumehood.templates.images.jailed import compiled_policy, image_ids, jailed
 from fumehood.templates.images.layers import LayerInfo, LayerStore, layer_key
 from fumehood.templates.images.steps import Program, StepRules, run_program
+from fumehood.templates.images.workbench import Base
 from fumehood.templates.recipe import Workshop
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.image import ImageRoot
@@ -85,6 +86,22 @@ def make_root(
         user=_user_name(str(user["name"])),
         shell=str(found["shell"]) or "/bin/sh",
     )
+
+
+def base_of(root: ImageRoot) -> Base:
+    """Returns the image that a template's root was made of, to be built upon."""
+    layers = root.layers
+
+    # The working directory becomes one of the image again.
+    if layers and layers[-1] == _link_key(root.workdir):
+        layers = layers[:-1]
+
+    config = ImageConfig(envs=dict(root.envs), workdir=root.workdir, user=root.user)
+    return Base(layers=layers, config=config)
+
+
+def _link_key(workdir: str) -> str:
+    return layer_key("link", "owned", workdir)
 
 
 def survey(
@@ -221,7 +238,7 @@ def _workdir(
     if outcome != "copied" or workdir == HOME_PATH or workdir.startswith(f"{HOME_PATH}/"):
         return (), workdir if outcome == "copied" else HOME_PATH
 
-    key = layer_key("link", "owned", workdir)
+    key = _link_key(workdir)
 
     if store.info(key) is None:
         ids = image_ids(workshop.template)

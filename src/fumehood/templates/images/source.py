@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.templates.images.build import build_image
+from fumehood.templates.images.build import NO_IMAGE, build_image
 from fumehood.templates.images.context import Context
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.description import ImageConfig, describe
-from fumehood.templates.images.dockerfile import Dockerfile, read_dockerfile
+from fumehood.templates.images.dockerfile import Dockerfile, Instruction, read_dockerfile
 from fumehood.templates.images.image_template import make_root
 from fumehood.templates.images.jailed import image_ids
 from fumehood.templates.images.layers import LayerStore, layer_key
 from fumehood.templates.images.pull import open_source, pull
 from fumehood.templates.images.reference import read_reference
-from fumehood.templates.images.workbench import StepLimits, Workbench
+from fumehood.templates.images.workbench import Base, StepLimits, Workbench
 from fumehood.templates.recipe import FILES, Made, Say, Source, Workshop
 from fumehood.values.network import Network
 
@@ -42,15 +42,26 @@ class ImageOrder:
         apt: Debian packages that are installed on it first.
         build_args: Values of ARGs.
         network: What steps may reach.
+        instructions: Instructions that were read already, which are carried out on the image after the other steps.
+        template: The name of a template that is built upon, in place of an image.
+        uploads: Archives that those instructions copy from, by their names.
     """
 
-    image: str | None
-    dockerfile: str | None
-    context: str | None
-    steps: tuple[str, ...]
-    apt: tuple[str, ...]
-    build_args: Mapping[str, str]
-    network: Network
+    image: str | None = None
+    dockerfile: str | None = None
+    context: str | None = None
+    steps: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    network: Network = field(default_factory=Network)
+    instructions: tuple[Instruction, ...] = ()
+    template: Base | None = None
+    uploads: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is an image, in any of these ways."""
+        return any(one is not None for one in (self.image, self.dockerfile, self.template))
 
     def source(self, store: LayerStore, logins: Logins) -> Source:
         """Returns what makes it.
@@ -58,7 +69,9 @@ class ImageOrder:
         Raises:
             InvalidArgumentError: It cannot work.
         """
-        if (self.image is None) == (self.dockerfile is None):
+        ways = [self.image, self.dockerfile, self.template]
+
+        if sum(one is not None for one in ways) != 1:
             raise InvalidArgumentError(
                 field="dockerfile", value=self.dockerfile, allowed="an image or a Dockerfile, not both"
             )
@@ -70,21 +83,33 @@ class ImageOrder:
                 allowed="none with a Dockerfile: write them into it",
             )
 
-        if self.image is not None and not self.steps and not self.apt:
+        if self.image is not None and not self.steps and not self.apt and not self.instructions:
             return ImageSource(self.image, store, logins)
 
         name, text, context = self._text()
         settings = BuildSettings(
-            context=context, network=self.network, arguments=self.build_args, image=self.image
+            context=context,
+            network=self.network,
+            arguments=self.build_args,
+            image=self.image,
+            base=self.template,
+            uploads=self.uploads,
         )
-        return DockerfileSource(read_dockerfile(text, name), name, store, logins, settings)
+        dockerfile = read_dockerfile(text, name)
+        dockerfile.stages[-1].instructions.extend(self.instructions)
+        return DockerfileSource(dockerfile, name, store, logins, settings)
 
     def _text(self) -> tuple[str, str, str | None]:
         """Returns name and text of a Dockerfile, and its context."""
         if self.dockerfile is None:
-            assert self.image is not None
-            read_reference(self.image)
-            lines = [f"FROM {self.image}", *_apt_steps(self.apt), *self.steps]
+            if self.image is not None:
+                read_reference(self.image)
+
+            lines = [
+                f"FROM {self.image if self.image is not None else NO_IMAGE}",
+                *_apt_steps(self.apt),
+                *self.steps,
+            ]
 
             if broken := next((line for line in lines if "\n" in line), None):
                 raise InvalidArgumentError(
@@ -94,17 +119,21 @@ class ImageOrder:
             return "steps", "\n".join(lines), self.context
 
         path = os.path.abspath(self.dockerfile)
-        try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_MOST_CHARACTERS)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgumentError(
-                field="dockerfile",
-                value=self.dockerfile,
-                allowed=f"a file of text that can be read ({error})",
-            ) from None
+        return os.path.basename(path), dockerfile_text(path), self.context or os.path.dirname(path)
 
-        return os.path.basename(path), text, self.context or os.path.dirname(path)
+
+def dockerfile_text(path: str) -> str:
+    """Returns the text of a Dockerfile.
+
+    Raises:
+        InvalidArgumentError: It cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(_MOST_CHARACTERS)
+    except (OSError, UnicodeDecodeError) as error:
+        allowed = f"a file of text that can be read ({error})"
+        raise InvalidArgumentError(field="dockerfile", value=path, allowed=allowed) from None
 
 
 def _apt_steps(packages: Sequence[str]) -> list[str]:
@@ -132,6 +161,8 @@ class BuildSettings:
         arguments: Values of ARGs.
         limits: Of each step.
         image: The image that the caller has named; None where a Dockerfile names it.
+        base: What a template is built upon in place of an image; None for none.
+        uploads: Archives that steps copy from.
     """
 
     context: str | None = None
@@ -139,6 +170,8 @@ class BuildSettings:
     arguments: Mapping[str, str] = field(default_factory=dict)
     limits: StepLimits = field(default_factory=StepLimits)
     image: str | None = None
+    base: Base | None = None
+    uploads: Mapping[str, str] = field(default_factory=dict)
 
 
 class DockerfileSource(Source):
@@ -182,6 +215,8 @@ class DockerfileSource(Source):
             say=say,
             ids=image_ids(name),
             image=self._settings.image,
+            base=self._settings.base,
+            uploads=self._settings.uploads,
         )
         self._built = build_image(self._dockerfile, self._name, bench)
 

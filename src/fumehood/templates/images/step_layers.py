@@ -6,6 +6,7 @@ so a build that was interrupted goes on where it stopped, and a change in one st
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import shutil
@@ -46,11 +47,13 @@ class Brought:
         sources: Paths or patterns.
         target: Where they go.
         image: The image that has them; None for the context.
+        archive: The path of an archive that has them, of an unknown author; None for the context.
     """
 
     sources: tuple[str, ...]
     target: str
-    image: StageState | None
+    image: StageState | None = None
+    archive: str | None = None
 
 
 class StepLayers:
@@ -110,16 +113,25 @@ class StepLayers:
             ImageError: The image that they come from has none of that name.
         """
         owner = self._owner(state, expand(instruction.flags.get("chown", ""), state.variables))
-        files = (
-            self._files_of_context(brought.sources, instruction)
-            if brought.image is None
-            else self._files_of_image(brought.sources, brought.image)
-        )
+
+        if brought.archive is not None:
+            files = _files_of_archive(brought.archive)
+        elif brought.image is not None:
+            files = self._files_of_image(brought.sources, brought.image)
+        else:
+            files = self._files_of_context(brought.sources, instruction)
+
         target, several = brought.target, len(brought.sources) > 1
         order = self._order(
             files, posixpath.join(state.config.workdir, target), target.endswith("/") or several
         )
         order |= {"uid": owner[0], "gid": owner[1], "mode": _mode(instruction)}
+
+        if brought.archive is not None:
+            # Whether it is a file or a folder is seen in the archive, and there alone.
+            order |= {"exact": None if target.endswith("/") or several else order["folder"]}
+            order |= {"sources": [posixpath.normpath(source) for source in brought.sources]}
+
         key = layer_key("step", *state.layers, "COPY", files.digest, str(sorted(order.items())))
         self._step(
             key,
@@ -137,7 +149,9 @@ class StepLayers:
             "exact": exact,
             "empty": False,
             "unpack": files.is_archive,
+            "sources": None,
             "max_entries": self._bench.limits.max_entries,
+            "max_bytes": self._bench.limits.max_bytes,
             "owners": self._bench.ids.kind == "image",
         }
 
@@ -363,6 +377,17 @@ class _Files:
     is_folder: bool
     is_archive: bool
     write: Callable[[IO[bytes]], None]
+
+
+def _files_of_archive(path: str) -> _Files:
+    def write(file: IO[bytes]) -> None:
+        with open(path, "rb") as archive:
+            shutil.copyfileobj(archive, file, _CHUNK_BYTES)
+
+    with open(path, "rb") as archive:
+        digest = hashlib.file_digest(archive, "sha256").hexdigest()
+
+    return _Files(digest=digest, is_folder=False, is_archive=False, write=write)
 
 
 _NO_FILES = _Files(digest="", is_folder=True, is_archive=False, write=lambda _: None)

@@ -20,6 +20,19 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """An image that is in the store already.
+
+    Attributes:
+        layers: Names of its layers, the lowest first.
+        config: How its programs are started.
+    """
+
+    layers: tuple[str, ...]
+    config: ImageConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimits:
     """What one step may take.
 
@@ -51,6 +64,8 @@ class Workbench:
         say: Called with each step.
         ids: The ids of images.
         image: The image that the caller has named, which may lie on this machine; those that a Dockerfile names do not.
+        base: What a stage begins with that names no image.
+        uploads: Archives that COPY takes files from, by the names behind `--from=upload:`.
     """
 
     template: str
@@ -63,6 +78,8 @@ class Workbench:
     say: Say
     ids: users.IdPlan
     image: str | None = None
+    base: Base | None = None
+    uploads: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,381 @@
+"""Builds of templates as E2B's clients order them: asked for, followed by their logs, and published under their tags.
+
+Only the owner of the server builds, and only where its setting allows it. A build runs in a process of its own
+(`server.template_builds`); here are its state and the last of its logs, which end with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+import uuid
+from collections import deque
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fumehood.assemble import template_store
+from fumehood.cancellation import cancel_and_wait, consume_result
+from fumehood.dialects.e2b.answers import plain_answer
+from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.build_files import BuildFiles
+from fumehood.dialects.e2b.build_steps import BASE_STEP, LAST_STEP, BuildOrder, read_build
+from fumehood.dialects.e2b.sandboxes import is_default_template
+from fumehood.errors import ForbiddenError, FumehoodError, InvalidArgumentError, OverloadedError
+from fumehood.log import events
+from fumehood.server.services import Services
+from fumehood.server.template_builds import build_lines
+from fumehood.templates.images.reference import read_reference
+from fumehood.templates.recipe import is_store_name
+from fumehood.templates.store import Record
+
+DEFAULT_TAG = "default"
+# Of all templates of all servers, so that a build has the same id wherever it is asked for.
+_BUILDS = uuid.UUID("4f6f6e86-6e35-4f0c-9a5e-7a1d2d3c1b60")
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_AT_ONCE = 2
+_MOST_WAITING = 20
+_MOST_KEPT = 200
+_MOST_ENTRIES = 2000
+_MOST_TAGS = 20
+_PAGE = 100
+_RETRY_SECONDS = 5.0
+_MOST_CHARACTERS = 2000
+# As the builder reports the line that an error is of: the number of its step.
+_FAILED_STEP = re.compile(r"steps:(\d+): ")
+
+Status = Literal["waiting", "building", "ready", "error"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Build:
+    """One build.
+
+    Attributes:
+        id: Its id.
+        template: The name of its template, without a tag.
+        tags: What it will have.
+        status: How far it is.
+        entries: The last of its logs.
+        dropped: How many of them were dropped before those.
+        reason: Why it failed, and at which step.
+        task: What carries it out; None before it was started.
+    """
+
+    id: str
+    template: str
+    tags: tuple[str, ...]
+    status: Status = "waiting"
+    entries: deque[dict[str, str]] = field(default_factory=lambda: deque(maxlen=_MOST_ENTRIES))
+    dropped: int = 0
+    reason: dict[str, str] | None = None
+    task: asyncio.Task[None] | None = None
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Adds a line to its logs."""
+        self.dropped += len(self.entries) == _MOST_ENTRIES
+        moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        self.entries.append({"timestamp": moment, "level": level, "message": message[:_MOST_CHARACTERS]})
+
+    def page(self, offset: int, limit: int) -> list[dict[str, str]]:
+        """Returns the entries from a number on."""
+        begin = max(0, offset - self.dropped)
+        return [self.entries[place] for place in range(begin, min(begin + limit, len(self.entries)))]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.status in ("ready", "error")
+
+
+class Builds:
+    """The builds of a server.
+
+    Args:
+        services: The services of the server.
+        files: The archives that were uploaded.
+    """
+
+    def __init__(self, services: Services, files: BuildFiles) -> None:
+        self._services = services
+        self._files = files
+        self._all: dict[str, Build] = {}
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        services.at_end.push_async_callback(self.close)
+
+    async def request(self, request: Request, caller: Caller) -> Response:
+        """Notes a build that is to come: its template and tags."""
+        self.check_builder(caller)
+        body = await json_body(request)
+        template, tag = split_name(body.text("name") or body.text("alias"))
+        tags = tuple(dict.fromkeys(filter(None, (tag, *body.texts("tags"))))) or (DEFAULT_TAG,)
+
+        for one in tags:
+            stored_name(template, one)
+
+        if len(tags) > _MOST_TAGS:
+            raise InvalidArgumentError(field="tags", value=len(tags), allowed=f"at most {_MOST_TAGS}")
+
+        self._make_room()
+        build = Build(id=str(uuid.uuid4()), template=template, tags=tags)
+        self._all[build.id] = build
+
+        if any(name in body for name in ("cpuCount", "memoryMB", "minFreeDiskMb", "minFreeDiskMB")):
+            build.log("sizes of templates are not kept: sandboxes have the limits of their key", "warn")
+
+        data = {
+            "templateID": template,
+            "buildID": build.id,
+            "public": True,
+            "names": [template],
+            "aliases": [template],
+            "tags": list(tags),
+        }
+        return JSONResponse(data, 202)
+
+    async def start(self, request: Request, caller: Caller) -> Response:
+        """Starts a build."""
+        self.check_builder(caller)
+        build = self._found(request)
+
+        if build is None:
+            return _unknown(request)
+
+        if build.task is not None:
+            return plain_answer(409, f"build {build.id} was started already")
+
+        order = read_build(await json_body(request))
+
+        for line in order.told:
+            build.log(line, "warn")
+
+        build.status = "building"
+        build.task = asyncio.create_task(self._carry_out(build, order))
+        consume_result(build.task)
+        return JSONResponse({}, 202)
+
+    async def status(self, request: Request, caller: Caller) -> Response:
+        """Describes a build, with its logs from an offset on."""
+        self.check_builder(caller)
+        build = self._found(request)
+
+        if build is None:
+            return _unknown(request)
+
+        query = request.query_params
+        entries = build.page(
+            _number(query.get("logsOffset"), 0), min(_number(query.get("limit"), _PAGE), _PAGE)
+        )
+        data: dict[str, Any] = {
+            "templateID": build.template,
+            "buildID": build.id,
+            "status": build.status,
+            "logs": [],
+            "logEntries": entries,
+        }
+
+        if build.reason is not None:
+            data["reason"] = {**build.reason, "logEntries": []}
+
+        return JSONResponse(data)
+
+    async def logs(self, request: Request, caller: Caller) -> Response:
+        """Returns the logs of a build."""
+        self.check_builder(caller)
+        build = self._found(request)
+        return _unknown(request) if build is None else JSONResponse({"logs": list(build.entries)})
+
+    async def link(self, request: Request, caller: Caller) -> Response:
+        """Says where an archive of a template can be put."""
+        self.check_builder(caller)
+        split_name(request.path_params["template_id"])
+        return await self._files.link(request, caller)
+
+    async def resolve(self, template: str) -> str:
+        """Returns the name in the store of `name:build_id`; other names as they are."""
+        name, _, build_id = template.partition(":")
+
+        if not _ID.fullmatch(build_id):
+            return template
+
+        build = self._all.get(build_id)
+
+        if build is not None and build.template == name and build.status == "ready":
+            return stored_name(name, build.tags[0])
+
+        return await asyncio.to_thread(_name_of_build, name, build_id) or template
+
+    async def close(self) -> None:
+        """Ends the builds that run."""
+        await cancel_and_wait(*(build.task for build in self._all.values() if build.task is not None))
+
+    def check_builder(self, caller: Caller) -> None:
+        """Checks that a caller may change templates.
+
+        Raises:
+            ForbiddenError: It may not.
+        """
+        if not caller.principal.is_owner:
+            raise ForbiddenError(reason="templates are built and changed with the owner's token")
+
+        if not self._services.settings.template_builds:
+            raise ForbiddenError(
+                reason="this server builds no templates over HTTP; its setting template_builds allows it"
+            )
+
+    # -- inside
+
+    def _make_room(self) -> None:
+        waiting = sum(not build.is_over for build in self._all.values())
+
+        if waiting >= _MOST_WAITING:
+            # One that was asked for and never started makes room.
+            idle = next((build for build in self._all.values() if build.task is None), None)
+
+            if idle is None:
+                reason = f"{waiting} builds of templates are under way"
+                raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
+
+            del self._all[idle.id]
+
+        while len(self._all) >= _MOST_KEPT:
+            del self._all[next(build.id for build in self._all.values() if build.is_over)]
+
+    def _found(self, request: Request) -> Build | None:
+        build = self._all.get(request.path_params["build_id"])
+        return build if build is not None and build.template == request.path_params["template_id"] else None
+
+    async def _carry_out(self, build: Build, order: BuildOrder) -> None:
+        step = BASE_STEP
+        try:
+            async with self._places:
+                with tempfile.TemporaryDirectory(dir=self._services.state) as folder:
+                    uploads = {
+                        one: await self._files.fetch(build.template, one, folder) for one in order.hashes
+                    }
+
+                    async with aclosing(build_lines(_arguments(build, order, uploads))) as lines:
+                        async for line in lines:
+                            step = self._note(build, line, step)
+
+            await self._tag(build)
+        except FumehoodError as error:
+            build.status = "error"
+            found = _FAILED_STEP.search(error.message)
+            build.reason = {"message": error.message, "step": found[1] if found and found[1] != "0" else step}
+            build.log(error.message, "error")
+        except BaseException:
+            build.status = "error"
+            build.reason = {"message": "the server has ended the build", "step": step}
+            raise
+        else:
+            build.status = "ready"
+
+    def _note(self, build: Build, line: Any, step: str) -> str:
+        """Adds a line of the builder to the logs; returns the name of the step that runs now."""
+        if line["type"] == "finished":
+            info = line["template"]
+            events.TEMPLATE_BUILT.log(template=info["name"], size_bytes=info["size_bytes"])
+            return LAST_STEP
+
+        text = str(line["text"])
+        build.log(text)
+        return LAST_STEP if text.startswith("starting a sandbox") else step
+
+    async def _tag(self, build: Build) -> None:
+        first, *others = (stored_name(build.template, tag) for tag in build.tags)
+
+        for name in others:
+            await asyncio.to_thread(template_store().copy, first, name)
+
+
+def _name_of_build(template: str, build_id: str) -> str | None:
+    store = template_store()
+
+    for name in store.names():
+        if (
+            name.partition(":")[0] == template
+            and (record := store.record(name))
+            and id_of(record) == build_id
+        ):
+            return name
+
+    return None
+
+
+def _arguments(build: Build, order: BuildOrder, uploads: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": stored_name(build.template, build.tags[0]),
+        "image": order.image,
+        "base": None if order.base is None else stored_name(*split_name(order.base)),
+        "instructions": list(order.instructions),
+        "uploads": uploads,
+        "start": list(order.start),
+        "logins": _logins(order),
+        "force": order.force,
+    }
+
+
+def _logins(order: BuildOrder) -> str:
+    """Returns the login of the order's registry as Docker's configuration has it; empty for the server's own logins."""
+    if order.login is None or order.image is None:
+        return ""
+
+    registry = read_reference(order.image).place
+    return json.dumps({"auths": {registry: {"username": order.login[0], "password": order.login[1]}}})
+
+
+def id_of(record: Record) -> str:
+    """Returns the id of a build of the store."""
+    return str(uuid.uuid5(_BUILDS, record.build))
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Returns the name and the tag in `name:tag`; the tag is empty where none is named.
+
+    Raises:
+        InvalidArgumentError: It is no name of a template that can be built.
+    """
+    name, _, tag = text.partition(":")
+
+    if not is_store_name(name) or is_default_template(name):
+        raise InvalidArgumentError(
+            field="name",
+            value=text[:200],
+            allowed="1 to 64 letters, digits, '.', '_' and '-', with a tag behind a colon if wanted; no name of "
+            "E2B's own templates",
+        )
+
+    return name, tag
+
+
+def stored_name(name: str, tag: str) -> str:
+    """Returns the name in the store of a template with a tag.
+
+    Raises:
+        InvalidArgumentError: The tag is none.
+    """
+    found = name if tag in ("", DEFAULT_TAG) else f"{name}:{tag}"
+
+    if not is_store_name(found):
+        raise InvalidArgumentError(field="tags", value=tag[:200], allowed="letters, digits, '.', '_' and '-'")
+
+    return found
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+def _unknown(request: Request) -> Response:
+    build, template = request.path_params["build_id"], request.path_params["template_id"]
+    return plain_answer(
+        404, f"there is no build {build[:100]!r} of {template[:100]!r}", {"Should-Retry": "false"}
+    )
