@@ -198,8 +198,9 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 	touch ../.installed
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
-# what checks unit files and containers' privileges, nginx, Caddy, R, Java and some small languages, and a registry,
-# umoci and busybox for images. Installed where apt-get may be used; elsewhere the tests that need a missing one say so.
+# what checks unit files and containers' privileges, nginx, Caddy, R, Java and some small languages, a registry, umoci and
+# busybox for images, and Xvfb for displays. Installed where apt-get may be used; elsewhere the tests that need a missing
+# one say so.
 programs:
 	@missing=""; \
 	command -v newuidmap >/dev/null || missing="$$missing uidmap"; \
@@ -222,6 +223,7 @@ programs:
 	command -v docker-registry >/dev/null || missing="$$missing docker-registry"; \
 	command -v umoci >/dev/null || missing="$$missing umoci"; \
 	command -v busybox >/dev/null || missing="$$missing busybox-static"; \
+	command -v Xvfb >/dev/null || missing="$$missing xvfb"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing:$$missing"; \

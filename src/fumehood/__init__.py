@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         SavedStateDamagedError,
         SavedStateVersionError,
         SaveError,
+        ScreenshotError,
         ServerEndingError,
         ServiceError,
         SlowReaderError,
@@ -328,6 +329,7 @@ __all__ = [
     "SavedStateDamagedError",
     "SavedStateVersionError",
     "ScatterChart",
+    "ScreenshotError",
     "SecurityEvent",
     "SecurityRule",
     "ServerEndingError",
@@ -413,7 +415,7 @@ _HOMES = {
         ImageNotFoundError ImagePlatformError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError
         ServerEndingError ServiceError SlowReaderError StorageError StorageStartError StorageVersionError
-        UnauthenticatedError
+        UnauthenticatedError ScreenshotError
     """,
     "ipython_magic": "load_ipython_extension",
     "notebook.comparison": "CellComparison Difference",

@@ -11,6 +11,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   │   ├── IsolationUnavailableError             a layer is missing: which, why, how to get it
     │   │   ├── TemplateError                         the template is unknown or broken
     │   │   └── CapacityError                         the machine, or the configured maximum, is full
+    │   ├── ScreenshotError (LookupError)             there is no display, or no picture of it
     │   ├── LanguageUnavailableError (LookupError)    the template lacks what a language needs
     │   ├── SandboxNotFoundError (LookupError)        never lived here
     │   ├── SandboxClosedError (RuntimeError)         lived here and ended: killed, expired, idle, died, lost
@@ -177,6 +178,25 @@ class SandboxStartError(SandboxError, RuntimeError):
         super().__init__(
             f"the sandbox did not start: {step}: {visible_line(reason)}",
             hint=hint or "run `fumehood doctor` to see what this machine allows",
+        )
+
+
+class ScreenshotError(SandboxError, LookupError):
+    """There is no picture of a display to be had.
+
+    Attributes:
+        sandbox_id: The sandbox.
+        reason: Why.
+    """
+
+    code = "no_screenshot"
+
+    def __init__(self, *, sandbox_id: str, reason: str) -> None:
+        self.sandbox_id = sandbox_id
+        self.reason = reason
+        super().__init__(
+            f"sandbox {sandbox_id!r} has no screenshot: {visible_line(reason)}",
+            hint="build its template with display=True, from an image or a machine with Xvfb",
         )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from PIL import Image
+from tests.image_layouts import needs_program
 
 from fumehood import CommandExitError, Sandbox, SandboxStartError, StartCommand, Template
 from fumehood.assemble import make_backend
 from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, call
+from fumehood.values.display import DISPLAY, with_display
 
 pytestmark = pytest.mark.in_process
 Open = Callable[..., Any]
@@ -78,6 +82,41 @@ def test_files_commands_and_ports_are_checks(open_one, ready):
 
     with open_one(template) as sandbox:
         assert sandbox.run_code("import os; os.path.exists('/tmp/up')").text == "True"
+
+
+# A client of the X protocol, of no library: a red window over the whole screen.
+_RED = """
+import socket, struct
+s = socket.socket(socket.AF_UNIX)
+s.connect("/tmp/.X11-unix/X99")
+s.sendall(struct.pack("<BxHHHHxx", 0x6C, 11, 0, 0, 0))
+head = s.recv(8, socket.MSG_WAITALL)
+setup = s.recv(4 * struct.unpack("<H", head[6:])[0], socket.MSG_WAITALL)
+base, = struct.unpack("<I", setup[4:8])
+vendor, = struct.unpack("<H", setup[16:18])
+root, = struct.unpack_from("<I", setup, 32 + (vendor + 3) // 4 * 4 + 8 * setup[21])
+s.sendall(struct.pack("<BBHIIhhHHHHIIII", 1, 0, 10, base, root, 0, 0, 1280, 800, 0, 1, 0, 0x202, 0xFF2010, 1))
+s.sendall(struct.pack("<BxHI", 8, 2, base))
+# An answer means that what was sent before is done.
+s.sendall(struct.pack("<BxH", 43, 1))
+assert s.recv(32, socket.MSG_WAITALL)[0] == 1
+"""
+
+
+def test_a_display_shows_what_programs_draw(open_one):
+    """DISPLAY leads to a screen of the sandbox's own, before and beside the template's start command."""
+    needs_program("Xvfb")
+    start = StartCommand(command="echo $DISPLAY > /tmp/up; exec sleep 1000", ready="file:/tmp/up")
+    template = Template(name="shown", preload=(), envs={"DISPLAY": DISPLAY}, start=with_display(start))
+
+    with open_one(template) as sandbox:
+        assert sandbox.files.read("/tmp/up") == ":99\n"
+        assert sandbox.run_code(_RED).error is None
+        picture = Image.open(io.BytesIO(sandbox.screenshot()))
+        assert picture.size == (1280, 800)
+        assert {picture.getpixel(place) for place in ((0, 0), (640, 400), (1279, 799))} == {
+            (0xFF, 0x20, 0x10)
+        }
 
 
 def test_a_command_that_fails_says_so(open_one):

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 MAX_FILE_LINES = 1_050
-# Written by a tool, which is read where it comes from; and the tree of errors, which is one.
-LONG = {"fumehood.api.sandbox", "fumehood.errors"}
+# The class of all verbs of a sandbox, and what a tool makes of it; and the tree of errors, which is one.
+LONG = {"fumehood.api.sandbox", "fumehood.api.async_sandbox", "fumehood.errors"}
 MAX_FUNCTION_LINES = 80
 MAX_NESTING = 4
 MAX_PARAMETERS = 6

@@ -33,6 +33,7 @@ from fumehood.api.packages import check_installable, install_command
 from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
+from fumehood.api.screenshots import take_screenshot
 from fumehood.api.security_events import follow_security_events
 from fumehood.api.tools import AsyncToolCallback, Tools, ready_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
@@ -424,6 +425,14 @@ class AsyncSandbox(Uncopied):
             DownloadError: Not all of it could be written; the error names what is missing and why.
         """
         return await download(self.files, remote, local, overwrite=overwrite, max_bytes=max_bytes)
+
+    async def screenshot(self) -> bytes:
+        """Return what the display of the sandbox shows, as a PNG; its template was built with `display=True`.
+
+        Raises:
+            ScreenshotError: It has no display.
+        """
+        return await take_screenshot(self._sandbox_handle.backend, self.id)
 
     async def install(self, *packages: str, timeout: float = 300.0) -> None:
         """Install packages of Python into the sandbox with pip; they can be imported at once.

@@ -372,6 +372,14 @@ class Sandbox(Uncopied):
         """
         return call(self._async.download, remote, local, overwrite=overwrite, max_bytes=max_bytes)
 
+    def screenshot(self) -> bytes:
+        """Return what the display of the sandbox shows, as a PNG; its template was built with `display=True`.
+
+        Raises:
+            ScreenshotError: It has no display.
+        """
+        return call(self._async.screenshot)
+
     def install(self, *packages: str, timeout: float = 300.0) -> None:
         """Install packages of Python into the sandbox with pip; they can be imported at once.
 

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from fumehood.api.sandbox import Sandbox
@@ -22,10 +22,12 @@ from fumehood.templates.builder import build
 from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.image_template import base_of
 from fumehood.templates.images.source import ImageOrder, dockerfile_text
+from fumehood.templates.images.workbench import Base
 from fumehood.templates.recipe import LeftOut, Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, TemplateStore, hint_of_names
 from fumehood.values.codec import read_value
+from fumehood.values.display import DISPLAY, with_display
 from fumehood.values.network import Network
 from fumehood.values.start_command import StartCommand, read_start
 from fumehood.values.template import Template
@@ -52,6 +54,7 @@ def build_template(
     start: str | None = None,
     ready: str = "",
     ready_timeout: float = 60.0,
+    display: bool = False,
     force: bool = False,
     on_progress: Say | None = None,
     url: str | None = None,
@@ -87,6 +90,8 @@ def build_template(
         ready: When that has come up: `port:8000`, `url:http://localhost:8000/health`, `file:/tmp/ready` or
             `command:LINE`. Sandboxes are handed out when it holds; empty: as soon as the command has started.
         ready_timeout: How long that may take, in seconds.
+        display: Give its sandboxes a display of 1280 by 800 pixels (DISPLAY), which `Sandbox.screenshot()` shows. The
+            image, or this machine, has Xvfb: Debian's package xvfb.
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
         url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
@@ -99,10 +104,7 @@ def build_template(
         TemplateStoreError: A step of the build failed.
         ImageError: A container image could not be had, or is refused.
     """
-    _check_kind("requirements", requirements, Iterable, "the path of a file, or a list of requirements")
-    _check_kind("preload", preload, Iterable, "a list of modules")
-    _check_kind("files", "" if files is None else files, (str, os.PathLike), "the path of a folder, or None")
-    _check_kind("envs", {} if envs is None else envs, Mapping, "a mapping of text to text")
+    _check_kinds(requirements=requirements, preload=preload, files=files, envs=envs)
     check_callbacks(on_progress=on_progress)
     say = on_progress or _say_nothing
     # A string is a path to `RequirementsSource`; here it would be a list of letters.
@@ -131,11 +133,12 @@ def build_template(
             "start": start,
             "ready": ready,
             "ready_timeout": ready_timeout,
+            "display": display,
             "image": image,
             "dockerfile": None if dockerfile is None else dockerfile_text(dockerfile),
-            "steps": list(order.steps),
-            "apt": list(order.apt),
-            "build_args": dict(order.build_args),
+            "steps": order.steps,
+            "apt": order.apt,
+            "build_args": order.build_args,
             "force": force,
         }
         return _build_at_server(url, api_key, asked, say)
@@ -148,9 +151,9 @@ def build_template(
         else RequirementsSource(requirements, python, say),
         preload=modules,
         files=None if files is None else os.path.abspath(files),
-        envs=dict(envs or {}),
+        envs={**({"DISPLAY": DISPLAY} if display else {}), **(envs or {})},
         own_interpreter=own_interpreter,
-        start=started,
+        start=with_display(started) if display else started,
     )
     return _build_here(recipe, store, order, force=force, say=say)
 
@@ -159,7 +162,6 @@ def build_image_template(
     name: str,
     order: ImageOrder,
     *,
-    base: str | None = None,
     start: StartCommand | None = None,
     logins: Logins | None = None,
     force: bool = False,
@@ -169,8 +171,7 @@ def build_image_template(
 
     Args:
         name: Its name.
-        order: Its image.
-        base: The name of a template of an image that it is built upon, in place of one of the order.
+        order: Its image, or the template that it is built upon.
         start: What its sandboxes run.
         logins: Of registries; None: those of this user.
         force: Build it even if nothing has changed.
@@ -178,24 +179,28 @@ def build_image_template(
 
     Raises:
         InvalidArgumentError: The order cannot work.
-        TemplateStoreError: A step failed, or `base` is no template of an image.
+        TemplateStoreError: A step failed.
         ImageError: An image could not be had.
     """
     store = template_store()
-
-    if base is not None:
-        record = store.record(base)
-
-        if record is None or record.image is None:
-            reason = f"{base!r} is no template that was made from an image"
-            raise TemplateStoreError(template=name, operation="build", reason=reason)
-
-        order = replace(order, template=base_of(record.image))
-        start = start or record.info.start
-
     source = order.source(store.layers, logins or registry_logins())
     recipe = Recipe(name=name, source=source, start=start)
     return _build_here(recipe, store, order, force=force, say=say)
+
+
+def template_to_build_upon(name: str) -> tuple[Base, StartCommand | None]:
+    """Returns the image of a template, and what its sandboxes run.
+
+    Raises:
+        TemplateStoreError: It is no template of an image.
+    """
+    record = template_store().record(name)
+
+    if record is None or record.image is None:
+        reason = f"{name!r} is no template that was made from an image"
+        raise TemplateStoreError(template=name, operation="read", reason=reason)
+
+    return base_of(record.image), record.info.start
 
 
 def _build_here(
@@ -331,6 +336,13 @@ def remove_template(name: str, *, url: str | None = None, api_key: str | None = 
         )
 
     return store.remove(name)
+
+
+def _check_kinds(*, requirements: object, preload: object, files: object, envs: object) -> None:
+    _check_kind("requirements", requirements, Iterable, "the path of a file, or a list of requirements")
+    _check_kind("preload", preload, Iterable, "a list of modules")
+    _check_kind("files", "" if files is None else files, (str, os.PathLike), "the path of a folder, or None")
+    _check_kind("envs", {} if envs is None else envs, Mapping, "a mapping of text to text")
 
 
 def _check_kind(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:

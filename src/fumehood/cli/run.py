@@ -85,6 +85,10 @@ def run(options: Options) -> int:
         executions = _execute(sandbox, program, options)
         saved = _bring_back(sandbox, executions, before, options, program.stem)
 
+        if options.screenshot:
+            with open(options.screenshot, "wb") as file:
+                file.write(sandbox.screenshot())
+
     _report(executions, saved, options, is_notebook=len(program.cells) != 1)
     exit_code = exit_code_of(executions[-1].error) if len(executions) > 0 else 0
 
@@ -325,6 +329,12 @@ RUN = _RunCommand(
             ["--overwrite"],
             is_flag=True,
             help="let these replace every file that is already in DIR, not only what an earlier run wrote there",
+        ),
+        Option(
+            ["--screenshot"],
+            type=PathWord(),
+            metavar="FILE",
+            help="write what the display shows at the end to FILE, as PNG (templates built with --display)",
         ),
         Option(["--json"], is_flag=True, help="print the whole execution as JSON at its end"),
         Option(

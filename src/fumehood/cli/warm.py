@@ -70,7 +70,9 @@ def is_wanted(words: Sequence[str]) -> bool:
     A log that the environment asks for is written by the process that makes the sandbox, so it has to be this one.
     """
     is_ordinary = any(os.environ.get(name) for name in ("FUMEHOOD_URL", "FUMEHOOD_LOG_LEVEL"))
-    return _OFF not in words and not is_ordinary and idle_seconds() > 0
+    # Warm sandboxes are those of the default template, which has no display.
+    is_shown = any(word.startswith("--screenshot") for word in words)
+    return _OFF not in words and not is_shown and not is_ordinary and idle_seconds() > 0
 
 
 def idle_seconds() -> float:

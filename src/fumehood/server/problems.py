@@ -32,6 +32,7 @@ _NAME = 200
 # By stable code; a code that is missing here is the server's own fault.
 STATUS_BY_CODE: Mapping[str, int] = {
     "language_unavailable": 400,
+    "no_screenshot": 404,
     "invalid_argument": 422,
     "unauthenticated": 401,
     "forbidden": 403,

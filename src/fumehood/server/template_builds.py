@@ -120,15 +120,17 @@ def _build(arguments: Mapping[str, Any]) -> None:
 def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> TemplateInfo:
     """Builds what was asked for: by the native API, whose Dockerfile is a text here, or by E2B's."""
     # Late: the server's own process builds nothing.
-    from fumehood.api.templates import build_image_template, build_template
+    from fumehood.api.templates import build_image_template, build_template, template_to_build_upon
     from fumehood.templates.images.credentials import Logins
     from fumehood.templates.images.dockerfile import Instruction
     from fumehood.templates.images.source import ImageOrder
     from fumehood.values.start_command import read_start
 
     if "instructions" in arguments:
+        upon, command = template_to_build_upon(arguments["base"]) if arguments["base"] else (None, None)
         order = ImageOrder(
             image=arguments["image"],
+            template=upon,
             instructions=tuple(Instruction(**one) for one in arguments["instructions"]),
             uploads=arguments["uploads"],
             network=Network(internet=True),
@@ -137,8 +139,7 @@ def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> Temp
         return build_image_template(
             arguments["name"],
             order,
-            base=arguments["base"],
-            start=read_start(*arguments["start"]),
+            start=read_start(*arguments["start"]) or command,
             logins=logins,
             force=arguments["force"],
             say=say,

@@ -119,7 +119,7 @@ def _name_in_copy(path: str, is_folder: bool, patterns: List[str]) -> Optional[s
         rest = parts[len(fixed) :]
 
         if rest:
-            # With a slash, by which it is told from a file that is named itself.
+            # With a slash, which distinguishes it from a file that is named itself.
             return f"./{'/'.join(rest)}"
 
         if is_folder:

@@ -150,18 +150,29 @@ def test_steps_files_tags_and_logs(build, image, context):
     assert not any("done:" in line for line in again), again
 
 
-def test_tags_come_and_go(build, image):
-    """A tag is given to a build that is there, and taken again; the other names keep it."""
-    build(Template().from_image(image).run_cmd("echo 1 > one"), "tagged")
-    Template.assign_tags("tagged:default", ["v1", "v2"])
-    Template.remove_tags("tagged", ["v1", "default"])
-    assert [tag.tag for tag in Template.get_tags("tagged")] == ["v2"]
-
-    with Sandbox.create("tagged:v2") as sandbox:
-        assert sandbox.files.read("one") == "1\n"
+def test_tags_and_replits_call(build, image, builder, client):
+    """A tag is given to a build that is there, and taken again; Replit's route runs in a template; one is deleted."""
+    build(Template().from_image(image).set_envs({"OF": "template"}), "evaluated")
+    Template.assign_tags("evaluated:default", ["v1", "v2"])
+    Template.remove_tags("evaluated", ["v1"])
+    assert sorted(tag.tag for tag in Template.get_tags("evaluated")) == ["default", "v2"]
 
     with pytest.raises(TemplateException, match="there is no template"):
-        Template.assign_tags("tagged:gone", ["v3"])
+        Template.assign_tags("evaluated:gone", ["v3"])
+
+    # As `evalctl image` and its variables set it: the template, a file, a command and variables.
+    code = "echo $1 $OF; cat data.txt; nothing-like-it"
+    said = code_exec(f"{builder.url}/replit", builder.token, code, files={"data.txt": "data\n"})
+    assert said.startswith("the image template\ndata\n")
+    assert "not found" in said
+
+    with pytest.raises(RuntimeError, match="another program than Python"):
+        code_exec(f"{builder.url}/replit", builder.token, "1", interpreter_mode=True)
+
+    # By the path of E2B's command line.
+    assert client.delete("/templates/evaluated").status_code == 204
+    assert not Template.exists("evaluated")
+    assert client.delete("/templates/evaluated").status_code == 404
 
 
 def test_a_start_command_is_waited_for(build, image):
@@ -175,9 +186,9 @@ def test_a_start_command_is_waited_for(build, image):
         assert any("nc -l" in " ".join(one.args) for one in sandbox.commands.list())
 
     upon = Template().from_template("starting").run_cmd("echo upon > upon")
-    build(upon.set_start_cmd("cat upon > /tmp/up; sleep 1000", wait_for_file("/tmp/up")), "upon")
+    build(upon.set_start_cmd("cat upon > /tmp/up; sleep 1000", wait_for_file("/tmp/up")), "starting:upon")
 
-    with Sandbox.create("upon") as sandbox:
+    with Sandbox.create("starting:upon") as sandbox:
         assert sandbox.files.read("/tmp/up") == "upon\n"
 
 
@@ -225,26 +236,6 @@ def test_the_javascript_sdk(builder, image, context, tmp_path):
     }
 
 
-def test_templates_are_deleted_with_all_tags(build, image, client):
-    """By the path of E2B's command line."""
-    build(Template().from_image(image), "brief", tags=["default", "old"])
-    assert client.delete("/templates/brief").status_code == 204
-    assert not Template.exists("brief")
-    assert client.delete("/templates/brief").status_code == 404
-
-
-def test_replits_call_in_an_image(build, image, builder):
-    """The route of code-exec runs what the server names: an image, a file, a command and variables."""
-    build(Template().from_image(image).set_envs({"OF": "template"}), "evaluated")
-    code = "echo $1 $OF; cat data.txt; nothing-like-it"
-    said = code_exec(f"{builder.url}/replit", builder.token, code, files={"data.txt": "data\n"})
-    assert said.startswith("the image template\ndata\n")
-    assert "not found" in said
-
-    with pytest.raises(RuntimeError, match="another program than Python"):
-        code_exec(f"{builder.url}/replit", builder.token, "1", interpreter_mode=True)
-
-
 # -- attacks
 
 
@@ -257,9 +248,8 @@ def tenant(builder) -> str:
     return str(answer.json()["token"])
 
 
-def test_only_the_owner_builds_tags_and_deletes(build, image, tenant, builder, server):
+def test_only_the_owner_builds_tags_and_deletes(image, tenant, builder, server):
     """A tenant uses what there is; a server without the setting builds for its owner neither."""
-    build(Template().from_image(image), "owned")
     asked = [
         ("POST", "/v3/templates", {"name": "mine"}),
         ("POST", "/v2/templates", {"name": "mine"}),
@@ -278,7 +268,6 @@ def test_only_the_owner_builds_tags_and_deletes(build, image, tenant, builder, s
     refused = httpx.post(f"{server.url}/v3/templates", json={"name": "mine"}, headers=server.headers)
     assert refused.status_code == 403
     assert "template_builds" in refused.json()["message"]
-    assert Template.exists("owned")
 
     with pytest.raises(AuthenticationException):
         Template.build(Template().from_image(image), "mine", api_key="e2b_" + "0" * 40)

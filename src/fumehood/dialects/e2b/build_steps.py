@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from fumehood.dialects.e2b.answers import NotOfferedError
 from fumehood.dialects.e2b.bodies import Fields
 from fumehood.errors import InvalidArgumentError
+from fumehood.values.guest_paths import HOME_PATH
 
 # What a step's number is called, in logs and errors, when it is before the first one.
 BASE_STEP = "base"
 LAST_STEP = "finalize"
-_HOME = "/home/user"
 _MOST_STEPS = 500
 # As E2B waits for a template; each of our sandboxes starts its command itself.
 _READY_SECONDS = 300.0
@@ -116,7 +116,7 @@ class _Translation:
 
         if self.is_new:
             self._make_user(0, self.user)
-            self._put(0, "WORKDIR", _HOME)
+            self._put(0, "WORKDIR", HOME_PATH)
 
     def add(self, number: int, step: Fields) -> None:
         """Adds a step."""
@@ -173,7 +173,7 @@ class _Translation:
         self._put(number, "USER", self.user)
 
     def _make_user(self, number: int, user: str) -> None:
-        """Goes on as a user, who is made if need be."""
+        """Goes on as a user, and makes it if need be."""
         self._put(number, "USER", "root")
 
         if user not in ("root", "0"):

@@ -12,6 +12,7 @@ import re
 import tempfile
 import uuid
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -49,8 +50,10 @@ _PAGE = 100
 _RETRY_SECONDS = 5.0
 _MOST_CHARACTERS = 2000
 # As the builder reports the line that an error is of: the number of its step.
+_LAST = "starting a sandbox"
 _FAILED_STEP = re.compile(r"steps:(\d+): ")
 
+Handler = Callable[[Request, Caller], Awaitable[Response]]
 Status = Literal["waiting", "building", "ready", "error"]
 
 
@@ -66,6 +69,7 @@ class Build:
         entries: The last of its logs.
         dropped: How many of them were dropped before those.
         reason: Why it failed, and at which step.
+        step: The step that runs, as far as it is known before one fails: the base, or the last of all.
         task: What carries it out; None before it was started.
     """
 
@@ -76,6 +80,7 @@ class Build:
     entries: deque[dict[str, str]] = field(default_factory=lambda: deque(maxlen=_MOST_ENTRIES))
     dropped: int = 0
     reason: dict[str, str] | None = None
+    step: str = BASE_STEP
     task: asyncio.Task[None] | None = None
 
     def log(self, message: str, level: str = "info") -> None:
@@ -83,6 +88,25 @@ class Build:
         self.dropped += len(self.entries) == _MOST_ENTRIES
         moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         self.entries.append({"timestamp": moment, "level": level, "message": message[:_MOST_CHARACTERS]})
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Adds a line of the builder to its logs."""
+        if line["type"] == "finished":
+            info = line["template"]
+            events.TEMPLATE_BUILT.log(template=info["name"], size_bytes=info["size_bytes"])
+            return
+
+        text = str(line["text"])
+        self.log(text)
+
+        if text.startswith(_LAST):
+            self.step = LAST_STEP
+
+    def fail(self, message: str, step: str) -> None:
+        """Ends it with an error."""
+        self.status = "error"
+        self.reason = {"message": message, "step": step}
+        self.log(message, "error")
 
     def page(self, offset: int, limit: int) -> list[dict[str, str]]:
         """Returns the entries from a number on."""
@@ -230,6 +254,15 @@ class Builds:
                 reason="this server builds no templates over HTTP; its setting template_builds allows it"
             )
 
+    def guarded(self, handler: Handler) -> Handler:
+        """Returns a handler for callers that may change templates alone."""
+
+        async def handle(request: Request, caller: Caller) -> Response:
+            self.check_builder(caller)
+            return await handler(request, caller)
+
+        return handle
+
     # -- inside
 
     def _make_room(self) -> None:
@@ -253,41 +286,27 @@ class Builds:
         return build if build is not None and build.template == request.path_params["template_id"] else None
 
     async def _carry_out(self, build: Build, order: BuildOrder) -> None:
-        step = BASE_STEP
         try:
             async with self._places:
                 with tempfile.TemporaryDirectory(dir=self._services.state) as folder:
-                    uploads = {
-                        one: await self._files.fetch(build.template, one, folder) for one in order.hashes
-                    }
-
-                    async with aclosing(build_lines(_arguments(build, order, uploads))) as lines:
-                        async for line in lines:
-                            step = self._note(build, line, step)
+                    await self._build(build, order, folder)
 
             await self._tag(build)
         except FumehoodError as error:
-            build.status = "error"
             found = _FAILED_STEP.search(error.message)
-            build.reason = {"message": error.message, "step": found[1] if found and found[1] != "0" else step}
-            build.log(error.message, "error")
+            build.fail(error.message, found[1] if found and found[1] != "0" else build.step)
         except BaseException:
-            build.status = "error"
-            build.reason = {"message": "the server has ended the build", "step": step}
+            build.fail("the server has ended the build", build.step)
             raise
         else:
             build.status = "ready"
 
-    def _note(self, build: Build, line: Any, step: str) -> str:
-        """Adds a line of the builder to the logs; returns the name of the step that runs now."""
-        if line["type"] == "finished":
-            info = line["template"]
-            events.TEMPLATE_BUILT.log(template=info["name"], size_bytes=info["size_bytes"])
-            return LAST_STEP
+    async def _build(self, build: Build, order: BuildOrder, folder: str) -> None:
+        uploads = {one: await self._files.fetch(build.template, one, folder) for one in order.hashes}
 
-        text = str(line["text"])
-        build.log(text)
-        return LAST_STEP if text.startswith("starting a sandbox") else step
+        async with aclosing(build_lines(_arguments(build, order, uploads))) as lines:
+            async for line in lines:
+                build.note(line)
 
     async def _tag(self, build: Build) -> None:
         first, *others = (stored_name(build.template, tag) for tag in build.tags)

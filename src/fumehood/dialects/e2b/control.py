@@ -92,7 +92,7 @@ class Control:
             *self._both("/templates/aliases/{alias:path}", "GET", templates.find_alias),
             *self._both("/templates/{template_id}", "GET", templates.describe_template),
             *self._both("/templates/{template_id}/tags", "GET", templates.list_tags),
-            *self._builder(),
+            *_builder(self._builds, self._build_files, self._both, self._answering),
             *self._both("/volumes", "GET", _list_volumes),
             *self._both("/volumes/{volume_id}", "GET", _refuse_volume),
             *self._both("/volumes/{volume_id}", "DELETE", _refuse_volume),
@@ -102,30 +102,6 @@ class Control:
             Route(f"/v2{one}/logs", self._answering(self._logs_of_v2), methods=["GET"]),
             *self._missing(),
         ]
-
-    def _builder(self) -> list[Route]:
-        """Returns the routes of the template builder."""
-        builds, one = self._builds, "/templates/{template_id}/builds/{build_id}"
-        return [
-            *self._both("/templates/tags", "POST", self._owned(templates.assign_tags)),
-            *self._both("/templates/tags", "DELETE", self._owned(templates.remove_tags)),
-            *self._both("/templates", "POST", builds.request),
-            Route("/v3/templates", self._answering(builds.request), methods=["POST"]),
-            *self._both("/templates/{template_id}/files/{hash}", "GET", builds.link),
-            *self._both(one, "POST", builds.start),
-            *self._both(f"{one}/status", "GET", builds.status),
-            *self._both(f"{one}/logs", "GET", builds.logs),
-            Route(BuildFiles.path, Endpoint(self._build_files.upload), methods=["PUT"]),
-        ]
-
-    def _owned(self, handler: Handler) -> Handler:
-        """Returns a handler that lets only those in who may change templates."""
-
-        async def handle(request: Request, caller: Caller) -> Response:
-            self._builds.check_builder(caller)
-            return await handler(request, caller)
-
-        return handle
 
     def _both(self, path: str, method: str, handler: Handler) -> list[Route]:
         answer = self._answering(handler)
@@ -293,6 +269,27 @@ class Control:
             raise SandboxNotFoundError(sandbox_id=info.id)
 
         return info
+
+
+def _builder(
+    builds: Builds,
+    files: BuildFiles,
+    both: Callable[..., list[Route]],
+    answering: Callable[[Handler], ASGIApp],
+) -> list[Route]:
+    """Returns the routes of the template builder."""
+    one = "/templates/{template_id}/builds/{build_id}"
+    return [
+        *both("/templates/tags", "POST", builds.guarded(templates.assign_tags)),
+        *both("/templates/tags", "DELETE", builds.guarded(templates.remove_tags)),
+        *both("/templates", "POST", builds.request),
+        Route("/v3/templates", answering(builds.request), methods=["POST"]),
+        *both("/templates/{template_id}/files/{hash}", "GET", builds.link),
+        *both(one, "POST", builds.start),
+        *both(f"{one}/status", "GET", builds.status),
+        *both(f"{one}/logs", "GET", builds.logs),
+        Route(BuildFiles.path, Endpoint(files.upload), methods=["PUT"]),
+    ]
 
 
 class Endpoint:

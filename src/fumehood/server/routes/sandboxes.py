@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from fumehood.api.screenshots import take_screenshot
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
@@ -196,6 +197,24 @@ async def resume_sandbox(
 async def get_metrics(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     """Returns the current resource use of a sandbox."""
     return answer(await backend.metrics(sandbox_id))
+
+
+@router.get(
+    "/{sandbox_id}/screenshot",
+    summary="Show the display of a sandbox",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The picture.",
+            "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **SANDBOX_PROBLEMS,
+    },
+)
+async def get_screenshot(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Returns what the display of a sandbox shows now, as a PNG; its template was built with a display."""
+    picture = await take_screenshot(backend, sandbox_id)
+    return Response(picture, media_type="image/png", headers={"Cache-Control": "no-store"})
 
 
 _Place = tuple[datetime, str]

@@ -64,6 +64,7 @@ class BuildTemplate(Body):
     ready_timeout: float = Field(
         default=60.0, gt=0, le=MAX_READY_SECONDS, description="How long that may take, in seconds."
     )
+    display: bool = Field(False, description="Give its sandboxes a display, by Xvfb.")
     force: bool = Field(False, description="Build it even if nothing has changed.")
 
 
