@@ -45,7 +45,7 @@ quick: $(VENV)/.installed-dev bytecode ## unit tests, rules, and once what every
 	@$(BIN)/python -m pytest -q -m serial tests/unit $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 test-all: $(READY) ## all tests with all of their cases: both faces everywhere, every fault, every Python, fuzzing, a soak; hours
-	@FACES=sync,async-http,async,sync-http EVERY_PYTHON=1 EVERY_ENGINE=1 $(MAKE) test
+	@FACES=sync,async-http,async,sync-http EVERY_PYTHON=1 EVERY_ENGINE=1 EVERY_CASE=1 $(MAKE) test
 	@$(MAKE) faults
 	@$(MAKE) fuzz
 	@$(MAKE) soak

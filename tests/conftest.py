@@ -42,11 +42,18 @@ CANNOT_EXIST_HERE = (
 # No test leaves a process behind that keeps sandboxes ready for `fumehood run`; those of that process start their own.
 os.environ.setdefault("FUMEHOOD_DAEMON", "0")
 
-# How long an example takes says nothing about it, and much about what else runs. Environments of frameworks have none.
+# Grammars of addresses, which jsonschema would compile at its import for a second, and no schema here asks for.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+# How long an example takes says nothing about it, and much about what else runs. They are other ones in each run, so
+# that few are enough for one. Environments of frameworks have no hypothesis.
 with contextlib.suppress(ImportError):
     import hypothesis
 
-    hypothesis.settings.register_profile("any pace", hypothesis.settings(), deadline=None)
+    _EXAMPLES = 300 if os.environ.get("EVERY_CASE") else 30
+    hypothesis.settings.register_profile(
+        "any pace", hypothesis.settings(), deadline=None, max_examples=_EXAMPLES
+    )
     hypothesis.settings.load_profile("any pace")
 
 

@@ -22,6 +22,8 @@ from tests.waiting import until
 from .ends import client_of, new_sandbox
 from .test_shutdown import raw_request, reset
 
+# Three rounds, each beside other work of the machine.
+pytestmark = pytest.mark.timeout(600)
 FLOODS = 2
 CALLS = 30
 FACTOR = 5

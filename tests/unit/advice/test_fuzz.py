@@ -3,7 +3,7 @@
 import ast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fumehood import scan, wrap_output
@@ -75,7 +75,6 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(st.characters(), max_size=300), st.lists(_PIECES, max_size=40).map("".join)))
 def test_any_text_gets_a_verdict(code):
     findings = scan(code, block="danger")
@@ -94,7 +93,6 @@ def test_any_text_gets_a_verdict(code):
         ast.parse(code if not code[:1].isspace() else "if 1:\n x\n" if lines else "")
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(), max_size=400), st.none() | st.integers(100, 300))
 def test_any_output_is_wrapped(text, max_characters):
     wrapped = wrap_output(text, max_characters=max_characters)
@@ -137,9 +135,9 @@ def test_any_output_is_wrapped(text, max_characters):
         "-----BEGIN " + "A" * 500_000,
         "(a" + ", a" * 80_000 + ")",
         "a" + " if a else a" * 3_000,
-        "f'" + "{a}" * 30_000 + "'",
+        "f'" + "{a}" * 10_000 + "'",
         "import os\n" + "os" + ".path" * 900,
-        "é;" + "os.system();" * 40_000 + "import os",
+        "é;" + "os.system();" * 10_000 + "import os",
         "a = '" + "x" * 60_000 + "'.join([" + "'y'," * 1_900 + "])",
         "".join(f"a{n} = '{'x' * 60_000}' + '{n}'\nexec(a{n})\n" for n in range(15)),
         "a = "

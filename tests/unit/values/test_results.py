@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fumehood.values.results import CHART_MIME, DATA_MIME, Result, cut_text, fit_result, read_json
+from fumehood.values.json_values import JSON_STRING
+from fumehood.values.results import (
+    CHART_MIME,
+    DATA_MIME,
+    Result,
+    _without_texts,
+    cut_text,
+    fit_result,
+    read_json,
+)
 
 
 def test_text_that_is_no_utf8_is_shown_with_marks():
@@ -45,6 +54,14 @@ def test_separators_in_strings_are_no_values():
     """A long text with commas is one value."""
     text = "," * 1_500_000
     assert read_json(json.dumps([text, 'quo"te\\']).encode()) == [text, 'quo"te\\']
+
+
+@given(st.lists(st.text(st.sampled_from('a\\",[')), max_size=6), st.integers(0, 5))
+def test_no_separator_in_a_string_counts(texts, cut):
+    """Escapes within strings neither end them nor hide their end, and a string may have none."""
+    text = json.dumps(texts).encode()
+    text = text[: len(text) - cut]
+    assert _without_texts(text) == JSON_STRING.sub(b"", text)
 
 
 def test_reading_hostile_json_costs_bounded_memory():
