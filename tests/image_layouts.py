@@ -8,7 +8,7 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 GZIPPED = "application/vnd.oci.image.layer.v1.tar+gzip"
+ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
 PLAIN = "application/vnd.oci.image.layer.v1.tar"
 
 
@@ -87,13 +88,16 @@ class Layout:
         config: Mapping[str, Any] | None = None,
         architecture: str | None = None,
         compressed: bool = True,
+        pack: Callable[[bytes], bytes] | None = None,
     ) -> dict[str, Any]:
-        """Store an image under a tag; returns its manifest."""
+        """Store an image under a tag, with another compression than gzip if `pack` is zstd's; returns its manifest."""
         stored = [gzip.compress(layer, 1, mtime=0) if compressed else layer for layer in layers]
-        blobs = [
-            {"mediaType": GZIPPED if compressed else PLAIN, "digest": self.blob(one), "size": len(one)}
-            for one in stored
-        ]
+        kind = GZIPPED if compressed else PLAIN
+
+        if pack is not None:
+            stored, kind = [pack(layer) for layer in layers], ZSTD
+
+        blobs = [{"mediaType": kind, "digest": self.blob(one), "size": len(one)} for one in stored]
         described = {
             "os": "linux",
             "architecture": architecture or own_architecture(),

@@ -53,6 +53,9 @@ def main(plan_fd: int) -> NoReturn:
     with open(plan_fd, "rb") as file:
         plan = json.load(file)
 
+    if plan["task"] == "unpack":
+        unpack.prepare(plan["order"])
+
     try:
         pid = _clone(plan)
     except JailError as error:

@@ -14,9 +14,10 @@ import io
 import json
 import lzma  # noqa: F401 - tarfile imports it late, when there are no files any more
 import os
+import sys
 import tarfile
 import zlib
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from fumehood_guest.image.tar_layer import Layer, LayerError
 
@@ -56,6 +57,33 @@ class Counted(io.RawIOBase):
         return len(data)
 
 
+# Of the standard library since Python 3.14, and before of PyPI under another name.
+ZSTD_MODULES = ("compression.zstd", "backports.zstd")
+_zstd: List[Any] = []
+
+
+def prepare(order: Dict[str, Any]) -> None:
+    """Imports what an order needs, while there are files to import from.
+
+    Args:
+        order: `compression`, and `packages`, the folder where the host has found its module, or None.
+    """
+    if order["compression"] != _ZSTD or order.get("packages") is None:
+        return
+
+    sys.path.append(order["packages"])
+
+    for name in ZSTD_MODULES:
+        try:
+            _zstd.append(importlib.import_module(name))
+        except ImportError:
+            continue
+
+        break
+
+    sys.path.remove(order["packages"])
+
+
 def unpack(order: Dict[str, Any]) -> None:
     """Carries out an order of the host and writes the answer to standard output.
 
@@ -77,7 +105,7 @@ def unpack(order: Dict[str, Any]) -> None:
     except LayerError as error:
         _answer(refused=error.kind, detail=error.detail[:500])
         return
-    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, ImportError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, ImportError, *_errors()) as error:
         _answer(refused="damaged", detail=f"{type(error).__name__}: {error}"[:500])
         return
     except (MemoryError, RecursionError) as error:
@@ -100,10 +128,17 @@ def _decompressed(compression: str) -> Any:
         return gzip.GzipFile(fileobj=source)
 
     if compression == _ZSTD:
-        # Of the standard library since Python 3.14.
-        return importlib.import_module("compression.zstd").ZstdFile(source)
+        if not _zstd:
+            raise ImportError("no module of Python reads zstd here")
+
+        return _zstd[0].ZstdFile(source)
 
     return source
+
+
+def _errors() -> List[Any]:
+    """Returns what damaged content raises besides."""
+    return [module.ZstdError for module in _zstd]
 
 
 def _answer(**fields: Any) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.image_layouts import Layout, busybox_layer
 from tests.waiting import until
 
 from fumehood.dialects.replit.client import code_exec
+from fumehood.templates.store import Record, TemplateInfo, TemplateStore
 
 MODULES = Path(__file__).parents[2] / "npm_programs" / "node_modules"
 # As `evalctl image` and its variables set them.
@@ -248,8 +250,25 @@ def tenant(builder) -> str:
     return str(answer.json()["token"])
 
 
+def _publish(builder: RunningServer, name: str) -> None:
+    """Puts a template into the store of a server, of which no sandbox is ever made."""
+    info = TemplateInfo(
+        name=name,
+        python="3.11.9",
+        preload=(),
+        envs={},
+        has_files=False,
+        size_bytes=1,
+        built_at=datetime.now(UTC),
+        fingerprint="f",
+    )
+    store = TemplateStore(str(builder.state.parent / "fumehood" / "templates"))
+    store.publish(Record(info=info, build=f"{name}.abc", interpreter="bin/python"))
+
+
 def test_only_the_owner_builds_tags_and_deletes(image, tenant, builder, server):
     """A tenant uses what there is; a server without the setting builds for its owner neither."""
+    _publish(builder, "owned")
     asked = [
         ("POST", "/v3/templates", {"name": "mine"}),
         ("POST", "/v2/templates", {"name": "mine"}),

@@ -8,6 +8,8 @@ leaves nothing.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -23,11 +25,13 @@ from fumehood.templates.images.layers import LayerInfo, LayerStore, layer_key
 from fumehood.templates.images.on_disk import ArchiveSource, LayoutSource
 from fumehood.templates.images.reference import Reference
 from fumehood.templates.images.registry import RegistrySource
+from fumehood_guest.image.unpack import ZSTD_MODULES
 from fumehood_jail import users
 
 Say = Callable[[str], None]
 _CHUNK_BYTES = 1 << 20
 _MEMORY_BYTES = 1 << 30
+_NEEDS_ZSTD = "its layers are compressed by zstd: Python 3.14 reads that, or pip install 'fumehood[images]'"
 # The digits of `hash` in what is shown.
 _SHOWN = 19
 
@@ -136,6 +140,7 @@ def _fetch(
                 "nproc": 64,
             },
             "order": {
+                "packages": _zstd_packages(),
                 "compression": layer.compression,
                 "max_bytes": _most_bytes(layer, bounds),
                 "max_entries": bounds.max_entries,
@@ -189,6 +194,20 @@ def _stream(source: ImageSource, reference: Reference, layer: LayerBlob, process
     return f"sha256:{digest.hexdigest()}", size_bytes
 
 
+def _zstd_packages() -> str | None:
+    """Returns the folder that a module for zstd is imported from; None where Python has none."""
+    for name in ZSTD_MODULES:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            continue
+
+        if found is not None and found.origin is not None:
+            return os.path.dirname(os.path.dirname(os.path.dirname(found.origin)))
+
+    return None
+
+
 def _check(
     reference: Reference, layer: LayerBlob, answer: Mapping[str, Any], digest: str, size_bytes: int
 ) -> None:
@@ -222,7 +241,7 @@ def _check(
         raise kind(
             image=reference.text,
             reason=f"layer {layer.digest[:_SHOWN]} is refused: {answer.get('detail')}",
-            hint="layers compressed by zstd need Python 3.14" if layer.compression == "zstd" else "",
+            hint=_NEEDS_ZSTD if layer.compression == "zstd" and _zstd_packages() is None else "",
         )
 
     if answer.get("diff_id") != layer.diff_id:

@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 import tarfile
 import urllib.request
 from collections.abc import Iterator
@@ -81,6 +82,30 @@ def test_owners_are_ids_that_nobody_on_this_machine_has(bench):
     (layer,) = bench.pull().layers
     info = os.stat(os.path.join(bench.store.path(layer_key("sha256", layer.diff_id)), "kept"))
     assert (info.st_uid, info.st_gid) == (0x7FFF0000 + 33, 0x7FFF0000 + 33)
+
+
+def test_layers_of_zstd(bench):
+    """They unpack to what those of gzip do; few bytes that are many, and bytes that are no zstd, are refused."""
+    zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    bench.layout.add([FIRST, SECOND], tag="gzip")
+    bench.layout.add([FIRST, SECOND], tag="zstd", pack=zstd.compress)
+    bench.pull(f"oci:{bench.layout.folder}:zstd")
+    del bench.heard[:]
+    bench.pull(f"oci:{bench.layout.folder}:gzip")
+    assert [line.endswith("is here") for line in bench.heard] == [True, True]
+
+    bomb = tar_of([Entry("zeros", bytes(20 << 20))])
+    bench.layout.add([bomb], tag="bomb", pack=zstd.compress)
+
+    with pytest.raises(ImageError, match="larger than"):
+        bench.pull(f"oci:{bench.layout.folder}:bomb", bounds=Bounds(free_growth_bytes=1 << 20))
+
+    bench.layout.add(
+        [tar_of([Entry("other", b"1")])], tag="broken", pack=lambda layer: zstd.compress(layer)[:-20]
+    )
+
+    with pytest.raises(ImageDamagedError):
+        bench.pull(f"oci:{bench.layout.folder}:broken")
 
 
 def test_a_layer_is_pulled_once(bench):
