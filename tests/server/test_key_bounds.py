@@ -69,10 +69,15 @@ def test_w09_what_is_not_asked_for_is_cut_to_what_a_key_may_have(key: NewKey) ->
     assert '"text":"2"' in batch.text.replace(" ", ""), batch.text
     limits = client.get(sandbox_of(client)).json()["limits"]
     assert (limits["memory_bytes"], limits["cpu_cores"], limits["wall_seconds"]) == (512 * MIB, 0.5, 5)
+    asked = {"memory": "256M", "disk": None}
+    assert client.get(sandbox_of(client, limits=asked)).json()["limits"]["memory_bytes"] == 256 * MIB
+    refused = client.post("/v1/sandboxes", json={"limits": {"memory": "2X"}})
+    assert (refused.status_code, "a size such as '512M'" in refused.json()["hint"]) == (422, True)
 
 
 @pytest.mark.parametrize(
-    "asked", [{"memory_bytes": 2048 * MIB}, {"memory_bytes": 1024 * MIB}, {"cpu_cores": None}]
+    "asked",
+    [{"memory_bytes": 2048 * MIB}, {"memory_bytes": 1024 * MIB}, {"memory": "2G"}, {"cpu_cores": None}],
 )
 def test_w09_what_is_asked_for_above_it_is_refused(key: NewKey, asked: dict[str, Any]) -> None:
     """In plain words, also when it is the default; and nobody is told to wait for what time does not change."""
@@ -82,7 +87,7 @@ def test_w09_what_is_asked_for_above_it_is_refused(key: NewKey, asked: dict[str,
         refused = client.post(path, json={**body, "limits": asked})
         problem = refused.json()
         assert (refused.status_code, problem["code"]) == (403, "limit_forbidden"), problem
-        assert ("512 MiB" if "memory_bytes" in asked else "0.5 cores") in problem["detail"]
+        assert ("0.5 cores" if "cpu_cores" in asked else "512 MiB") in problem["detail"]
         assert "e+" not in problem["detail"] + problem["hint"]
         assert "wait" not in problem["hint"]
         # Control: as much as it may have.

@@ -98,7 +98,7 @@ class ExecuteBody(Body):
             spec=SandboxSpec(
                 template=self.template,
                 limits=self.limits.limits(),
-                chosen_limits=tuple(sorted(self.limits.model_fields_set)),
+                chosen_limits=self.limits.chosen(),
                 envs=self.envs,
                 strict=self.strict,
                 isolation=self.isolation,

@@ -154,6 +154,11 @@ def _limit(name: str) -> Any:
     return Field(default=getattr(_DEFAULTS, name), ge=bound.low, le=bound.high, description=_WORDS[name])
 
 
+def _size(name: str) -> Any:
+    said = f"`{name}_bytes` as a size such as `2G`, in its place."
+    return Field(default=None, max_length=20, description=said)
+
+
 class NewLimits(Body):
     """The limits of a new sandbox; one that is left out has its default, or what the key allows if that is less."""
 
@@ -170,10 +175,20 @@ class NewLimits(Body):
     result_bytes: int = _limit("result_bytes")
     result_count: int = _limit("result_count")
     grace_seconds: float = _limit("grace_seconds")
+    memory: str | None = _size("memory")
+    disk: str | None = _size("disk")
 
     def limits(self) -> Limits:
         """Returns the limits."""
         return Limits(**self.model_dump())
+
+    def chosen(self) -> tuple[str, ...]:
+        """Returns the names of those that the caller chose, by which a key bounds them."""
+        sizes = {"memory": "memory_bytes", "disk": "disk_bytes"}
+        named = {
+            name for name in self.model_fields_set if name not in sizes or getattr(self, name) is not None
+        }
+        return tuple(sorted({sizes.get(name, name) for name in named}))
 
 
 @with_flags_of(SandboxSpec)
@@ -211,7 +226,7 @@ class NewSandbox(Body):
             SandboxSpec,
             self,
             limits=self.limits.limits(),
-            chosen_limits=tuple(sorted(self.limits.model_fields_set)),
+            chosen_limits=self.limits.chosen(),
             network=network_of(self.network),
             security=self.security.settings(),
             # The owner is the caller's key: the tenant guard sets it.
