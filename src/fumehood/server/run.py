@@ -21,6 +21,7 @@ from fumehood.server.app import create_app
 from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
 from fumehood.server.http_server import BACKLOG, serve_app
+from fumehood.server.listener import Listener
 from fumehood.server.settings import SHORTEST_TOKEN, ServerSettings
 from fumehood.server.tracing import trace
 from fumehood.setting_fields import shown_settings
@@ -65,7 +66,7 @@ async def _serve(settings: ServerSettings) -> int:
 def _listen(settings: ServerSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # The protocol is given, or asyncio would leave Nagle on for accepted sockets: 40 ms for each small response.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
     # Accepted sockets inherit them.
