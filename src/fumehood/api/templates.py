@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from fumehood.api.sandbox import Sandbox
+from fumehood.api.template_languages import ALL, languages_named, preparation
 from fumehood.assemble import ask_server, make_backend, registry_logins, server_lines, template_store
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
@@ -23,7 +24,7 @@ from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.image_template import base_of
 from fumehood.templates.images.source import ImageOrder, dockerfile_text
 from fumehood.templates.images.workbench import Base
-from fumehood.templates.recipe import LeftOut, Recipe, Say
+from fumehood.templates.recipe import LanguageOrder, LeftOut, Recipe, Say
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, TemplateStore, hint_of_names
 from fumehood.values.codec import read_value
@@ -55,6 +56,7 @@ def build_template(
     ready: str = "",
     ready_timeout: float = 60.0,
     display: bool = False,
+    languages: Sequence[str] = (),
     force: bool = False,
     on_progress: Say | None = None,
     url: str | None = None,
@@ -92,6 +94,9 @@ def build_template(
         ready_timeout: How long that may take, in seconds.
         display: Give its sandboxes a display of 1280 by 800 pixels (DISPLAY), which `Sandbox.screenshot()` shows. The
             image, or this machine, has Xvfb: Debian's package xvfb.
+        languages: Languages that it is made ready for, by their names, or `["all"]` for those that are there: they are
+            found and named with their versions, and what their compilers need long for is prepared, such as the
+            header `bits/stdc++.h` of C++. One that is named and missing is an error. Not at a server.
         force: Build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
         url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
@@ -118,6 +123,7 @@ def build_template(
         build_args=dict(build_args or {}),
         network=network or Network(internet=True),
     )
+    spoken = _language_order(languages, is_at_server=url is not None)
     started = read_start(start, ready, ready_timeout)
     _check_fits(order, requirements or python)
 
@@ -154,6 +160,7 @@ def build_template(
         envs={**({"DISPLAY": DISPLAY} if display else {}), **(envs or {})},
         own_interpreter=own_interpreter,
         start=with_display(started) if display else started,
+        languages=spoken,
     )
     return _build_here(recipe, store, order, force=force, say=say)
 
@@ -209,6 +216,20 @@ def _build_here(
     # What is made of an image stays until a record names it.
     with store.layers.in_use() if order.is_given else nullcontext():
         return build(recipe, store, _try_out, force=force, say=say)
+
+
+def _language_order(languages: Sequence[str], *, is_at_server: bool) -> LanguageOrder | None:
+    """Returns the languages that a template is made ready for; None for none."""
+    names = languages_named(languages)
+
+    if not names:
+        return None
+
+    if is_at_server:
+        allowed = "none at a server: build it on the server's machine"
+        raise InvalidArgumentError(field="languages", value=list(languages), allowed=allowed)
+
+    return LanguageOrder(names=names, prepare=preparation(names, is_strict=ALL not in languages))
 
 
 def _check_fits(order: ImageOrder, packages: object) -> None:

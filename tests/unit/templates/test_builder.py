@@ -6,12 +6,14 @@ import os
 import shutil
 import stat
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fumehood import IsolationUnavailableError, SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates import builder
-from fumehood.templates.recipe import Made, Recipe, Source
+from fumehood.templates.recipe import LanguageOrder, Made, Recipe, Source
 
 
 class Linked(Source):
@@ -69,6 +71,25 @@ def builds(shelf, tmp_path):
     (folder / "tool").write_text("#!/bin/sh")
     (folder / "tool").chmod(0o700)
     return Builds(shelf, folder)
+
+
+def test_languages_are_prepared_before_the_trial(builds):
+    """In a folder of the build, which sandboxes get; the record has their versions, and the digest their names."""
+    plain = builds.recipe.fingerprint()
+
+    def prepare(template, folder, say):
+        assert template.languages is None
+        Path(folder).mkdir()
+        Path(folder, "header").write_text("x")
+        return {"cpp": "12.2.0"}
+
+    builds.recipe = replace(builds.recipe, languages=LanguageOrder(names=("cpp", "go"), prepare=prepare))
+    assert builds.recipe.fingerprint() != plain
+    info = builds.build()
+    found = builds.shelf.open().find("mine")
+    assert info.languages == {"cpp": "12.2.0"}
+    assert builds.tried == [found]
+    assert Path(found.languages, "header").read_text() == "x"
 
 
 def test_what_is_tried_is_what_is_found(builds):

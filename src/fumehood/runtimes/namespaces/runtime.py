@@ -38,6 +38,7 @@ from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
 from fumehood.values.guest_paths import HOME_PATH
+from fumehood.values.languages import PREPARED_PATH
 from fumehood.values.template import Template
 from fumehood_jail import cgroups, landlock_fence, probe, seccomp, users
 from fumehood_jail.advice import joined_reasons
@@ -229,6 +230,15 @@ class _Root:
 
 
 def _root_of(template: Template) -> _Root:
+    root = _bare_root_of(template)
+
+    if template.languages is not None:
+        root.plan["binds"].append((template.languages, PREPARED_PATH))
+
+    return root
+
+
+def _bare_root_of(template: Template) -> _Root:
     if (image := template.image) is not None:
         return _Root(
             plan=image_root_plan(image, BASE_UID, template.files),
