@@ -18,7 +18,7 @@ import pytest
 from fumehood import InvalidArgumentError
 
 KINDS = ("context", "child", "command", "pty")
-DEADLINE_SECONDS = 5.0
+DEADLINE_SECONDS = 30.0
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
@@ -175,7 +175,7 @@ def test_p02_a_storm_of_signals_does_not_starve_init(make):
         assert mine.sandbox.files.read("during") == str(number)
 
     # Sixteen share the processors with it.
-    assert time.monotonic() - started < 6 * DEADLINE_SECONDS
+    assert time.monotonic() - started < DEADLINE_SECONDS
     mine.run("[sender.kill() for sender in senders]; [sender.wait() for sender in senders]")
 
 
