@@ -22,7 +22,7 @@ SOURCES := src tests examples benchmarks tools
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,12 +51,17 @@ test-all: $(READY) ## all tests with all of their cases: both faces everywhere, 
 	@$(MAKE) soak
 	@$(MAKE) test-cluster
 	@$(MAKE) test-languages
+	@$(MAKE) test-images
 
 bytecode: $(VENV)/.installed-dev
 	@$(BIN)/python -m compileall -q src
 
 test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
 	@$(BIN)/python -m tests.packages $(ARGS)
+
+test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian, with apt-get and a display: mmdebstrap makes the base, and downloads 60 MB
+	@command -v mmdebstrap >/dev/null || apt-get -qq install --no-install-recommends mmdebstrap >/dev/null
+	@EVERY_IMAGE=1 $(BIN)/python -m pytest -q tests/integration/test_debian_image.py $(ARGS)
 
 test-languages: $(VENV)/.installed-dev programs ## programs in every language of Debian, which root has apt-get install: 400 MB to download
 	@[ "$$(id -u)" != 0 ] || DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \

@@ -445,9 +445,9 @@ def test_links_of_an_image_lead_nothing_of_a_sandbox_to_the_host(bench, name):
 
 
 def test_devices_of_an_added_system_are_left_out(bench):
-    """An archive of a whole system has a /dev; that of a sandbox is its own."""
+    """An archive of a whole system has a /dev, /proc and /sys; those of a sandbox are its own."""
     (bench.context / "whole.tar").write_bytes(
-        tar_of([Entry("dev"), Entry("dev/full", device=True), Entry("in", b"1")])
+        tar_of([*map(Entry, ("dev", "proc", "sys")), Entry("dev/full", device=True), Entry("in", b"1")])
     )
     bench.build("whole", "FROM TINY\nUSER root\nADD whole.tar /\nRUN cat /in\n")
     assert "  | 1" in bench.heard

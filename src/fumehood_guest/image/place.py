@@ -180,7 +180,7 @@ class _Renamed:
     def _is_of_the_jail(self, name: str) -> bool:
         """Whether a path lies in what the jail has mounted over the image, where nothing is kept."""
         path = os.path.normpath(os.path.join("/", self._order["folder"], name.lstrip("/")))
-        return path.startswith(_OF_THE_JAIL)
+        return f"{path}/".startswith(_OF_THE_JAIL)
 
     def extractfile(self, entry: tarfile.TarInfo) -> Any:
         """As of the archive itself."""
