@@ -86,8 +86,11 @@ def run(options: Options) -> int:
         saved = _bring_back(sandbox, executions, before, options, program.stem)
 
         if options.screenshot:
+            # Before the file is opened: a sandbox without a display leaves none.
+            picture = sandbox.screenshot()
+
             with open(options.screenshot, "wb") as file:
-                file.write(sandbox.screenshot())
+                file.write(picture)
 
     _report(executions, saved, options, is_notebook=len(program.cells) != 1)
     exit_code = exit_code_of(executions[-1].error) if len(executions) > 0 else 0

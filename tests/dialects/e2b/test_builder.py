@@ -25,6 +25,8 @@ from tests.image_homes import make_home, shared_interpreter
 from tests.image_layouts import Layout, busybox_layer
 from tests.waiting import until
 
+import fumehood
+from fumehood import InvalidArgumentError, build_template
 from fumehood.dialects.replit.client import code_exec
 from fumehood.templates.store import Record, TemplateInfo, TemplateStore
 
@@ -236,6 +238,41 @@ def test_the_javascript_sdk(builder, image, context, tmp_path):
         "heard": True,
         "failed": ["BuildError", True],
     }
+
+
+def test_images_by_the_native_api(builder, image, tmp_path):
+    """A server takes an image with steps, and the text of a Dockerfile without files; its owner's alone."""
+    order = {"url": builder.url, "api_key": builder.token}
+    heard: list[str] = []
+    info = build_template(
+        "native",
+        image=image,
+        steps=["RUN echo built > /built"],
+        start="cat /built > /tmp/up; sleep 1000",
+        ready="file:/tmp/up",
+        on_progress=heard.append,
+        **order,
+    )
+    assert info.start is not None
+    assert any("RUN echo built" in line for line in heard)
+
+    with fumehood.Sandbox("native", **order) as sandbox:
+        assert sandbox.files.read("/tmp/up") == "built\n"
+
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM scratch\nCOPY nothing /there\n")
+
+    with pytest.raises(InvalidArgumentError, match="files of the context"):
+        build_template("native", dockerfile=str(file), **order)
+
+    with pytest.raises(InvalidArgumentError, match="None at a server"):
+        build_template("native", dockerfile=str(file), context=str(tmp_path), **order)
+
+    # What a Dockerfile names lies at a registry, never in a folder of the server's machine.
+    file.write_text(f"FROM {image}\n")
+
+    with pytest.raises(fumehood.FumehoodError, match="registry"):
+        build_template("native", dockerfile=str(file), **order)
 
 
 # -- attacks
