@@ -36,7 +36,7 @@ class Preparation:
         # Late: the zygote needs none of it.
         from fumehood_guest.languages import node
 
-        del node
+        node.preload()
 
     def go_on(self) -> Optional[int]:
         """Called once, after the first context; returns the pid of a child that goes on with something."""
