@@ -40,7 +40,10 @@ def test_a_template_is_made_ready(tmp_path):
     try:
         backend = make_backend(EngineSettings(pool_size=0, max_sandboxes=1), portal)
 
-        with Sandbox(Template(name="spoken", preload=(), languages=str(folder)), backend=backend) as sandbox:
+        template = Template(name="spoken", preload=(), languages=str(folder), language_versions=found)
+
+        with Sandbox(template, backend=backend) as sandbox:
+            assert sandbox.get_info().languages == found
             sandbox.files.write("main.cpp", "#include <bits/stdc++.h>\nint main() { std::cout << 42; }")
             compiled = sandbox.commands.run("g++ -std=c++17 -O2 -I/opt/languages/cpp -H main.cpp")
             assert compiled.stderr.startswith("! /opt/languages/cpp/bits/stdc++.h.gch")

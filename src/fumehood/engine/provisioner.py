@@ -337,6 +337,7 @@ class Provisioner:
             own_interpreter=started.template.own_interpreter,
             workdir=started.spawner.workdir,
         )
+        launching.languages = started.template.language_versions
         try:
             guest = await started.spawner.spawn(launching.sandbox_id, limits, launching.first_context)
         except OSError as error:

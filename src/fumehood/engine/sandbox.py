@@ -85,6 +85,9 @@ class SandboxLaunch:
         template_name: What it starts from.
         own_interpreter: Whether it shares its interpreter with its forks only.
         workdir: Where code and commands start.
+
+    Attributes:
+        languages: The languages that its template was made ready for, with their versions.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class SandboxLaunch:
         self.sandbox_id = sandbox_id
         self.template_name = template_name
         self.own_interpreter = own_interpreter
+        self.languages: Mapping[str, str] = {}
         self.limits = limits
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
@@ -139,6 +143,7 @@ class LiveSandbox:
         self.isolation_level = guest.isolation.level
         self.template_name = launching.template_name
         self.own_interpreter = launching.own_interpreter
+        self.languages = launching.languages
         self.end_reason: EndReason | None = None
         # The request that has ended it, if one has.
         self.ended_by_request = ""

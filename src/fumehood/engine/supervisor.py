@@ -547,6 +547,7 @@ class Lifetime:
             parent_id=self.parent_id,
             generation=sandbox.guest.generation,
             own_interpreter=sandbox.own_interpreter,
+            languages=sandbox.languages,
         )
 
     @property

@@ -85,7 +85,7 @@ def _make(
         _make_readable(place.folder)
         folder = os.path.join(place.folder, LANGUAGES)
         languages = recipe.languages.prepare(template, folder, say)
-        template = replace(template, languages=folder)
+        template = replace(template, languages=folder, language_versions=languages)
 
     size_bytes = _make_readable(place.folder)
 

@@ -232,6 +232,7 @@ class TemplateStore:
             own_interpreter=record.info.own_interpreter,
             start=record.info.start,
             languages=os.path.join(folder, LANGUAGES) if record.info.languages else None,
+            language_versions=record.info.languages,
         )
 
     def copy(self, name: str, other: str) -> bool:

@@ -103,6 +103,8 @@ class SandboxInfo:
         generation: How many forks lie between it and a sandbox that was made directly; 0: it was.
         own_interpreter: Whether it has an interpreter of its own, which it shares only with its forks and its parent.
         pause: Of a paused one: the memory that was freed.
+        languages: The languages that its template was made ready for, with their versions; empty for a template of
+            which nothing was said, such as `default`, which has what its machine has.
     """
 
     id: str
@@ -122,6 +124,7 @@ class SandboxInfo:
     generation: int = 0
     own_interpreter: bool = False
     pause: PauseReport | None = None
+    languages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

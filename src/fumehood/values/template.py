@@ -39,6 +39,7 @@ class Template:
             named template makes it.
         start: A command that each sandbox runs from its making on, and when it is ready.
         languages: A folder with what compilers of its languages have prepared; None gives nothing.
+        language_versions: The languages that it was made ready for, and their versions.
     """
 
     name: str = "default"
@@ -50,6 +51,7 @@ class Template:
     image: ImageRoot | None = None
     start: StartCommand | None = None
     languages: str | None = None
+    language_versions: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:

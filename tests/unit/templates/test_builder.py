@@ -87,7 +87,7 @@ def test_languages_are_prepared_before_the_trial(builds):
     assert builds.recipe.fingerprint() != plain
     info = builds.build()
     found = builds.shelf.open().find("mine")
-    assert info.languages == {"cpp": "12.2.0"}
+    assert info.languages == found.language_versions == {"cpp": "12.2.0"}
     assert builds.tried == [found]
     assert Path(found.languages, "header").read_text() == "x"
 

@@ -157,6 +157,7 @@ class Forking:
             own_interpreter=self._parent.own_interpreter,
             workdir=self._parent.workdir,
         )
+        launching.languages = self._parent.languages
         launching.link = new_link(
             self._parent.limits,
             lambda error: launching.on_broken(error),
