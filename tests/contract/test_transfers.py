@@ -66,6 +66,13 @@ def test_a_folder_comes_out(sandbox, tmp_path):
     assert sorted(path.name for path in Path(tmp_path / "out").rglob("*")) == ["deep", "one", "two"]
 
 
+def test_an_empty_folder_is_one_here_as_well(sandbox, tmp_path):
+    """What follows may read the folder, whatever the code has left."""
+    sandbox.files.make_dir("/mnt/data/none")
+    assert sandbox.download("/mnt/data/none", tmp_path / "deep" / "none") == []
+    assert [*(tmp_path / "deep" / "none").iterdir()] == []
+
+
 def test_what_cannot_come_out_is_named(sandbox, tmp_path):
     """The rest comes; the error counts, and names each."""
     sandbox.run_code("open('/mnt/data/small', 'w').write('1'); open('/mnt/data/vast', 'w').truncate(1 << 30)")

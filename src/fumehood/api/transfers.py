@@ -113,6 +113,10 @@ async def download(
 
     if found.type == "dir":
         entries, root = await list_tree(files, found.path), found.path
+
+        if not entries:
+            # What was asked for is there, as for a folder with files.
+            await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
     else:
         # The caller has chosen the name, or has named a folder for it.
         is_folder = into.is_dir() or str(local).endswith(("/", os.sep))
