@@ -252,7 +252,7 @@ class TemplateStoreError(FumehoodError):
 
     Attributes:
         template: Its name.
-        operation: build, read or remove.
+        operation: build, read, carry or remove.
         reason: What went wrong; of a program that failed, its last lines.
     """
 

@@ -37,6 +37,7 @@ _HOLD = """
 mount -t proc proc /proc
 mkdir -p /tmp/ray
 mount --bind "$1" /tmp/ray
+mount --bind "$2" "$3"
 mount -t tmpfs tmpfs /dev/shm
 ip link set lo up
 echo ready
@@ -113,7 +114,12 @@ class Machine:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.token_file = folder / "ray.token"
         self.log = folder / "log"
-        (folder / "ray").mkdir(parents=True, exist_ok=True)
+        # Its templates lie at the same path as on the others, and are its own.
+        self.data = folder.parent / "data"
+
+        for place in (folder / "ray", folder / "data", self.data):
+            place.mkdir(parents=True, exist_ok=True)
+
         self._holder = subprocess.Popen(
             [
                 "unshare",
@@ -127,6 +133,8 @@ class Machine:
                 _HOLD,
                 "sh",
                 folder / "ray",
+                folder / "data",
+                self.data,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -220,6 +228,7 @@ class Machine:
         }
         ours = {
             "HOME": str(self.folder),
+            "FUMEHOOD_HOME": str(self.data),
             **environment(str(self.token_file)),
         }
         with self.log.open("a") as log:
@@ -238,7 +247,12 @@ class Machine:
         }
         return subprocess.run(
             [*self._inside, *map(str, argv)],
-            env={**kept, "HOME": str(self.folder), "FUMEHOOD_POOL_SIZE": "0"},
+            env={
+                **kept,
+                "HOME": str(self.folder),
+                "FUMEHOOD_HOME": str(self.data),
+                "FUMEHOOD_POOL_SIZE": "0",
+            },
             capture_output=True,
             text=True,
             timeout=300,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -13,6 +15,38 @@ from tests.waiting import until
 
 from .load import Load, new_sandbox, run
 from .machines import Cluster
+
+# Makes the template `carried`: an environment with what IPython needs, copied from this one: no index is asked.
+_BUILD = """
+import os, subprocess, sys, sysconfig
+from importlib import metadata
+from packaging.requirements import Requirement
+from fumehood.assemble import template_store
+from fumehood.templates.store import Record, new_info
+from fumehood.values.template import Template
+
+def needs(name, found):
+    if name not in found:
+        found.add(name)
+        for wanted in map(Requirement, metadata.requires(name) or ()):
+            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
+                needs(wanted.name, found)
+    return found
+
+ours = sysconfig.get_path("purelib")
+tops = {str(file).split("/")[0] for name in needs("ipython", set()) for file in metadata.files(name)}
+tops = [os.path.join(ours, top) for top in tops if top not in ("..", "bin")]
+store = template_store()
+template = Template(name="carried", envs={"COLOUR": "red"}, preload=())
+
+with store.building("carried", print), store.new_build("carried") as build:
+    environment = os.path.join(build.folder, "environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    theirs = sysconfig.get_path("purelib", vars={"base": environment, "platbase": environment})
+    subprocess.run(["cp", "-r", *filter(os.path.exists, tops), theirs], check=True)
+    info = new_info(template, version=sys.version_info[:3], size_bytes=0, fingerprint="f")
+    store.publish(Record(info=info, build=build.name, interpreter="environment/bin/python"))
+"""
 
 
 @pytest.fixture
@@ -125,6 +159,32 @@ def test_a_label_chooses_among_the_machines_that_have_it(cluster: Cluster, api: 
         assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
 
 
+def test_a_template_is_brought_to_a_machine_that_lacks_it(cluster: Cluster, api: httpx2.Client) -> None:
+    """Built on the first machine, used on the second: once by two callers at the same time, and again later."""
+    first, second = cluster.machines
+    built = first.run(sys.executable, "-c", _BUILD)
+    assert built.returncode == 0, built.stderr
+    until(lambda: "carried" in templates_of(api, first.host_id), "the server knows of it")
+    assert "carried" not in templates_of(api, second.host_id)
+
+    wanted = {"template": "carried", "labels": {"zone": "b"}}
+    code = "import os, sys; (os.environ['COLOUR'], sys.prefix)"
+
+    with ThreadPoolExecutor(2) as callers:
+        made = list(callers.map(lambda _: new_sandbox(api, **wanted), range(2)))
+
+    made.append(new_sandbox(api, **wanted))
+    assert {name[:6] for name in made} == {second.host_id}
+    answers = {run(api, name, code)["text"] for name in made}
+    assert len(answers) == 1
+    assert "red" in answers.pop()
+    assert first.log.read_text().count("a template was sent to a machine") == 1
+    until(lambda: "carried" in templates_of(api, second.host_id), "the server knows of it there")
+
+    for name in made:
+        assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
+
+
 def test_a_drained_machine_gets_nothing_new(cluster: Cluster, api: httpx2.Client) -> None:
     """Its sandboxes live on and may be forked; new ones come to the other, and with none left 503 says when to ask."""
     first, second = (machine.host_id for machine in cluster.machines)
@@ -158,6 +218,14 @@ def test_ids_that_were_never_made_are_not_found(api: httpx2.Client) -> None:
     for name in ("zzzzzz" + "a" * 26, "nothing"):
         assert problem(api.get(f"/v1/sandboxes/{name}")) == (404, "sandbox_not_found", False)
         assert api.delete(f"/v1/sandboxes/{name}").status_code in (204, 404)
+
+
+def templates_of(api: httpx2.Client, host_id: str) -> list[str]:
+    """The templates that the server knows of on a machine."""
+    found: list[str] = next(
+        one["templates"] for one in api.get("/v1/machines").json()["items"] if one["host_id"] == host_id
+    )
+    return found
 
 
 def state_of(api: httpx2.Client, host_id: str) -> str:

@@ -290,6 +290,17 @@ class HttpBackend(LoopBound, Backend):
         """Have a host daemon make no new sandboxes, other than forks, or make them again; a server refuses this."""
         await self._ask("PUT", "/v1/host/draining", json={"is_draining": is_draining})
 
+    async def copy_template(self, name: str, target: HttpBackend) -> None:
+        """Send a template of this host daemon to another one's machine; a server refuses this.
+
+        Raises:
+            TemplateStoreError: It cannot be sent, or not be used there; nothing of it is there then.
+        """
+        path = f"/v1/host/templates/{quoted(name)}"
+
+        async with self._connection.stream("GET", path) as answer:
+            await target._ask("PUT", path, content=answer.aiter_bytes(_PIECE_BYTES))
+
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:
             await self._ask(

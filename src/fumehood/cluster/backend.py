@@ -24,6 +24,7 @@ from fumehood.client.connection import ServerAddress
 from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError
 from fumehood.cluster.members import Member, Members
 from fumehood.cluster.placement import Placement, Report, Wish
+from fumehood.cluster.templates import Templates
 from fumehood.cluster.transport import AdapterCarrier
 from fumehood.engine.identity import parse_name
 from fumehood.errors import (
@@ -117,6 +118,9 @@ class ClusterBackend(LoopBound, Backend):
         super().__init__(loop)
         self._placement = Placement(SystemRandom())
         self._sites: dict[str, _Site] = {}
+        self._templates = Templates(
+            loop, lambda: self._placement.machines, lambda host_id: self._sites[host_id].backend
+        )
         self._has_looked = False
         self._polling: asyncio.Task[None] | None = None
         self._members = Members(address, lambda found: loop.call_soon_threadsafe(self._note_members, found))
@@ -235,6 +239,8 @@ class ClusterBackend(LoopBound, Backend):
         if self._polling is not None:
             await stop(self._polling)
 
+        await self._templates.aclose()
+
         for site in self._sites.values():
             await cancel_and_wait(*([site.asking] if site.asking else []))
             await site.backend.aclose()
@@ -255,6 +261,10 @@ class ClusterBackend(LoopBound, Backend):
             except CapacityError as full:
                 self._members.want_hosts(len(self._sites) + 1)
                 raise (refusal or full) from None
+
+            if not await self._templates.are_there(wish.template, host_id):
+                refused.append(host_id)
+                continue
 
             try:
                 return await make(self._sites[host_id].backend)

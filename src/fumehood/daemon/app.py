@@ -13,19 +13,20 @@ import os
 import socket
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Query, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.settings import HostSettings
+from fumehood.daemon.templates import sent_template, taken_template
 from fumehood.engine.backend import LocalBackend
 from fumehood.engine.identity import kept_host_id
 from fumehood.log import events
@@ -188,6 +189,30 @@ async def set_draining(body: NewDraining, request: Request) -> Response:
     """Stops making new sandboxes, or goes on."""
     await _services(request).set_draining(body.is_draining)
     return Response(status_code=204)
+
+
+@_cluster_router.get("/templates/{name}")
+async def send_template(name: str) -> Response:
+    """Sends a template to another machine, as one stream."""
+    pieces = sent_template(name)
+    # A refusal is an answer of its own, and no broken stream.
+    first = await anext(pieces)
+    return StreamingResponse(_with_first(first, pieces), media_type="application/x-tar")
+
+
+@_cluster_router.put("/templates/{name}", status_code=204)
+async def take_template(name: str, request: Request) -> Response:
+    """Takes a template from another machine; the same one is no error."""
+    await taken_template(name, request.stream())
+    return Response(status_code=204)
+
+
+async def _with_first(first: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        yield first
+
+        async for piece in pieces:
+            yield piece
 
 
 def _services(request: Request) -> HostServices:

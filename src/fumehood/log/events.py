@@ -637,6 +637,22 @@ MACHINE_SILENT = LogEvent(
     ("host_id", "seconds", "calls"),
     "`calls` were under way and are given up: their callers get `host_unavailable` with an unknown outcome.",
 )
+TEMPLATE_CARRIED = LogEvent(
+    "template.carried",
+    INFO,
+    "cluster",
+    "a template was sent to a machine that lacked it",
+    ("template", "host_id", "source", "seconds"),
+    "`source` is the machine it came from.",
+)
+TEMPLATE_NOT_CARRIED = LogEvent(
+    "template.not_carried",
+    WARNING,
+    "cluster",
+    "a template could not be sent to a machine that lacks it",
+    ("template", "host_id", "source", "reason"),
+    "Its sandboxes are made on the machines that have it.",
+)
 MACHINE_LEFT_OUT = LogEvent(
     "machine.left_out",
     WARNING,

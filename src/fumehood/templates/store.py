@@ -124,9 +124,16 @@ class TemplateStore:
         folder: Its absolute path; made when something is built.
     """
 
+    LOCK = _LOCK
+
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
+
+    @property
+    def folder(self) -> str:
+        """The folder of the templates."""
+        return self._folder
 
     @property
     def layers(self) -> LayerStore:
@@ -183,9 +190,30 @@ class TemplateStore:
             raise _damaged(name, str(error)) from None
 
         try:
-            return _read_record(name, fields, self._path(_LAYERS))
+            return read_record(name, fields, self._path(_LAYERS))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, f"{type(error).__name__}: {error}") from None
+
+    @contextmanager
+    def held_build(self, name: str) -> Iterator[str]:
+        """Gives the folder of a template's build, which is not deleted within the block.
+
+        Raises:
+            TemplateStoreError: There is none, or it is damaged.
+        """
+        with self._mutex():
+            record = self.record(name)
+
+            if record is None:
+                raise _damaged(name, "it was removed")
+
+            folder = self._path(_BUILDS, record.build)
+            fd = _shared_lock(name, folder)
+
+        try:
+            yield folder
+        finally:
+            os.close(fd)
 
     def publication(self, name: str) -> object:
         """Returns a value that differs once a template is built anew; None if there is none; one system call."""
@@ -295,11 +323,16 @@ class TemplateStore:
             yield
 
     @contextmanager
-    def new_build(self, name: str) -> Iterator[Build]:
-        """Makes a folder to build in, which disappears at the end unless a record names it by then."""
+    def new_build(self, name: str, build: str | None = None) -> Iterator[Build]:
+        """Makes a folder to build in, which disappears at the end unless a record names it by then.
+
+        Args:
+            name: The template's name.
+            build: The name of the folder; None: a new one.
+        """
         with self._mutex():
             # Without the tag: a colon in a path would end it where paths are listed, as in PATH.
-            folder = self._path(_BUILDS, f"{name.partition(':')[0]}.{secrets.token_hex(4)}")
+            folder = self._path(_BUILDS, build or f"{name.partition(':')[0]}.{secrets.token_hex(4)}")
             os.mkdir(folder, 0o700)
             fd = _open_lock(os.path.join(folder, _LOCK))
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -317,8 +350,7 @@ class TemplateStore:
         """Makes a build the one of its name, in one step."""
         name = record.info.name
         part = self._path(f".{name}.part")
-        fields = {**asdict(record), "format": 1}
-        fields["info"]["built_at"] = record.info.built_at.isoformat()
+        fields = fields_of(record)
 
         if record.image is not None:
             with open(self._path(_BUILDS, record.build, _NEEDED), "w", encoding="utf-8") as file:
@@ -482,7 +514,19 @@ def hint_of_names(name: str, known: Iterable[str]) -> str:
     return f"there {'is' if len(names) == 1 else 'are'} {shown}; `fumehood template build` makes others"
 
 
-def _read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
+def fields_of(record: Record) -> dict[str, Any]:
+    """Returns a record as JSON holds it."""
+    fields = {**asdict(record), "format": 1}
+    fields["info"]["built_at"] = record.info.built_at.isoformat()
+    return fields
+
+
+def read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
+    """Returns the record that `fields_of` has written, under a name.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: It is none.
+    """
     info = dict(fields["info"])
     info["preload"] = tuple(info["preload"])
     info["built_at"] = datetime.fromisoformat(info["built_at"])

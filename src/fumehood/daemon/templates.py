@@ -1,0 +1,79 @@
+"""Templates that are carried from machine to machine: streams of the daemon's loop, and threads that pack and unpack.
+
+A pipe lies between the two, so that neither holds more than some pieces of a template.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+
+from fumehood.assemble import template_store
+from fumehood.templates.carried import pack, unpack
+
+_PIECE_BYTES = 1 << 20
+
+
+async def sent_template(name: str) -> AsyncGenerator[bytes, None]:
+    """Yields a template of this machine as a stream, in pieces of up to 1 MiB.
+
+    Raises:
+        TemplateStoreError: There is none, or it cannot be sent.
+    """
+    read_end, write_end = os.pipe()
+
+    def write() -> None:
+        # A reader that has left ends the packing.
+        with suppress(BrokenPipeError), os.fdopen(write_end, "wb") as out:
+            pack(template_store(), name, out)
+
+    packing = asyncio.create_task(asyncio.to_thread(write))
+    source = os.fdopen(read_end, "rb", buffering=0)
+
+    try:
+        while piece := await asyncio.to_thread(source.read, _PIECE_BYTES):
+            yield piece
+
+        await packing
+    finally:
+        source.close()
+        await asyncio.wait({packing})
+
+
+async def taken_template(name: str, pieces: AsyncIterator[bytes]) -> None:
+    """Makes a template of this machine from a stream.
+
+    Raises:
+        TemplateStoreError: It is none, was cut off, or cannot be used here; nothing of it is left.
+    """
+    read_end, write_end = os.pipe()
+
+    def read() -> None:
+        with os.fdopen(read_end, "rb") as source:
+            unpack(template_store(), name, source)
+            # The end of a tar is not the end of its stream: padding follows.
+            while source.read(_PIECE_BYTES):
+                pass
+
+    unpacking = asyncio.create_task(asyncio.to_thread(read))
+    out = os.fdopen(write_end, "wb", buffering=0)
+
+    try:
+        # A refusal closes the other end; it is raised below.
+        with suppress(BrokenPipeError):
+            async for piece in pieces:
+                await asyncio.to_thread(_write, out.fileno(), piece)
+    finally:
+        out.close()
+        await asyncio.wait({unpacking})
+
+    await unpacking
+
+
+def _write(fd: int, piece: bytes) -> None:
+    left = memoryview(piece)
+
+    while left:
+        left = left[os.write(fd, left) :]
