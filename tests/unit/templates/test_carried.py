@@ -89,7 +89,7 @@ def _elsewhere(head):
 
 
 def _other_build(head):
-    head["record"]["build"] = "other.1234"
+    head["record"]["build"] = "../mine.1234"
 
 
 def _no_interpreter(head):
