@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import cancel_and_wait, wait_shared, when_done
 from fumehood.client.backend import HttpBackend
 from fumehood.cluster.placement import Report
 from fumehood.errors import FumehoodError
@@ -60,9 +60,9 @@ class Templates:
         if task is None:
             # A task of its own: a caller that leaves ends nothing that others wait for.
             task = self._under_way[key] = asyncio.create_task(self._bring(template, sources[0], host_id))
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            when_done(task, self._under_way.pop, key, None)
 
-        return await asyncio.shield(task)
+        return await wait_shared(task)
 
     async def aclose(self) -> None:
         """Ends what is under way."""
