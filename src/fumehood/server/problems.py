@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
 from http import HTTPStatus
 from typing import Any
 
@@ -261,6 +262,8 @@ def answering(refuse: Callable[[FumehoodError], Response]) -> Callable[[Handler]
     """Returns a decorator for handlers of a dialect, by which `refuse` answers errors in the dialect's form."""
 
     def decorate(handler: Handler) -> Handler:
+        # The name and the module of the handler: tests find the routes of a dialect by them.
+        @wraps(handler)
         async def endpoint(request: Request) -> Response:
             try:
                 return await handler(request)
