@@ -32,6 +32,7 @@ from fumehood import (
     remove_template,
 )
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
+from fumehood.templates.pythons import installed_pythons
 from fumehood.values.image import ImageRoot
 
 from .launching import USER_ID, run_scene
@@ -210,9 +211,14 @@ def test_variables_of_an_image_reach_programs_only(sandbox):
     assert sandbox.run_code("import sys; [p for p in sys.path if 'evil' in p]").text == "[]"
 
 
-def test_an_image_with_its_own_python_runs_code_in_it(bench):
+# The oldest that runs code takes packages of its own from an index.
+_PYTHONS = [sys.executable, *(one.path for one in installed_pythons()[:1] if os.environ.get("EVERY_PYTHON"))]
+
+
+@pytest.mark.parametrize("executable", _PYTHONS)
+def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
     """CPython 3.9 or newer of the image is used, found by a question that is asked in a jail."""
-    python, libraries = _host_python()
+    python, libraries = _host_python(executable)
     bench.layout.add(
         [busybox_layer(), libraries], tag="python", config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]}
     )
@@ -221,18 +227,21 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench):
 
     with Sandbox("python") as made:
         assert made.run_code("import sys; sys.executable").text == repr(python)
-        assert made.run_code("1 + 1").text == "2"
+        made.run_code("x = 1")
+        mark = made.checkpoint()
+        made.run_code("x = 2")
+        made.rollback(mark)
+        assert made.run_code("x").text == "1"
         assert made.get_info().isolation.missing == ()
 
 
-def _host_python() -> tuple[str, bytes]:
+def _host_python(executable: str) -> tuple[str, bytes]:
     """An interpreter of this machine with all that it loads, under its own paths, as a layer."""
-    import sysconfig
-
     from fumehood.templates.images.interpreters import _libraries
 
-    program = os.path.realpath(sys.executable)
-    stdlib = sysconfig.get_path("stdlib")
+    code = "import os, sys, sysconfig; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib'))"
+    asked = subprocess.run([executable, "-c", code], check=True, capture_output=True, text=True)
+    program, stdlib = asked.stdout.split("\n")[:2]
     wanted = {program, *_libraries([program, *map(str, Path(stdlib, "lib-dynload").glob("*.so"))])}
     entries: dict[str, Entry] = {}
 
