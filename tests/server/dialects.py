@@ -161,6 +161,9 @@ class E2B(Dialect):
             # Everybody's: the default template, and what no server of these tests has.
             "alias": "base",
             "template_id": "none-was-built",
+            "template": "none-was-built",
+            "build_id": "none-was-begun",
+            "hash": "0" * 64,
             "volume_id": "none-was-made",
         }
         place = {"params": {"path": "secret.html"}}
@@ -187,7 +190,8 @@ class E2B(Dialect):
         return Call(method=method, path=path, headers=headers, given=given or {}, is_bare=True)
 
     def never_made(self, ids: Ids) -> dict[str, str]:
-        common = {name: ids[name] for name in ("alias", "template_id", "volume_id")}
+        names = ("alias", "template_id", "template", "build_id", "hash", "volume_id")
+        common = {name: ids[name] for name in names}
         return {**super().never_made(ids), **common}
 
     def probe(self, ids: Ids) -> Call:
