@@ -111,7 +111,7 @@ class OutputStream(io.TextIOBase):
                 self._pending_characters = max(0, self._pending_characters - len(line) + len(text))
 
                 if streams.gathering.take(line):
-                    self._send_gathered()
+                    self.send_gathered()
             else:
                 self._pending_characters += len(text)
 
@@ -133,7 +133,7 @@ class OutputStream(io.TextIOBase):
         """Sends pending text: gathered lines, then the unfinished line of each thread."""
         with self._streams.lock:
             if self._streams.last_written is self:
-                self._send_gathered()
+                self.send_gathered()
 
             if not self._pending:
                 return
@@ -143,7 +143,8 @@ class OutputStream(io.TextIOBase):
             for pending in unfinished.values():
                 self._send("".join(pending))
 
-    def _send_gathered(self) -> None:
+    def send_gathered(self) -> None:
+        """Sends gathered lines, and no unfinished one: the rest of it may follow a line of another thread."""
         gathering = self._streams.gathering
         self._send(gathering.hand_over())
         gathering.note_sent()
@@ -383,7 +384,7 @@ class Gathering:
                     vain_looks = 0 if self._lines else vain_looks + 1
 
                     if self._lines and self._clock() - self._sent_at >= _GATHER_SECONDS:
-                        self._streams.last_written.send_pending()
+                        self._streams.last_written.send_gathered()
 
                     if vain_looks >= _MAX_VAIN_LOOKS:
                         # With the lock held: a line that comes now starts another thread.

@@ -213,6 +213,20 @@ def test_several_threads_may_flood(context):
     assert sorted(outcome.stdout.split()) == sorted(f"{n}-{i}" for n in range(4) for i in range(5000))
 
 
+def test_a_line_that_is_unfinished_while_others_are_sent_stays_whole(context):
+    """Sending gathered lines after a while takes no part of a line that a thread has begun."""
+    outcome = context.run(
+        "import sys, threading, time\n"
+        "for n in range(40): print(n)\n"
+        "sys.stdout.write('left')\n"
+        "while sys.stdout._streams.gathering._lines: time.sleep(0.001)\n"
+        "other = threading.Thread(target=print, args=('other',))\n"
+        "other.start(); other.join()\n"
+        "print(' right')"
+    )
+    assert outcome.stdout == "".join(f"{n}\n" for n in range(40)) + "other\nleft right\n"
+
+
 def test_a_flood_leaves_no_thread_behind(context):
     """The thread that watches over a flood is gone when the cell has ended, and at each fork."""
     context.run("import os\nfor n in range(3000): print(n)")
