@@ -223,11 +223,25 @@ def _own_version() -> tuple[int, int, int]:
 def _workdir(
     config: ImageConfig, outcome: str, store: LayerStore, workshop: Workshop
 ) -> tuple[tuple[str, ...], str]:
-    """Returns the layer that makes the working directory lead to its writable copy, if it takes one, and its path."""
+    """Returns the layer that makes the working directory lead to its writable copy, if it takes one, and its path.
+
+    Raises:
+        ImageError: It lies in the home, and is too large for a copy in each sandbox.
+    """
     workdir = os.path.normpath(config.workdir)
 
     if workdir == "/":
         return (), HOME_PATH
+
+    is_in_home = workdir == HOME_PATH or workdir.startswith(f"{HOME_PATH}/")
+
+    if outcome == "large" and is_in_home:
+        # The home of each sandbox is its own, and covers the image's.
+        raise ImageError(
+            image=workshop.template,
+            reason=f"{workdir} holds more than a sandbox can have a copy of ({MAX_ENTRIES} entries, 32 MiB)",
+            hint="keep what is large outside of the home: with WORKDIR /app, or a NODE_PATH that leads there",
+        )
 
     if outcome == "large":
         workshop.say(
@@ -235,7 +249,7 @@ def _workdir(
         )
         return (), workdir
 
-    if outcome != "copied" or workdir == HOME_PATH or workdir.startswith(f"{HOME_PATH}/"):
+    if outcome != "copied" or is_in_home:
         return (), workdir if outcome == "copied" else HOME_PATH
 
     key = _link_key(workdir)
