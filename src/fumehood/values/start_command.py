@@ -75,7 +75,13 @@ class StartCommand:
 
         kind, _, text = self.ready.partition(":")
 
-        if kind == "port" and text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= 65_535:
+        if (
+            kind == "port"
+            and text.isascii()
+            and text.isdecimal()
+            and len(text) <= 5
+            and 0 < int(text) <= 65_535
+        ):
             return ReadyCheck(kind="port", port=int(text))
 
         if kind == "url" and (found := _read_url(text)) is not None:
