@@ -38,10 +38,17 @@ deterministic = true
 expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "429"]
 
 [[operations]]
-include-path-regex = "^/v1/sandboxes$|/network$|/files|/executions$|/tools$|/commands$|/contexts$"
+include-path-regex = "^/v1/sandboxes$|/network$|/files|/tools$|/commands$"
 
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "304", "401", "403", "404", "409", "410", "422", "429"]
+
+# A language that the template of the sandbox lacks.
+[[operations]]
+include-path-regex = "/executions$|/contexts$"
+
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "304", "400", "401", "403", "404", "409", "410", "422", "429"]
 """
 
 
