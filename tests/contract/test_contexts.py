@@ -133,7 +133,7 @@ def test_a_context_that_cannot_enter_its_folder_says_so(sandbox):
 def test_wrong_arguments_are_refused(sandbox):
     """Language and directory are checked before anything starts."""
     with pytest.raises(InvalidArgumentError):
-        sandbox.create_code_context(language="perl")
+        sandbox.create_code_context(language="abap")
 
     with pytest.raises(InvalidArgumentError):
         sandbox.create_code_context(cwd="")

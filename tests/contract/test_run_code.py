@@ -382,7 +382,7 @@ def test_a_result_that_is_too_large_is_marked(face):
     [
         {"code": 5},
         {"code": None},
-        {"code": "1", "language": "perl"},
+        {"code": "1", "language": "abap"},
         {"code": "1", "timeout": 0},
         {"code": "1", "timeout": -3},
         {"code": "1", "timeout": float("inf")},
