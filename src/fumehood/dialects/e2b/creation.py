@@ -21,7 +21,7 @@ from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import NotOfferedError
 from fumehood.dialects.e2b.auth import Caller, SandboxTokens
 from fumehood.dialects.e2b.bodies import MAX_JSON_BYTES, Fields, read_object
-from fumehood.dialects.e2b.sandboxes import kept_metadata, our_template, sandbox_data
+from fumehood.dialects.e2b.sandboxes import is_default_template, kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
@@ -267,7 +267,7 @@ class Creation:
         most = most_network(self._settings, policy)
         spec = read_spec(fields, policy, most, are_ports_public=self._are_ports_public)
 
-        if our_template(template) == template and (found := await self._snapshots.find(template, caller)):
+        if not is_default_template(template) and (found := await self._snapshots.find(template, caller)):
             return await self._snapshots.load(found, spec, caller)
 
         return await caller.backend.create(replace(spec, template=await self._resolve(spec.template_name)))
