@@ -363,8 +363,9 @@ def test_an_interrupted_build_goes_on_where_it_stopped(bench):
     file.write_text(
         f"FROM {bench.image}\nUSER root\nRUN echo 1 > /before-interrupt\nRUN echo sleeping; sleep 1000\n"
     )
+    words = ("stopped", "--dockerfile", str(file), "--build-arg", f"TINY={bench.image}")
     process = subprocess.Popen(
-        [sys.executable, "-m", "fumehood", "template", "build", "stopped", "--dockerfile", str(file)],
+        [sys.executable, "-m", "fumehood", "template", "build", *words],
         stderr=subprocess.PIPE,
         text=True,
     )
