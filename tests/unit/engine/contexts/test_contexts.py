@@ -59,7 +59,7 @@ class Box:
         await self.found.wait()
         return path or "/home/user"
 
-    def start_context(self, link: Any, _info: Any) -> GuestContext:
+    def start_context(self, link: Any, _info: Any, _steps: Any) -> GuestContext:
         self.processes.append(Process(link.guest_fds()[0]))
         return self.processes[-1]
 
