@@ -525,10 +525,17 @@ def test_an_image_needs_namespaces(tmp_path):
         asyncio.run(LandlockRuntime().start(Template(name="x", preload=(), image=image)))
 
 
-def test_a_server_does_not_build_images(bench):
-    """Its clients could have programs run there: it is refused before anything is sent."""
+def test_a_context_does_not_go_to_a_server(bench):
+    """It lies on the caller's machine: refused before anything is sent."""
+    (bench.context / "Dockerfile").write_text("FROM debian\n")
+
     with pytest.raises(InvalidArgumentError, match="build it on the server's machine"):
-        build_template("x", image=bench.image, url="http://127.0.0.1:1")
+        build_template(
+            "x",
+            dockerfile=str(bench.context / "Dockerfile"),
+            context=str(bench.context),
+            url="http://127.0.0.1:1",
+        )
 
 
 @pytest.mark.parametrize("place", [(), ("subordinate ids",)], ids=["one id", "subordinate ids"])
