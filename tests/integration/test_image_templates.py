@@ -26,11 +26,13 @@ from fumehood import (
     Template,
     TemplateError,
     TemplateStoreError,
+    assemble,
     build_template,
     list_templates,
     prune_templates,
     remove_template,
 )
+from fumehood.portal import Portal
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.templates.pythons import installed_pythons
 from fumehood.values.image import ImageRoot
@@ -104,9 +106,15 @@ def bench(tmp_path_factory) -> Iterator[Bench]:
     os.environ.update({"FUMEHOOD_HOME": str(home), "FUMEHOOD_POOL_SIZE": "0"})
     bench = Bench(folder, home)
     bench.layout.add([busybox_layer(*APP)], tag="tiny", config=CONFIG)
+    # The engine of this process may be there already, and knows the templates of another folder.
+    portal, earlier = Portal(), assemble._backend
+    assemble._backend = assemble.make_backend(assemble.read_settings(), portal)
     try:
         yield bench
     finally:
+        assemble._backend = earlier
+        portal.close()
+
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
