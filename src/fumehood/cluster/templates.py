@@ -45,9 +45,15 @@ class Templates:
         True also for a template that no machine has: the machine says what is wrong.
         """
         reports = self._reports()
+        there = reports.get(host_id)
+
+        # Nearly always: no other machine is looked at.
+        if not template or (there is not None and template in there.templates):
+            return True
+
         sources = [name for name, report in reports.items() if template in report.templates]
 
-        if not template or not sources or host_id in sources:
+        if not sources:
             return True
 
         key = (template, host_id)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from fumehood.errors import ImageDamagedError, ImageError, ImageNotFoundError
+from fumehood.templates.images.description import parse
 from fumehood.templates.images.reference import DIGEST, Reference
 
 _MOST_BYTES = 4 << 20
@@ -62,7 +63,7 @@ class LayoutSource:
         path = os.path.join(self._reference.place, "index.json")
         try:
             with _open_regular(path, os.O_NOFOLLOW) as file:
-                index = _parsed(_bounded(file, self._reference), self._reference)
+                index = parse(_bounded(file, self._reference), self._reference)
         except OSError as error:
             raise ImageNotFoundError(
                 image=self._reference.text,
@@ -150,7 +151,7 @@ class ArchiveSource:
             )
 
         with self._open(str(chosen[0].get("Config"))) as file:
-            config = _parsed(_bounded(file, self._reference), self._reference)
+            config = parse(_bounded(file, self._reference), self._reference)
 
         diff_ids = _diff_ids(config)
         names = [str(name) for name in chosen[0].get("Layers") or ()]
@@ -225,15 +226,3 @@ def _bounded(file: BinaryIO, reference: Reference) -> bytes:
         raise ImageError(image=reference.text, reason=f"its description is larger than {_MOST_BYTES} bytes")
 
     return content
-
-
-def _parsed(content: bytes, reference: Reference) -> dict[str, Any]:
-    try:
-        parsed = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ImageDamagedError(image=reference.text, reason=f"its description is no JSON: {error}") from None
-
-    if not isinstance(parsed, dict):
-        raise ImageDamagedError(image=reference.text, reason="its description is no JSON object")
-
-    return parsed
