@@ -102,6 +102,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.chat",
         # What it starts has its environment.
         "fumehood.cli.cluster",
+        # It reads the settings of the server that it opens.
+        "fumehood.cli.console",
         # NO_COLOR and TERM: what a terminal shows is no setting of ours.
         "fumehood.cli.terminal",
         "fumehood.cli.host",

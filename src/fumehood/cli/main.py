@@ -48,6 +48,7 @@ COMMANDS = {
         "load": "make a sandbox of a saved one, at a server",
         "keys": "make, list, change, rotate and revoke the keys of a server",
         "usage": "what the keys of a server have used",
+        "console": "print an address that opens the console of a server",
     },
     "commands that serve others": {
         "serve": "sandboxes for others, over HTTP",

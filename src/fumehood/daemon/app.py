@@ -40,7 +40,7 @@ from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.responses import GONE, unless_gone
-from fumehood.server.routes import ROUTERS, keys, machines
+from fumehood.server.routes import ROUTERS, keys, logins, machines
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.sandboxes import answer
@@ -221,11 +221,9 @@ def _services(request: Request) -> HostServices:
     return services
 
 
-_ROUTERS = [
-    _cluster_router,
-    _own_router,
-    *(router for router in ROUTERS if router not in (keys.router, machines.router)),
-]
+# They need a server's database.
+_OF_SERVERS = (keys.router, logins.open_router, logins.router, machines.router)
+_ROUTERS = [_cluster_router, _own_router, *(router for router in ROUTERS if router not in _OF_SERVERS)]
 
 
 async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:

@@ -265,6 +265,22 @@ KEY_REVOKED = LogEvent(
     ("key_id", "by", "sandboxes_ended"),
     "`sandboxes_ended` is 0 too where they were to be kept.",
 )
+LOGIN_BEGUN = LogEvent(
+    "login.begun",
+    INFO,
+    "server",
+    "a browser has logged in",
+    ("key_id", "login_id", "means"),
+    "`means` is `token` or `code`.",
+)
+LOGIN_ENDED = LogEvent(
+    "login.ended",
+    INFO,
+    "server",
+    "logins were ended by their holder",
+    ("key_id", "count"),
+    "`count` is 0 where they had ended already.",
+)
 TEMPLATE_BUILT = LogEvent(
     "template.built",
     INFO,

@@ -20,6 +20,7 @@ from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
+from fumehood.server.logins import ConsoleLogins
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits
@@ -32,10 +33,12 @@ from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
+from fumehood.storage.logins import Logins
 from fumehood.storage.restore import RESTORING
 from fumehood.storage.usage import UsageLedger
 
 _RUNS_PER_CORE = 4
+_HOUR_SECONDS = 3600.0
 
 
 def prepare_state(settings: ServerSettings) -> Path:
@@ -82,13 +85,17 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             requests_per_minute=settings.requests_per_minute,
             on_refusal=metrics.note_rate_limited,
         )
+        authenticator = TokenAuthenticator(token, keys, rate_limits)
+        logins = Logins(database, settings.login_hours * _HOUR_SECONDS)
+        stack.push_async_callback(logins.close)
         services = Services(
             settings=settings,
             state=state,
             backend=backend,
-            authenticator=TokenAuthenticator(token, keys, rate_limits),
+            authenticator=authenticator,
             database=database,
             keys=keys,
+            logins=ConsoleLogins(logins, authenticator, settings),
             rate_limits=rate_limits,
             ledger=ledger,
             idempotency=Idempotency(database),

@@ -12,12 +12,15 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Depends, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocket
 
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
+from fumehood.storage.logins import Login
 
 _QUERY_FIELD = "token"
+_TOKEN_PROTOCOL = "fumehood.token."  # noqa: S105 - what goes before a token
 # These describe themselves in OpenAPI; the token is read by `token_of`.
 _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer TOKEN`")
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="The same token, as `X-API-Key`")
@@ -46,8 +49,13 @@ def take_token_from_query(connection: HTTPConnection) -> str | None:
     return next((value for name, value in pairs if name == _QUERY_FIELD), None)
 
 
-async def principal_of(connection: HTTPConnection) -> Principal:
+async def principal_of(connection: HTTPConnection, *, takes_login: bool = False) -> Principal:
     """Returns the principal of a request; authenticates once for each request.
+
+    Args:
+        connection: The request.
+        takes_login: Whether the route accepts the cookie of a login, where there is no token: only native routes that
+            this server answers itself may, never a dialect's, and none behind which a guest answers.
 
     Raises:
         UnauthenticatedError: The token is missing or not known.
@@ -55,11 +63,53 @@ async def principal_of(connection: HTTPConnection) -> Principal:
     known = getattr(connection.state, "principal", None)
 
     if known is None:
-        known = await services_of(connection).authenticator.authenticate(token_of(connection))
-        connection.state.principal = known
+        known = await _authenticated(connection, token_of(connection), takes_login=takes_login)
 
     assert isinstance(known, Principal)
     return known
+
+
+async def principal_of_websocket(websocket: WebSocket) -> Principal:
+    """Returns the principal of a WebSocket of our own.
+
+    Browsers cannot set headers on one. They give their token as a subprotocol, which is never chosen and so never sent
+    back, or have the cookie of a login. No token is read from the address, which ends up in logs and histories.
+
+    Raises:
+        UnauthenticatedError: The token is missing or not known.
+    """
+    token = token_of(websocket)
+
+    if token is None:
+        offered = offered_protocols(websocket)
+        tokens = [name.removeprefix(_TOKEN_PROTOCOL) for name in offered if name.startswith(_TOKEN_PROTOCOL)]
+        token = tokens[0] if tokens else None
+
+    return await _authenticated(websocket, token, takes_login=True)
+
+
+async def _authenticated(connection: HTTPConnection, token: str | None, *, takes_login: bool) -> Principal:
+    services = services_of(connection)
+
+    # A request with a token never looks at the cookie.
+    if token is None and takes_login and (found := await services.logged_in(connection)) is not None:
+        connection.state.principal, connection.state.login = found
+    else:
+        connection.state.principal = await services.authenticator.authenticate(token)
+
+    principal: Principal = connection.state.principal
+    return principal
+
+
+def login_of(connection: HTTPConnection) -> Login | None:
+    """Returns the login that an authenticated request came with; None if it came with a token."""
+    return getattr(connection.state, "login", None)
+
+
+def offered_protocols(websocket: WebSocket) -> list[str]:
+    """Returns the subprotocols that a client offers."""
+    offered: list[str] = websocket.scope.get("subprotocols") or []
+    return offered
 
 
 # Declared for the description only: FastAPI resolves each nested dependency anew for each request.

@@ -6,11 +6,11 @@ anything but UnauthenticatedError.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 from fumehood.errors import ForbiddenError, InvalidArgumentError, KeyNotFoundError, UnauthenticatedError
@@ -20,7 +20,7 @@ from fumehood.server.body_limits import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.rate_limits import RateLimits
 from fumehood.server.state_files import make_once
-from fumehood.storage.keys import Keys
+from fumehood.storage.keys import KeyRecord, Keys, token_digest
 
 _MAX_TOKEN_CHARACTERS = 512
 _TOKEN_FILE = "token"  # noqa: S105 - a file's name
@@ -63,7 +63,7 @@ class TokenAuthenticator(Authenticator):
     """
 
     def __init__(self, owner_token: str, keys: Keys, limits: RateLimits) -> None:
-        self._owner_digest = _digest(owner_token)
+        self._owner_digest = token_digest(owner_token)
         self._keys = keys
         self._limits = limits
 
@@ -88,7 +88,7 @@ class TokenAuthenticator(Authenticator):
         if len(token) > _MAX_TOKEN_CHARACTERS:
             raise UnauthenticatedError(reason="the token is too long")
 
-        digest = _digest(token)
+        digest = token_digest(token)
 
         async with self._limits.attempt(digest):
             for candidate in (token, meant):
@@ -105,7 +105,7 @@ class TokenAuthenticator(Authenticator):
         if token is None:
             return None
 
-        if hmac.compare_digest(_digest(token), self._owner_digest):
+        if hmac.compare_digest(token_digest(token), self._owner_digest):
             return Principal(key_id=OWNER_ID)
 
         record = await self._keys.verify(token)
@@ -113,7 +113,31 @@ class TokenAuthenticator(Authenticator):
         if record is None:
             return None
 
-        return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+        return _principal(record)
+
+    async def digest_of(self, key_id: str) -> bytes | None:
+        """Returns the digest of the token that a principal has now; None when its key has ended."""
+        return self._owner_digest if key_id == OWNER_ID else await self._keys.token_hash(key_id)
+
+    async def holder(self, key_id: str, fits: Callable[[bytes], bool]) -> Principal | None:
+        """Returns a principal by its id while the digest of its present token `fits`, for logins made with that token.
+
+        Raises:
+            RateLimitError: The key has made too many requests.
+        """
+        note_key(key_id)
+
+        if key_id == OWNER_ID:
+            principal = Principal(key_id=OWNER_ID) if fits(self._owner_digest) else None
+        else:
+            record = await self._keys.holder(key_id, fits)
+            principal = None if record is None else _principal(record)
+
+        if principal is not None:
+            admit_caller()
+            self._limits.count_request(principal)
+
+        return principal
 
     async def signer(self, key_id: str) -> Principal:
         """Returns the holder of the key with which something was signed; see `Authenticator`."""
@@ -132,9 +156,13 @@ class TokenAuthenticator(Authenticator):
         if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
             raise _ended(key_id)
 
-        principal = Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+        principal = _principal(record)
         self._limits.count_visit(principal)
         return principal
+
+
+def _principal(record: KeyRecord) -> Principal:
+    return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
 
 
 def _ended(key_id: str) -> ForbiddenError:
@@ -178,8 +206,3 @@ def _read_token(path: Path) -> str:
         )
 
     return token
-
-
-def _digest(token: str) -> bytes:
-    # Surrogates can stand in a header that was decoded leniently.
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

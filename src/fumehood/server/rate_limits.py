@@ -26,6 +26,7 @@ from fumehood.token_bucket import TokenBucket
 
 _MINUTE_SECONDS = 60.0
 _REMEMBERED = 10_000
+_LOGINS_PER_MINUTE = 10
 # The smallest network that is given to one customer (RFC 6177).
 _IPV6_PREFIX = 64
 _ADDRESS: ContextVar[str] = ContextVar("fumehood_client_address", default="")
@@ -63,6 +64,7 @@ class RateLimits:
         self._wrong_tokens = _Buckets(wrong_tokens_per_minute, clock)
         self._requests = _Buckets(requests_per_minute, clock)
         self._visits = _Buckets(requests_per_minute, clock)
+        self._logins = _Buckets(_LOGINS_PER_MINUTE, clock)
         self._on_refusal = on_refusal
         # Digests of tokens that were right, the latest last.
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -120,6 +122,19 @@ class RateLimits:
             RateLimitError: The addresses of that key have been requested too often.
         """
         self._count(self._visits, "visits of one key", principal)
+
+    def count_login(self) -> None:
+        """Counts an attempt of the client address to log in, right or wrong.
+
+        Raises:
+            RateLimitError: It has made too many.
+        """
+        address = _ADDRESS.get()
+
+        if seconds := self._logins.missing_seconds(address):
+            raise self._refusal("logins from one address", _LOGINS_PER_MINUTE, seconds)
+
+        self._logins.take(address)
 
     def _count(self, buckets: _Buckets, limit: str, principal: Principal) -> None:
         if principal.is_owner:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib.util
 import os
 import socket
 import sys
@@ -22,6 +23,8 @@ from fumehood.server.assembly import open_services, prepare_state
 from fumehood.server.authenticator import owner_token
 from fumehood.server.http_server import BACKLOG, serve_app
 from fumehood.server.listener import Listener
+from fumehood.server.principal import OWNER_ID
+from fumehood.server.services import Services
 from fumehood.server.settings import SHORTEST_TOKEN, ServerSettings
 from fumehood.server.tracing import trace
 from fumehood.setting_fields import shown_settings
@@ -58,6 +61,7 @@ async def _serve(settings: ServerSettings) -> int:
             app = create_app(services)
             finish_traces = trace(app, os.environ)
             _greet(settings, listener, str(token_file) if token_file else "", app.state.dialects)
+            await _name_console(services, listener)
             code = await serve_app(app, services, listener)
             await asyncio.to_thread(finish_traces)
             return code
@@ -95,12 +99,29 @@ def _listen(settings: ServerSettings) -> socket.socket:
     return listener
 
 
+async def _name_console(services: Services, listener: socket.socket) -> None:
+    """Prints an address that opens the console, logged in as the owner, once; only where there is a console."""
+    settings = services.settings
+
+    if settings.log_format == "json" or importlib.util.find_spec("fumehood.console") is None:
+        return
+
+    code, _ = await services.logins.new_code(OWNER_ID)
+    base = settings.public_url.rstrip("/") or _address(settings, listener)
+    sys.stderr.write(f"the console, once and within ten minutes: {base}/console/#login={code}\n")
+    sys.stderr.flush()
+
+
+def _address(settings: ServerSettings, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port}"
+
+
 def _greet(
     settings: ServerSettings, listener: socket.socket, token_file: str, dialects: Sequence[str]
 ) -> None:
-    port = listener.getsockname()[1]
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    address = f"http://{host}:{port}"
+    address = _address(settings, listener)
     events.SERVER_STARTED.log(
         address=address,
         token_file=token_file or None,

@@ -19,6 +19,7 @@ from fumehood.server.authenticator import Authenticator
 from fumehood.server.batches import Batches
 from fumehood.server.body_limits import admit_caller
 from fumehood.server.drain import Drain
+from fumehood.server.logins import ConsoleLogins
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.ports.rules import PortDialect
 from fumehood.server.principal import Principal
@@ -31,6 +32,7 @@ from fumehood.storage.database import Database
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
+from fumehood.storage.logins import Login
 from fumehood.storage.usage import UsageLedger
 
 
@@ -64,6 +66,14 @@ class AppServices(ABC):
     def backend_for(self, principal: Principal) -> Backend:
         """Returns the backend as this caller may see it."""
 
+    async def logged_in(self, connection: HTTPConnection) -> tuple[Principal, Login] | None:
+        """Returns the caller and the login of a request by its cookie; None without one, or where there are none.
+
+        Raises:
+            UnauthenticatedError: The cookie does not count for this request.
+        """
+        return None
+
     def is_busy(self) -> bool:
         """Returns whether code runs for a client, also where no request waits for it."""
         return False
@@ -76,6 +86,7 @@ class Services(AppServices):
     Attributes:
         database: Holds the stores below.
         keys: The keys that were given out.
+        logins: Logins of browsers.
         rate_limits: How often an address may be wrong, and how many requests a key may make.
         ledger: The usage of each key.
         idempotency: Stored answers for repeated requests.
@@ -86,6 +97,7 @@ class Services(AppServices):
 
     database: Database
     keys: Keys
+    logins: ConsoleLogins
     rate_limits: RateLimits
     ledger: UsageLedger
     idempotency: Idempotency
@@ -108,6 +120,10 @@ class Services(AppServices):
         """Returns the backend as the caller of an allowance may see it."""
         # Its decorator defines the verbs that the class does not.
         return TenantBackend(self.backend, self.owners, allowance.principal, allowance)  # type: ignore[abstract]
+
+    async def logged_in(self, connection: HTTPConnection) -> tuple[Principal, Login] | None:
+        """Returns the caller and the login of a request by its cookie; see `AppServices`."""
+        return await self.logins.principal_of(connection)
 
     def is_busy(self) -> bool:
         """Returns whether code runs for a client; a dialect's WebSocket is no request that ends with it."""

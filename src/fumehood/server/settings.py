@@ -51,6 +51,7 @@ class ServerSettings(EngineSettings):
             "allowed_origins",
             "trusted_proxies",
             "wrong_tokens_per_minute",
+            "login_hours",
             "dialects",
         ),
         "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
@@ -110,6 +111,9 @@ class ServerSettings(EngineSettings):
     )
     wrong_tokens_per_minute: int = setting(
         "wrong tokens that a client address may send in a minute; 0: any number", 60, 0, 1_000_000
+    )
+    login_hours: float = setting(
+        "how long a browser stays logged in to the console without using it", 12.0, 0.01, 168
     )
     requests_per_minute: int = setting(
         "requests that a key may make in a minute, the owner's token any number; 0: any number",

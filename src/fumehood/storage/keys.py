@@ -127,7 +127,7 @@ class Keys:
             "id": record.id,
             "name": name,
             "policy": as_json(record.scopes, record.policy, made_by),
-            "token_hash": _hash(token),
+            "token_hash": token_digest(token),
             "created_at": record.created_at,
         }
 
@@ -150,19 +150,28 @@ class Keys:
             return None
 
         key_id = match[1]
-        known = self._known.get(key_id)
-        now = self._clock()
+        known = await self._fresh(key_id)
 
-        # A clock that was set back does not extend the cache.
-        if known is None or not 0 <= known.fresh_until - now <= self._remember_seconds:
-            known = await self._ask(key_id)
-
-        if not _fits(known, _hash(token), now) or known is None:
+        if not _fits(known, token_digest(token), self._clock()) or known is None:
             return None
 
-        self._used[key_id] = now
-        self._later.ask()
+        self._note_use(key_id)
         return known.record
+
+    async def holder(self, key_id: str, fits: Callable[[bytes], bool]) -> KeyRecord | None:
+        """Return a key that is valid now and whose current token's hash `fits`, for what was made with that token."""
+        known = await self._fresh(key_id)
+
+        if known is None or not _is_valid(known.record, self._clock()) or not fits(known.token_hash):
+            return None
+
+        self._note_use(key_id)
+        return known.record
+
+    async def token_hash(self, key_id: str) -> bytes | None:
+        """Return the hash of a key's current token, or None when the key is not valid."""
+        known = await self._fresh(key_id)
+        return None if known is None or not _is_valid(known.record, self._clock()) else known.token_hash
 
     async def get(self, key_id: str) -> KeyRecord:
         """Return a key, revoked or not; raise KeyNotFoundError if there is none."""
@@ -194,7 +203,7 @@ class Keys:
             .values(
                 previous_hash=KEYS.c.token_hash if grace_seconds else None,
                 previous_until=previous_until if grace_seconds else None,
-                token_hash=_hash(token),
+                token_hash=token_digest(token),
             )
         )
         await self._change(key_id, statement, "rotating a key")
@@ -273,6 +282,19 @@ class Keys:
         if not changed:
             raise KeyNotFoundError(key_id=key_id)
 
+    def _note_use(self, key_id: str) -> None:
+        self._used[key_id] = self._clock()
+        self._later.ask()
+
+    async def _fresh(self, key_id: str) -> _Known | None:
+        known = self._known.get(key_id)
+
+        # A clock that was set back does not extend the cache.
+        if known is None or not 0 <= known.fresh_until - self._clock() <= self._remember_seconds:
+            known = await self._ask(key_id)
+
+        return known
+
     def _forget(self, key_id: str) -> None:
         self._changes += 1
         self._known.pop(key_id, None)
@@ -311,21 +333,25 @@ def _fits(known: _Known | None, token_hash: bytes, now: float) -> bool:
     is_current = hmac.compare_digest(known.token_hash if known else _NOTHING, token_hash)
     is_previous = hmac.compare_digest(known.previous_hash or _NOTHING if known else _NOTHING, token_hash)
 
-    if record is None or record.revoked_at is not None:
-        return False
-
-    if record.policy.expires_at is not None and record.policy.expires_at <= now:
+    if record is None or not _is_valid(record, now):
         return False
 
     return is_current or (is_previous and record.previous_until is not None and now < record.previous_until)
+
+
+def _is_valid(record: KeyRecord, now: float) -> bool:
+    expires_at = record.policy.expires_at
+    return record.revoked_at is None and (expires_at is None or expires_at > now)
 
 
 def _new_token(key_id: str) -> str:
     return f"fh_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
-def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+def token_digest(token: str) -> bytes:
+    """Return what is kept of a token: its SHA-256."""
+    # Surrogates can stand in a header that was decoded leniently.
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _record(row: Any) -> KeyRecord:

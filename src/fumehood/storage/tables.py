@@ -44,6 +44,22 @@ USAGE = Table(
     Index("ix_usage_hour", "hour"),
 )
 
+LOGINS = Table(
+    "logins",
+    METADATA,
+    Column("id", String(16), primary_key=True),
+    Column("cookie_hash", LargeBinary, nullable=False),
+    Column("key_id", String(64), nullable=False),
+    Column("token_check", LargeBinary, nullable=False),
+    Column("user_agent", String(300), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("last_used_at", Double, nullable=False),
+    # At the latest; a login that is not used ends earlier.
+    Column("ends_at", Double, nullable=False),
+    Index("ix_logins_cookie_hash", "cookie_hash", unique=True),
+    Index("ix_logins_key_id", "key_id"),
+)
+
 SERVERS = Table(
     "servers",
     METADATA,

@@ -25,7 +25,9 @@ from fumehood.errors import ForbiddenError, InvalidArgumentError, Unauthenticate
 from fumehood.server.auth import take_token_from_query
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.json_bodies import bounded_body
+from fumehood.server.logins import is_https
 from fumehood.server.principal import Principal
+from fumehood.server.services import services_of
 
 SESSION_COOKIE = "fumehood-jupyter"
 XSRF_COOKIE = "_xsrf"
@@ -201,7 +203,7 @@ def _set_cookie(request: Request, response: Response, name: str, value: str) -> 
         name,
         value,
         max_age=SESSION_SECONDS,
-        secure=request.url.scheme == "https",
+        secure=is_https(services_of(request).settings, request),
         httponly=True,
         samesite="strict",
     )

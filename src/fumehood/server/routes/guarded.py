@@ -26,7 +26,7 @@ class GuardedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def guarded(request: Request) -> Response:
-            await principal_of(request)
+            await principal_of(request, takes_login=True)
 
             if _is_json(request):
                 # The request keeps the body for its next parser.
@@ -46,7 +46,7 @@ class SignableRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             if "signature" not in request.query_params:
-                await principal_of(request)
+                await principal_of(request, takes_login=True)
 
             return await handle(request)
 

@@ -65,7 +65,7 @@ async def list_keys(principal: KeysCaller, services: StoresOf) -> KeyList:
 @router.get("/keys/{key_id}", summary="Describe a key", responses=_PROBLEMS)
 async def get_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> Key:
     """Describes one key."""
-    await _check_is_under(key_id, principal, services)
+    await check_is_under(key_id, principal, services)
     return Key.of(await services.keys.get(key_id))
 
 
@@ -76,7 +76,7 @@ async def change_key(key_id: KeyId, wanted: ChangeKey, principal: KeysCaller, se
     A key may do this only for itself and the keys that it made, directly or not, and gives no scope and no quota beyond
     its own.
     """
-    await _check_is_under(key_id, principal, services)
+    await check_is_under(key_id, principal, services)
     named = wanted.model_fields_set
     changes = wanted.policy.changes()
 
@@ -105,7 +105,7 @@ async def rotate_key(
 
     A token has all rights of its key, so a key may do this only for itself and the keys that it made, directly or not.
     """
-    await _check_is_under(key_id, principal, services)
+    await check_is_under(key_id, principal, services)
     return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
 
 
@@ -123,7 +123,7 @@ async def revoke_key(
 
     The key is revoked first. When its sandboxes cannot be ended the answer is an error; the same request tries again.
     """
-    await _check_is_under(key_id, principal, services)
+    await check_is_under(key_id, principal, services)
     await services.keys.revoke(key_id)
     await services.batches.end_of(key_id)
     ended = await _end_sandboxes(key_id, services) if sandboxes == "end" else 0
@@ -194,7 +194,7 @@ async def _keys_under(principal: Principal, services: Services) -> list[KeyRecor
     return [record for record in records if record.id in under]
 
 
-async def _check_is_under(key_id: str, principal: Principal, services: Services) -> None:
+async def check_is_under(key_id: str, principal: Principal, services: Services) -> None:
     """Raises KeyNotFoundError for a key that the caller may not manage, as for one that does not exist."""
     if principal.is_owner:
         return

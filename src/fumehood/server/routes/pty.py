@@ -1,8 +1,7 @@
 """A terminal of a sandbox over a WebSocket: keystrokes in, output out.
 
 Bytes are binary messages, all else is text in JSON. The terminal belongs to the connection: it is killed when the
-connection ends, however that ends. Browsers cannot set headers on a WebSocket; they give their token as a subprotocol,
-which is never chosen and so never sent back. None is read from the address, which ends up in logs and histories.
+connection ends, however that ends.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.cancellation import cancel_and_wait, complete
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.server.auth import principal_of, token_of
+from fumehood.server.auth import offered_protocols, principal_of_websocket
 from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
 from fumehood.server.responses import json_bytes
 from fumehood.server.schemas.commands import TerminalSize
@@ -43,7 +42,6 @@ _ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 _SIGKILL = 9
 _SEND_SECONDS = 60.0
 _PROTOCOL = "fumehood.pty"
-_TOKEN_PROTOCOL = "fumehood.token."  # noqa: S105 - what goes before a token
 
 
 class Resize(TerminalSize):
@@ -65,7 +63,7 @@ async def terminal(websocket: WebSocket, sandbox_id: str) -> None:
 
     shell = _Terminal(websocket, backend, sandbox_id, process.pid)
     try:
-        await websocket.accept(_PROTOCOL if _PROTOCOL in _offered(websocket) else None)
+        await websocket.accept(_PROTOCOL if _PROTOCOL in offered_protocols(websocket) else None)
         await shell.run()
     finally:
         await complete(shell.kill())
@@ -151,25 +149,9 @@ class _Terminal:
 
 
 async def _backend(websocket: WebSocket) -> Backend:
-    services = services_of(websocket)
-
-    if token_of(websocket) is None:
-        tokens = [
-            name.removeprefix(_TOKEN_PROTOCOL)
-            for name in _offered(websocket)
-            if name.startswith(_TOKEN_PROTOCOL)
-        ]
-        token = tokens[0] if tokens else None
-        websocket.state.principal = await services.authenticator.authenticate(token)
-
-    principal = await principal_of(websocket)
+    principal = await principal_of_websocket(websocket)
     principal.require("sandboxes")
-    return services.backend_for(principal)
-
-
-def _offered(websocket: WebSocket) -> list[str]:
-    offered: list[str] = websocket.scope.get("subprotocols") or []
-    return offered
+    return services_of(websocket).backend_for(principal)
 
 
 def _spec(query: QueryParams) -> ProcessSpec:

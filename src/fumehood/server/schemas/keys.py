@@ -110,26 +110,30 @@ class Key(BaseModel):
     @classmethod
     def of(cls, record: KeyRecord) -> Key:
         """Makes it from the stored one."""
-        policy = record.policy
         return cls(
             id=record.id,
             name=record.name,
             scopes=sorted(record.scopes),
-            policy=Policy(
-                max_sandboxes=policy.max_sandboxes,
-                max_concurrent_executions=policy.max_concurrent_executions,
-                executions_per_day=policy.executions_per_day,
-                cpu_seconds_per_day=policy.cpu_seconds_per_day,
-                max_limits=dict(policy.max_limits),
-                expires_at=_time(policy.expires_at),
-                max_network=cast("NetworkLevel | None", policy.max_network),
-            ),
+            policy=policy_of(record.policy),
             created_at=datetime.fromtimestamp(record.created_at, UTC),
             revoked_at=_time(record.revoked_at),
             last_used_at=_time(record.last_used_at),
             previous_until=_time(record.previous_until),
             made_by=record.made_by or None,
         )
+
+
+def policy_of(policy: KeyPolicy) -> Policy:
+    """Returns a stored policy as answers show it."""
+    return Policy(
+        max_sandboxes=policy.max_sandboxes,
+        max_concurrent_executions=policy.max_concurrent_executions,
+        executions_per_day=policy.executions_per_day,
+        cpu_seconds_per_day=policy.cpu_seconds_per_day,
+        max_limits=dict(policy.max_limits),
+        expires_at=_time(policy.expires_at),
+        max_network=cast("NetworkLevel | None", policy.max_network),
+    )
 
 
 class KeyWithToken(BaseModel):
