@@ -17,6 +17,8 @@ from typing import Any, Literal, TypeVar
 _T = TypeVar("_T")
 
 Kind = Literal["answers", "saved states"]
+# A smaller value is written in about a millisecond.
+SMALL_BYTES = 128 * 1024
 # So many items of a list are written in one call, if none of them has more than a few of its own.
 _ITEMS = 500
 _FEW = 10

@@ -31,6 +31,13 @@ ROUNDS = 3
 SHORT_LINES = "open('begun', 'w').close()\nwhile True: print('x')"
 LONG_LINES = "open('begun', 'w').close()\nwhile True: print('x' * 60_000)"
 CHARTS = "open('begun', 'w').close()\nfrom IPython.display import display, HTML\nwhile True: display(HTML('x' * 5_000))"
+# JSON of as many values as one message may hold.
+VALUES = """
+open('begun', 'w').close()
+from IPython.display import display
+values = [[{}] * 10 for _ in range(10_000)]
+while True: display({'application/json': values, 'text/plain': 'x'}, raw=True)
+"""
 COMPUTING = "open('begun', 'w').close()\nwhile True: pass"
 # Reads a stream as fast as it comes; in a process of its own, as a client is.
 READER = """
@@ -351,7 +358,7 @@ def test_t06_websockets_of_ports_without_an_end_leave_a_neighbour_alone(
 
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
-@pytest.mark.parametrize("code", [SHORT_LINES, CHARTS], ids=["short", "charts"])
+@pytest.mark.parametrize("code", [SHORT_LINES, CHARTS, VALUES], ids=["short", "charts", "values"])
 def test_t06_three_clients_of_a_flooding_kernel_leave_a_neighbour_alone(
     flooded: Any, code: str, is_read: bool
 ) -> None:

@@ -37,6 +37,7 @@ from fumehood.errors import (
 )
 from fumehood.log.request_ids import request_id
 from fumehood.port.backend import ByteStream
+from fumehood.values import carried
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import (
     ClearOutputEvent,
@@ -117,7 +118,8 @@ class ServerAddress:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of each request."""
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return {**headers, carried.HEADER: carried.PARTS} if self.is_host else headers
 
 
 async def _name_request(request: httpx2.Request) -> None:

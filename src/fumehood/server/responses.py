@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from starlette.requests import Request
@@ -21,9 +22,10 @@ from starlette.types import Receive, Scope, Send
 from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, when_done
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
-from fumehood.off_loop import json_in_pieces, off_loop
+from fumehood.off_loop import SMALL_BYTES, json_in_pieces, off_loop
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.problems import problem_data, request_id_of
+from fumehood.values import carried
 from fumehood.values.events import (
     ClearOutputEvent,
     CommEvent,
@@ -387,8 +389,6 @@ def _quality(parameters: str) -> float:
     return 1.0
 
 
-# A smaller value is written in about a millisecond.
-_SMALL_BYTES = 128 * 1024
 _LOG_ENTRY_BYTES = 200
 _Rendered = TypeVar("_Rendered")
 
@@ -407,7 +407,7 @@ class WrittenLine(dict[str, Any]):
 
 async def rendered(value: object, render: Callable[[Any], _Rendered]) -> _Rendered:
     """Returns `render(value)`; runs it in the thread for answers if that takes long."""
-    if _cost_bytes(value) <= _SMALL_BYTES:
+    if _cost_bytes(value) <= SMALL_BYTES:
         return render(value)
 
     return await off_loop("answers", render, value)
@@ -420,7 +420,7 @@ async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
         value: An event, or another value that a line holds.
         data: Makes plain data of it.
     """
-    if _cost_bytes(value) <= _SMALL_BYTES:
+    if _cost_bytes(value) <= SMALL_BYTES:
         return data(value)
 
     return await off_loop("answers", _written_line, value, data)
@@ -428,18 +428,29 @@ async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
 
 async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
     """Returns a response that streams the events of an execution, which cannot be paused, as lines."""
-    return await stream_response(request, _event_lines(events), MAX_WAITING_BYTES)
+    return await stream_response(
+        request, _event_lines(events, partial(in_wanted_form, request)), MAX_WAITING_BYTES
+    )
 
 
-async def _event_lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Line, None]:
+def in_wanted_form(request: Request, value: _T) -> _T:
+    """Returns a value with its results as bytes, if the request is of a server that asks for them so."""
+    return carried.carried(value) if request.headers.get(carried.HEADER) == carried.PARTS else value
+
+
+async def _event_lines(
+    events: AsyncGenerator[Event, None], in_form: Callable[[Event], Event]
+) -> AsyncGenerator[Line, None]:
     async with aclosing(events):
         async for event in events:
-            yield await line_of(event, event_data)
+            yield await line_of(in_form(event), event_data)
 
 
-async def large_answer(value: object) -> Response:
+async def large_answer(request: Request, value: object) -> Response:
     """Returns a value of the port as an answer, whatever its size."""
-    if _cost_bytes(value) <= _SMALL_BYTES:
+    value = in_wanted_form(request, value)
+
+    if _cost_bytes(value) <= SMALL_BYTES:
         body = json_bytes(as_data(value))
     else:
         body = await off_loop("answers", _written, value)

@@ -118,8 +118,12 @@ def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
 
 def _result(data: Mapping[str, object], where: str) -> Result:
     parts = {_MIMES[name]: _part(name, data[name], where) for name in _MIMES if data.get(name) is not None}
-    extra = _mapping(data.get("extra", {}), where)
-    parts |= {mime: _bytes(part, where) for mime, part in extra.items()}
+
+    # "parts" is what a host daemon sends, see `fumehood.values.carried`.
+    for name in ("extra", "parts"):
+        given = _mapping(data.get(name, {}), where)
+        parts |= {mime: _bytes(part, where) for mime, part in given.items()}
+
     return Result(
         parts=parts,
         metadata=cast("dict[str, JsonValue]", _mapping(data.get("metadata", {}), where)),

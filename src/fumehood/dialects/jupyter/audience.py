@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from functools import cached_property
+from collections.abc import Collection
 
 from fumehood.dialects.jupyter.messages import JupyterMessage, encode_default, encode_v1
+from fumehood.off_loop import off_loop
 from fumehood.port.backend import Backend
 
 _MAX_QUEUED_BYTES = 48 << 20
@@ -25,20 +26,30 @@ REPLACED = 1001
 
 
 class Outgoing:
-    """A message on its way to clients, written once for each framing."""
+    """A message on its way to clients, written once for each framing.
 
-    def __init__(self, message: JupyterMessage) -> None:
-        self.message = message
+    Args:
+        message: The message.
+        in_pieces: Whether it is written in many short calls, for a thread beside the loop.
+    """
 
-    @cached_property
-    def default(self) -> str | bytes:
-        """The message in the default framing."""
-        return encode_default(self.message)
+    def __init__(self, message: JupyterMessage, *, in_pieces: bool = False) -> None:
+        self._message = message
+        self._in_pieces = in_pieces
+        self._frames: dict[bool, str | bytes] = {}
 
-    @cached_property
-    def v1(self) -> bytes:
-        """The message in the v1 framing."""
-        return encode_v1(self.message)
+    def frame(self, *, v1: bool) -> str | bytes:
+        """Returns the message in the v1 framing or the default one."""
+        if v1 not in self._frames:
+            encode = encode_v1 if v1 else encode_default
+            self._frames[v1] = encode(self._message, in_pieces=self._in_pieces)
+
+        return self._frames[v1]
+
+    def write(self, framings: Collection[bool]) -> None:
+        """Writes it in each of these framings: true is v1."""
+        for v1 in framings:
+            self.frame(v1=v1)
 
 
 class Client:
@@ -55,7 +66,7 @@ class Client:
         self.backend = backend
         self.may_return = bool(session)
         self.close_code: int | None = None
-        self._speaks_v1 = speaks_v1
+        self.speaks_v1 = speaks_v1
         # Encoded: the values of messages take thirty times that.
         self._queue: deque[str | bytes] = deque()
         self._queued_bytes = 0
@@ -71,7 +82,7 @@ class Client:
         """Queues a message; a client that is too far behind is closed instead."""
         if not self.is_closing:
             # Not encoded for a client that will not get it.
-            self._put(outgoing.v1 if self._speaks_v1 else outgoing.default)
+            self._put(outgoing.frame(v1=self.speaks_v1))
 
     def _put(self, frame: str | bytes) -> None:
         if self.is_closing:
@@ -116,7 +127,7 @@ class Client:
 
     def take_over(self, earlier: Client) -> None:
         """Takes over the frames that an earlier connection of the same session and framing did not send."""
-        for frame in earlier._queue if earlier._speaks_v1 == self._speaks_v1 else ():
+        for frame in earlier._queue if earlier.speaks_v1 == self.speaks_v1 else ():
             self._put(frame)
 
         earlier._forget()
@@ -163,8 +174,16 @@ class Audience:
 
     def broadcast(self, message: JupyterMessage) -> None:
         """Sends a message to all clients."""
-        outgoing = Outgoing(message)
+        self._deliver(Outgoing(message))
 
+    async def broadcast_large(self, message: JupyterMessage) -> None:
+        """Sends a message to all clients, written in the thread for answers."""
+        outgoing = Outgoing(message, in_pieces=True)
+        framings = {client.speaks_v1 for client in self._everybody() if not client.is_closing}
+        await off_loop("answers", outgoing.write, framings)
+        self._deliver(outgoing)
+
+    def _deliver(self, outgoing: Outgoing) -> None:
         for client in self._everybody():
             client.deliver(outgoing)
 

@@ -253,8 +253,11 @@ class KernelBase:
 
     def publish(self, output: Output, parent: KernelRequest | None = None) -> None:
         """Broadcasts a message to all clients, on iopub."""
-        message = self._compose("iopub", output.msg_type, output.content, parent)
-        self.audience.broadcast(replace(message, metadata=output.metadata, buffers=output.buffers))
+        self.audience.broadcast(self._broadcasting(output, parent))
+
+    async def publish_large(self, output: Output, parent: KernelRequest) -> None:
+        """Broadcasts a message to all clients, on iopub, written in the thread for answers."""
+        await self.audience.broadcast_large(self._broadcasting(output, parent))
 
     def reply(self, request: KernelRequest, content: Mapping[str, Any]) -> None:
         """Replies to a request, on its channel; a message that is no request has no reply."""
@@ -280,6 +283,10 @@ class KernelBase:
         self.execution_count = 0
         self.comms.clear()
         self.history.begin_session()
+
+    def _broadcasting(self, output: Output, parent: KernelRequest | None) -> JupyterMessage:
+        message = self._compose("iopub", output.msg_type, output.content, parent)
+        return replace(message, metadata=output.metadata, buffers=output.buffers)
 
     def _compose(
         self, channel: str, msg_type: str, content: Mapping[str, Any], parent: KernelRequest | None

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.off_loop import json_in_pieces
 from fumehood.values.json_values import check_values
 from fumehood.values.plain_data import as_data
 
@@ -170,9 +171,14 @@ def decode_parts(channel: str, parts: Sequence[bytes]) -> JupyterMessage:
     return checked({**named, "channel": channel}, tuple(parts[len(_V1_PARTS) :]))
 
 
-def encode_default(message: JupyterMessage) -> str | bytes:
-    """Encodes a message in the default framing: text, or bytes when it has buffers."""
-    body = _dumps(
+def encode_default(message: JupyterMessage, *, in_pieces: bool = False) -> str | bytes:
+    """Encodes a message in the default framing: text, or bytes when it has buffers.
+
+    Args:
+        message: The message.
+        in_pieces: Whether its JSON is written in many short calls, for a thread beside the loop.
+    """
+    body = _writer(in_pieces=in_pieces)(
         {
             "header": message.header,
             # Some clients look here, not in the header.
@@ -194,17 +200,17 @@ def encode_default(message: JupyterMessage) -> str | bytes:
     return b"".join([struct.pack(f"!I{len(parts)}I", len(parts), *offsets), *parts])
 
 
-def encode_v1(message: JupyterMessage) -> bytes:
-    """Encodes a message in the v1 framing."""
-    parts = [message.channel.encode(), *encode_parts(message), *message.buffers]
+def encode_v1(message: JupyterMessage, *, in_pieces: bool = False) -> bytes:
+    """Encodes a message in the v1 framing; see `encode_default` for the arguments."""
+    parts = [message.channel.encode(), *encode_parts(message, in_pieces=in_pieces), *message.buffers]
     offsets = _offsets(8 * (len(parts) + 2), parts)
     return b"".join([struct.pack(f"<Q{len(offsets)}Q", len(offsets), *offsets), *parts])
 
 
-def encode_parts(message: JupyterMessage) -> list[bytes]:
+def encode_parts(message: JupyterMessage, *, in_pieces: bool = False) -> list[bytes]:
     """Encodes a message as four parts of JSON; its buffers follow them as they are."""
     values = (message.header, message.parent_header, message.metadata, message.content)
-    return [_dumps(value) for value in values]
+    return list(map(_writer(in_pieces=in_pieces), values))
 
 
 def _offsets(start: int, parts: Sequence[bytes]) -> list[int]:
@@ -239,6 +245,14 @@ def _loads(text: str | bytes) -> Mapping[str, Any]:
         raise _malformed(type(value).__name__, "a JSON object")
 
     return value
+
+
+def _writer(*, in_pieces: bool) -> Callable[[Mapping[str, Any]], bytes]:
+    return _dumps_in_pieces if in_pieces else _dumps
+
+
+def _dumps_in_pieces(value: Mapping[str, Any]) -> bytes:
+    return json_in_pieces(as_data(value)).encode("utf-8", "replace")
 
 
 def _dumps(value: Mapping[str, Any]) -> bytes:

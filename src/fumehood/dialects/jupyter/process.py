@@ -139,6 +139,10 @@ class Sockets(Audience):
         """Sends a message to all clients."""
         self._send("iopub", message.msg_type.encode(), message)
 
+    async def broadcast_large(self, message: JupyterMessage) -> None:
+        """Sends a message to all clients, as any other: this process has no other work."""
+        self.broadcast(message)
+
     def reply(self, session: str, message: JupyterMessage) -> None:
         """Sends a message to the client of that name."""
         self._send(message.channel, bytes.fromhex(session), message)

@@ -27,7 +27,15 @@ from fumehood.errors import (
     SandboxClosedError,
     SandboxNotFoundError,
 )
-from fumehood.values.events import CommEvent, Event, ExecutionFinished, InputRequestEvent
+from fumehood.off_loop import SMALL_BYTES, off_loop
+from fumehood.values.events import (
+    CommEvent,
+    Event,
+    ExecutionFinished,
+    InputRequestEvent,
+    ResultEvent,
+    event_bytes,
+)
 from fumehood.values.execution import Execution, ExecutionError
 from fumehood.values.questions import (
     CheckComplete,
@@ -148,7 +156,7 @@ async def _execute(kernel: KernelBase, request: KernelRequest) -> Outcome:
             if isinstance(event, ExecutionFinished):
                 execution = event.execution
             else:
-                _pass_on(kernel, request, event, number)
+                await _pass_on(kernel, request, event, number)
 
     if execution is None:
         raise SandboxClosedError(sandbox_id=kernel.sandbox_id, reason="died", outcome_unknown=True)
@@ -180,7 +188,7 @@ def _finish(kernel: KernelBase, request: KernelRequest, cell: _Cell, execution: 
     return Outcome(abort_queued=cell.stop_on_error and not cell.silent, state_lost=execution.state_lost)
 
 
-def _pass_on(kernel: KernelBase, request: KernelRequest, event: Event, number: int) -> None:
+async def _pass_on(kernel: KernelBase, request: KernelRequest, event: Event, number: int) -> None:
     if isinstance(event, InputRequestEvent):
         kernel.ask(request, event)
         return
@@ -188,7 +196,11 @@ def _pass_on(kernel: KernelBase, request: KernelRequest, event: Event, number: i
     if isinstance(event, CommEvent):
         kernel.comms.note(event.kind, event.comm_id, event.target_name)
 
-    if (output := output_of(event, number)) is not None:
+    # Others are served while the JSON of a large result is read and written; the events behind it wait.
+    if isinstance(event, ResultEvent | CommEvent) and event_bytes(event) > SMALL_BYTES:
+        if (large := await off_loop("answers", output_of, event, number)) is not None:
+            await kernel.publish_large(large, request)
+    elif (output := output_of(event, number)) is not None:
         kernel.publish(output, request)
 
 
@@ -226,7 +238,7 @@ async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> Outcome:
                 state_lost = event.execution.state_lost
                 _tell_comm_failure(kernel, request, event.execution.error)
             else:
-                _pass_on(kernel, request, event, kernel.execution_count)
+                await _pass_on(kernel, request, event, kernel.execution_count)
 
     return Outcome(state_lost=state_lost)
 

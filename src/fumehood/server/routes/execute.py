@@ -24,6 +24,7 @@ from fumehood.server.responses import (
     NDJSON,
     Line,
     event_data,
+    in_wanted_form,
     is_stream_wanted,
     large_answer,
     line_of,
@@ -63,11 +64,11 @@ async def execute(
     """
     backend = services.backend_for(principal)
     if is_stream_wanted(request):
-        events = _followed(services, principal, backend, body)
+        events = _followed(request, services, principal, backend, body)
         return await stream_response(request, events, MAX_WAITING_BYTES)
 
     reply = await unless_gone(request, _run(services, principal, backend, body))
-    return await large_answer(reply)
+    return await large_answer(request, reply)
 
 
 @router.post(
@@ -135,12 +136,12 @@ async def _run(
 
 
 async def _followed(
-    services: AppServices, principal: Principal, backend: Backend, body: ExecuteBody
+    request: Request, services: AppServices, principal: Principal, backend: Backend, body: ExecuteBody
 ) -> AsyncGenerator[Line, None]:
     async with services.queue.place(principal.key_id, _patience(body, services)):
         async with aclosing(backend.stream_once(body.request())) as items:
             async for item in items:
-                yield await line_of(item, _line_data)
+                yield await line_of(in_wanted_form(request, item), _line_data)
 
 
 def _line_data(item: Event | StatelessReply) -> Line:

@@ -151,7 +151,7 @@ async def events_or_execution(request: Request, events: AsyncGenerator[Event, No
 
 async def _answered(request: Request, work: Awaitable[Execution]) -> Response:
     execution = await unless_gone(request, work)
-    return Response(status_code=GONE) if execution is None else await large_answer(execution)
+    return Response(status_code=GONE) if execution is None else await large_answer(request, execution)
 
 
 async def _last(events: AsyncGenerator[Event, None]) -> Execution:
