@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -109,8 +110,13 @@ def test_w08_targets_of_other_forms_are_no_faults(server: Any, line: bytes) -> N
         assert raw.recv(4096).split()[1] in (b"400", b"401", b"404", b"405")
 
 
+_ASKED: list[str] = []
+
+
 async def _app(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
     """Answers 200 to every request, and takes every WebSocket."""
+    _ASKED.append(scope["path"])
+
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})
 
@@ -189,6 +195,29 @@ def test_w08_thousands_that_wait_keep_nobody_out() -> None:
             return ended
 
     assert asyncio.run(flood()) == 250
+
+
+def test_w08_a_request_of_a_client_that_has_gone_is_not_read() -> None:
+    """The requests of two that end at once: one by a reset, and one, the control, that still receives."""
+
+    async def send() -> bytes:
+        async with serving() as port:
+            # All of it before the server's next turn.
+            gone = socket.create_connection(("127.0.0.1", port), 30)
+            gone.sendall(b"GET /gone HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            gone.close()
+            half = socket.create_connection(("127.0.0.1", port), 30)
+            half.sendall(b"GET /half HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            half.shutdown(socket.SHUT_WR)
+            reader, writer = await asyncio.open_connection(sock=half)
+            data = await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+            return data
+
+    _ASKED.clear()
+    assert asyncio.run(send()).startswith(b"HTTP/1.1 200")
+    assert _ASKED == ["/half"]
 
 
 @pytest.mark.parametrize(("count", "answered"), [(1, 1), (60, 60), (5000, 0)])

@@ -21,6 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from fumehood.log import events
+from fumehood.server.listener import is_over
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
@@ -97,6 +98,11 @@ class _BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_reset():
+            # What it sent before is not worth a request: no answer can reach it.
+            self.transport.abort()
+            return
+
         self._pending_bytes += len(data)
         super().data_received(data)
 
@@ -144,6 +150,10 @@ class _BoundedHttp(HttpToolsProtocol):
 
         if self._is_idle() and not self.transport.is_closing():
             self._wait()
+
+    def _is_reset(self) -> bool:
+        connection = self.transport.get_extra_info("socket")
+        return connection is not None and connection.family != socket.AF_UNIX and is_over(connection)
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete

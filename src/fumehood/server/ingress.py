@@ -8,6 +8,7 @@ on responses that keep browsers from guessing. It never reads a body or knows a 
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 import time
@@ -22,10 +23,11 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.errors import ServerEndingError
 from fumehood.log import events
 from fumehood.log.request_ids import LoggedRequest, logged_request
+from fumehood.server.anonymous import AnonymousRequests
 from fumehood.server.body_limits import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.drain import RETRY_SECONDS, Drain
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
-from fumehood.server.rate_limits import client_of
+from fumehood.server.rate_limits import client_of, network_of
 from fumehood.server.responses import GONE
 from fumehood.server.settings import ServerSettings
 
@@ -48,6 +50,7 @@ _SERVICE_RESTART = 1012
 _HINTS = {
     "misdirected_request": "use the address that the server names at its start, or let its operator add this Host with "
     "--allowed-hosts (FUMEHOOD_ALLOWED_HOSTS)",
+    "rate_limited": "send a token, as Authorization: Bearer TOKEN, or wait",
 }
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Called with the method, the route's own path, the status and the seconds it took.
@@ -79,6 +82,7 @@ class Ingress:
         self._observe = observe
         self._is_upload = is_upload
         self._unknown_bodies = UnknownBodies()
+        self._anonymous = AnonymousRequests()
         self._hosts = _LOOPBACK | {settings.host.lower()} | {name.lower() for name in settings.allowed_hosts}
         self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts  # noqa: S104
         self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
@@ -113,8 +117,18 @@ class Ingress:
             await self._through_websocket(scope, receive, send, logged)
             return
 
+        address = self._counted_address(scope, headers)
+        seconds = self._anonymous.retry_after_seconds(address, scope["method"], headers) if address else 0.0
+
+        if seconds:
+            await _refuse_as_too_many(scope, send, seconds, logged.id)
+            return
+
         with self._drain.request():
-            await self._through(scope, receive, send, logged)
+            status = await self._through(scope, receive, send, logged)
+
+        if address:
+            self._anonymous.note(address, scope["method"], headers, status)
 
     async def _through_websocket(
         self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
@@ -137,7 +151,14 @@ class Ingress:
         finally:
             answer.end(answer.status or HTTPStatus.FORBIDDEN)
 
-    async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> None:
+    def _counted_address(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
+        """Returns the client address to count a refusal for; empty on a local socket, and where a guest answers."""
+        domain = self._settings.domain.lower().partition(":")[0]
+        host = headers[b"host"].decode("latin-1").lower().partition(":")[0]
+        is_for_guest = scope["path"].startswith(SIGNED_PORTS) or (domain and host.endswith(f".{domain}"))
+        return "" if is_for_guest else network_of((scope.get("client") or ("",))[0])
+
+    async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> int:
         answer = _Answer(scope, logged, self._settings.slow_request_seconds)
         incoming = Incoming(scope, receive, self._bound(scope), self._unknown_bodies)
 
@@ -170,7 +191,7 @@ class Ingress:
             if is_departure(error):
                 # The client has disconnected: no answer can reach it, and it is no fault of the server.
                 answer.status = answer.status or GONE
-                return
+                return answer.status
 
             events.REQUEST_FAILED.log(exc_info=error, method=scope["method"], route=answer.route)
 
@@ -183,6 +204,8 @@ class Ingress:
         finally:
             seconds = answer.end(answer.status)
             self._observe(scope["method"], answer.route, answer.status, seconds)
+
+        return answer.status
 
     def _bound(self, scope: Scope) -> int:
         if self._is_upload(scope["method"], scope["path"]):
@@ -321,6 +344,15 @@ async def _refuse_as_ending(scope: Scope, send: Send, request_id: str) -> None:
         return
 
     await _send(send, problem_data(error, request_id), headers_of(error), request_id)
+
+
+async def _refuse_as_too_many(scope: Scope, send: Send, seconds: float, request_id: str) -> None:
+    detail = "too many requests without a credential were refused to this address"
+    _log_refusal(scope, HTTPStatus.TOO_MANY_REQUESTS, detail)
+    problem = plain_problem(
+        HTTPStatus.TOO_MANY_REQUESTS, "rate_limited", detail, request_id, _HINTS["rate_limited"]
+    )
+    await _send(send, problem, {"Retry-After": str(math.ceil(seconds))}, request_id)
 
 
 def _log_refusal(scope: Scope, status: int, reason: str) -> None:

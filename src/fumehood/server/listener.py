@@ -29,7 +29,7 @@ class Listener(socket.socket):
         for _ in range(_PASSED_OVER_AT_ONCE):
             sock, address = super().accept()
 
-            if not _is_over(sock):
+            if not is_over(sock):
                 return sock, address
 
             sock.close()
@@ -37,8 +37,8 @@ class Listener(socket.socket):
         raise BlockingIOError
 
 
-def _is_over(sock: socket.socket) -> bool:
-    """Whether the client has reset a connection; one that it has only finished sending on is not over."""
+def is_over(sock: socket.socket) -> bool:
+    """Returns whether a connection is reset; one on which the client has only finished sending is not over."""
     if sys.platform != "linux":
         return False
 

@@ -1,0 +1,63 @@
+"""Requests that bring no credential and are refused: counted by client address, so that a flood of them costs little.
+
+Runs in the server process, inside the ingress. A refusal by the app passes its middleware, its router and the route,
+which takes several times as long as the rest of the request; an address that was refused too often is answered before
+all of that. Requests with a credential, reads, and what guests serve are never refused here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+from cachetools import LRUCache
+
+from fumehood.server.responses import GONE
+from fumehood.token_bucket import TokenBucket
+
+REFUSALS_PER_SECOND = 10.0
+REFUSALS_BURST = 300
+_REMEMBERED_ADDRESSES = 10_000
+_CREDENTIALS = (b"authorization", b"x-api-key", b"cookie")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_REFUSALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, GONE})
+
+
+class AnonymousRequests:
+    """The refused requests of each client address.
+
+    Args:
+        clock: Gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
+
+    def retry_after_seconds(self, address: str, method: str, headers: Mapping[bytes, bytes]) -> float:
+        """Returns for how long a request is to be refused without a look at what it asks for; 0: it is not.
+
+        Args:
+            address: The client address.
+            method: Of the request.
+            headers: Of the request, by lower-case name.
+        """
+        bucket = self._buckets.get(address)
+        return bucket.missing_seconds() if bucket and _is_anonymous(method, headers) else 0.0
+
+    def note(self, address: str, method: str, headers: Mapping[bytes, bytes], status: int) -> None:
+        """Counts a request that was answered with this status, where it is one to count."""
+        if status not in _REFUSALS or not _is_anonymous(method, headers):
+            return
+
+        bucket = self._buckets.get(address)
+
+        if bucket is None:
+            bucket = self._buckets[address] = TokenBucket(REFUSALS_BURST, REFUSALS_PER_SECOND, self._clock)
+
+        bucket.take()
+
+
+def _is_anonymous(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    return method not in _SAFE_METHODS and not any(name in headers for name in _CREDENTIALS)

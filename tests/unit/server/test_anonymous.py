@@ -1,0 +1,64 @@
+"""Refused requests without a credential are counted by client address; all other requests never are."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests
+
+THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+
+
+class Clock:
+    """Seconds that pass when they are added."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def refused(requests: AnonymousRequests, times: int, status: int = 401) -> None:
+    for _ in range(times):
+        requests.note(THERE, "POST", {}, status)
+
+
+def test_an_address_is_refused_after_a_burst_and_for_as_long_as_it_goes_on() -> None:
+    clock = Clock()
+    requests = AnonymousRequests(clock)
+    refused(requests, REFUSALS_BURST - 1)
+    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+
+    refused(requests, 1)
+    assert requests.retry_after_seconds(THERE, "POST", {}) == pytest.approx(1 / REFUSALS_PER_SECOND)
+    assert requests.retry_after_seconds(ELSEWHERE, "POST", {}) == 0
+
+    clock.now += 1 / REFUSALS_PER_SECOND + 1e-6
+    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+
+
+@pytest.mark.parametrize("headers", [{b"authorization": b""}, {b"x-api-key": b"a"}, {b"cookie": b"a=b"}])
+def test_a_request_with_a_credential_is_neither_counted_nor_refused(headers: dict[bytes, bytes]) -> None:
+    requests = AnonymousRequests(Clock())
+
+    for _ in range(REFUSALS_BURST):
+        requests.note(THERE, "POST", headers, 401)
+
+    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+    refused(requests, REFUSALS_BURST)
+    assert requests.retry_after_seconds(THERE, "POST", {}) > 0
+    assert requests.retry_after_seconds(THERE, "POST", headers) == 0
+
+
+@pytest.mark.parametrize("status", [200, 303, 404, 413, 503])
+def test_an_answer_that_is_no_refusal_is_not_counted(status: int) -> None:
+    requests = AnonymousRequests(Clock())
+    refused(requests, REFUSALS_BURST, status)
+    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+
+
+def test_what_only_reads_is_not_counted() -> None:
+    requests = AnonymousRequests(Clock())
+    refused(requests, REFUSALS_BURST)
+    assert requests.retry_after_seconds(THERE, "GET", {}) == 0
