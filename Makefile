@@ -66,7 +66,8 @@ test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian
 test-languages: $(VENV)/.installed-dev programs ## programs in every language of Debian, which root has apt-get install: 400 MB to download
 	@[ "$$(id -u)" != 0 ] || DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \
 		$$($(BIN)/python -c "from fumehood.values.languages import CONTEXT_LANGUAGES as all; print(*(one for each in all.values() for one in each.debian))") >/dev/null
-	@EVERY_LANGUAGE=1 $(BIN)/python -m pytest -q tests/contract/test_programs.py $(ARGS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deno==2.9.8 jjava==1.0a8
+	@EVERY_LANGUAGE=1 $(BIN)/python -m pytest -q tests/contract/test_programs.py tests/contract/test_kernels.py $(ARGS)
 
 test-cluster: $(VENV)/.installed-dev .venv-cluster/.installed bytecode ## the whole contract on a cluster, and every fault of machines in network namespaces; half an hour
 	@EVERY_FAULT=1 $(BIN)/python -m pytest -q tests/cluster $(ARGS)

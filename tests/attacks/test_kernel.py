@@ -157,7 +157,8 @@ def test_k10_only_known_socket_families_open(inside, outside):
         family, _, kind = name.partition("/")
 
         if kind and family not in ("1", "2", "10"):
-            assert answer == "EAFNOSUPPORT", name
+            # libzmq goes on at this answer about netlink.
+            assert answer == ("ENOTSUP" if family == "16" else "EAFNOSUPPORT"), name
 
     assert {said["2/3"], said["raw"], said["1/3"]} == {REFUSED}
     assert {said["mptcp"], said["sctp"], said["ping"]} == {"EPROTONOSUPPORT"}

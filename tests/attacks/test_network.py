@@ -34,7 +34,7 @@ def test_n01_there_is_a_loopback_and_nothing_else(inside, outside):
     found = inside("interfaces")
     assert found["names"] == ["lo"]
     assert found["routes"] == []
-    assert found["netlink"] == "EAFNOSUPPORT"
+    assert found["netlink"] == "ENOTSUP"
 
     control = outside("interfaces")
     assert control["netlink"] == "ok"

@@ -1,7 +1,8 @@
-"""A kernel of Jupyter that the template has, as the language of a context: IRkernel."""
+"""Kernels of Jupyter that the template has, as languages of contexts: those of R, of Python, of Deno and of Java."""
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -9,12 +10,46 @@ import pytest
 from fumehood import InvalidArgumentError, LanguageCheckpointError, LanguageUnavailableError
 
 SPEC = "/usr/share/jupyter/kernels/ir/kernel.json"
+# Its own command writes this file.
+DENO = {
+    "argv": ["deno", "jupyter", "--kernel", "--conn", "{connection_file}"],
+    "display_name": "Deno",
+    "language": "typescript",
+}
+SPECS = "/home/user/.local/share/jupyter/kernels"
 
-pytestmark = pytest.mark.skipif(
+needs_ir = pytest.mark.skipif(
     not os.path.exists(SPEC), reason="needs the kernel of R: `make programs` installs it"
 )
+# Those of Deno and Java are large: `make test-languages` installs them.
+OTHERS = [
+    pytest.param("python3", "x = 41", "x + 1", "print('a')", "1 / 0", "while True: pass", id="ipykernel"),
+]
+
+if "EVERY_LANGUAGE" in os.environ:
+    OTHERS += [
+        pytest.param(
+            "deno",
+            "let x: number = 41",
+            "x + 1",
+            "console.log('a')",
+            "throw new Error('no')",
+            "while (true) {}",
+            id="deno",
+        ),
+        pytest.param(
+            "java",
+            "int x = 41;",
+            "x + 1",
+            'System.out.println("a");',
+            'throw new RuntimeException("no");',
+            "while (true) {}",
+            id="jjava",
+        ),
+    ]
 
 
+@needs_ir
 def test_a_kernel_runs_cells(sandbox):
     """State, streams, rich results, an error, a time-out that keeps the state; and what it lacks is refused."""
 
@@ -41,6 +76,32 @@ def test_a_kernel_runs_cells(sandbox):
         run("x", envs={"A": "1"})
 
 
+@pytest.mark.parametrize(("name", "first", "then", "prints", "fails", "loops"), OTHERS)
+def test_kernels_of_others_run_cells(sandbox, name, first, then, prints, fails, loops):
+    """State, streams, an error, and a time-out that keeps the state, in programs with three libraries of ZeroMQ."""
+    sandbox.files.write(f"{SPECS}/deno/kernel.json", json.dumps(DENO))
+
+    def run(code, **options):
+        return sandbox.run_code(code, language=f"kernel:{name}", **options)
+
+    begun = run(first)
+    assert begun.error is None, begun.error
+    assert "42" in run(then).results[0].text
+    assert "".join(run(prints).logs.stdout) == "a\n"
+    assert run(fails).error.kind == "exception"
+    late = run(loops, timeout=2)
+    assert (late.error.kind, late.state_lost) == ("time_limit", False)
+    assert "42" in run(then).results[0].text
+
+
+def test_a_kernel_may_ask_for_input(sandbox):
+    """It asks on another connection than its client has asked on; without anyone to answer, an empty line is there."""
+    asked = sandbox.run_code("input('who? ')", language="kernel:python3", timeout=30)
+    assert asked.error is None, asked.error
+    assert asked.results[0].text == "''"
+
+
+@needs_ir
 def test_a_kernel_that_is_not_there_is_refused(sandbox):
     """With the names of those that are; a name that is no name is refused before."""
     with pytest.raises(LanguageUnavailableError, match=r"there are: .*ir"):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import jupyter_kernel_test
 import nbformat
@@ -21,6 +19,7 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 from nbclient import NotebookClient
+from tests import kernel_samples
 
 from fumehood.cli.main import main
 
@@ -61,88 +60,30 @@ def running() -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
         manager.shutdown_kernel()
 
 
-class TestConformance(jupyter_kernel_test.KernelTests):
+class TestConformance(kernel_samples.Python, jupyter_kernel_test.KernelTests):
     """The tests that Jupyter's developers have for kernels."""
 
     kernel_name = "fumehood"
-    language_name = "python"
-    file_extension = ".py"
-    code_hello_world = "print('hello, world')"
-    code_stderr = "import sys; print('test', file=sys.stderr)"
-    completion_samples: ClassVar = [{"text": "zi", "matches": {"zip"}}]
-    complete_code_samples: ClassVar = ["1", "print('hello, world')", "def f(x):\n  return x*2\n\n"]
-    incomplete_code_samples: ClassVar = ["print('''hello", "def f(x):\n  x*2"]
-    invalid_code_samples: ClassVar = ["import = 7q"]
-    code_generate_error = "raise RuntimeError('x')"
-    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "6"}]
-    code_display_data: ClassVar = [
-        {"code": "from IPython.display import HTML, display; display(HTML('<b>t</b>'))", "mime": "text/html"}
-    ]
-    code_inspect_sample = "zip"
-    code_clear_output = "from IPython.display import clear_output; clear_output()"
-    # `zip?` prints its text as output: pages are a payload that Jupyter has deprecated.
-    test_pager = None
-    supported_history_operations = ("tail", "range", "search")
-    code_history_pattern = "1?2*"
 
 
-class _WithoutExtras:
-    """What kernels of languages other than Python and bash do not have."""
-
-    test_clear_output = test_history = test_inspect = test_pager = None
-
-
-class TestJavaScript(_WithoutExtras, jupyter_kernel_test.KernelTests):
+class TestJavaScript(kernel_samples.JavaScript, jupyter_kernel_test.KernelTests):
     """The same for Node."""
 
     kernel_name = "fumehood-javascript"
-    language_name = "javascript"
-    file_extension = ".js"
-    code_hello_world = "console.log('hello, world')"
-    code_stderr = "console.error('test')"
-    completion_samples: ClassVar = [{"text": "JSO", "matches": {"JSON"}}]
-    complete_code_samples: ClassVar = ["1", "function f() {\n  return 1\n}"]
-    incomplete_code_samples: ClassVar = ["function f() {", "`hello"]
-    invalid_code_samples: ClassVar = ["let = )"]
-    code_generate_error = "throw new Error('x')"
-    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "6"}]
-    code_display_data: ClassVar = [{"code": "display.html('<b>t</b>')", "mime": "text/html"}]
 
 
-@pytest.mark.skipif(not shutil.which("R"), reason="needs the program R: `make programs` installs it")
-class TestR(_WithoutExtras, jupyter_kernel_test.KernelTests):
+@kernel_samples.needs_r
+class TestR(kernel_samples.R, jupyter_kernel_test.KernelTests):
     """The same for R."""
 
     kernel_name = "fumehood-r"
-    language_name = "r"
-    file_extension = ".r"
-    code_hello_world = "cat('hello, world\\n')"
-    code_stderr = "message('test')"
-    completion_samples: ClassVar = [{"text": "is.data.f", "matches": {"is.data.frame"}}]
-    complete_code_samples: ClassVar = ["1", "f <- function() {\n  1\n}"]
-    incomplete_code_samples: ClassVar = ["f <- function() {", "'hello"]
-    invalid_code_samples: ClassVar = ["x <- )"]
-    code_generate_error = "stop('x')"
-    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "[1] 6"}]
-    code_display_data: ClassVar = [{"code": "plot(1)", "mime": "image/png"}]
 
 
-@pytest.mark.skipif(not shutil.which("javac"), reason="needs the program javac: `make programs` installs it")
-class TestJava(_WithoutExtras, jupyter_kernel_test.KernelTests):
+@kernel_samples.needs_java
+class TestJava(kernel_samples.Java, jupyter_kernel_test.KernelTests):
     """The same for Java."""
 
     kernel_name = "fumehood-java"
-    language_name = "java"
-    file_extension = ".java"
-    code_hello_world = 'System.out.println("hello, world");'
-    code_stderr = 'System.err.println("test");'
-    completion_samples: ClassVar = [{"text": "Syst", "matches": {"System"}}]
-    complete_code_samples: ClassVar = ["1", "int f() {\n  return 1;\n}"]
-    incomplete_code_samples: ClassVar = ["int f() {"]
-    invalid_code_samples: ClassVar = ["int = );"]
-    code_generate_error = 'throw new RuntimeException("x");'
-    code_execute_result: ClassVar = [{"code": "1+2+3", "result": "6"}]
-    code_display_data: ClassVar = [{"code": 'Display.html("<b>t</b>");', "mime": "text/html"}]
 
 
 def outputs_of(client: BlockingKernelClient, code: str, **options) -> tuple[dict, str]:

@@ -32,9 +32,10 @@ from fumehood_guest.shared.folders import HOME
 _PREFIX = "kernel:"
 _DAMAGED = "the kernel has sent what no kernel sends"
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
-# Programs whose libraries know no unix sockets; libzmq on the other hand needs netlink for addresses of TCP, which no
-# sandbox has.
+# Programs whose libraries know no unix sockets; ports of TCP are taken by others between asking for them and their use.
 _BY_TCP = frozenset(("deno", "java"))
+# Programs that end at a signal and interrupt a cell at a message, which their specs do not mention.
+_BY_MESSAGE = frozenset(("deno",))
 _DELIMITER = b"<IDS|MSG>"
 _START_SECONDS = 50.0
 _RETRY_SECONDS = 0.02
@@ -68,9 +69,12 @@ class KernelShell(ChildLanguage):
         except NoKernelError as error:
             end_unavailable(str(error))
 
-        self._by_message = spec.get("interrupt_mode") == "message"
+        program = os.path.basename(str(spec["argv"][0]))
+        self._by_message = spec.get("interrupt_mode") == "message" or program in _BY_MESSAGE
         self._key = secrets.token_hex(16)
         self._session = secrets.token_hex(16)
+        # A kernel asks for input on another connection than the request has come on, and finds it by this name.
+        self._identity = secrets.token_hex(8).encode()
         self._number = 0
         self._sockets: Dict[str, ZmtpSocket] = {}
         self._process = self._started(name, spec)
@@ -132,11 +136,15 @@ class KernelShell(ChildLanguage):
         if os.path.basename(argv[0]).startswith("python") and not os.access(argv[0], os.X_OK):
             argv[0] = sys.executable
 
+        # As clients of Jupyter do: without it ipykernel prints how to connect to it.
+        envs = {**os.environ, "JPY_PARENT_PID": str(os.getpid())}
         try:
             return subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **{str(one): str(text) for one, text in spec.get("env", {}).items()}},
+                # The host signals the group of the context, and kernels that take messages may end at that.
+                start_new_session=True,
+                env={**envs, **{str(one): str(text) for one, text in spec.get("env", {}).items()}},
             )
         except OSError as error:
             end_unavailable(f"the program of the kernel {name!r} does not start: {error}")
@@ -159,7 +167,7 @@ class KernelShell(ChildLanguage):
     def _connected(self, kind: str, address: Union[str, int], deadline: float) -> ZmtpSocket:
         while True:
             try:
-                return ZmtpSocket(kind, address, _START_SECONDS)
+                return ZmtpSocket(kind, address, _START_SECONDS, self._identity)
             except (OSError, ZmtpError) as error:
                 if self._process.poll() is not None:
                     end_unavailable(f"the kernel has ended with status {self._process.returncode}")
@@ -292,15 +300,15 @@ class KernelShell(ChildLanguage):
         """Waits until the kernel has abandoned the cell; the host decides how long that may take."""
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            if self._by_message:
-                self._send("control", "interrupt_request", {})
-
-            # It is in the group that the host has signalled already.
-            while self._follow(asked, time.monotonic() + _PATIENCE_SECONDS) is None:
+            while True:
                 if self._by_message:
                     self._send("control", "interrupt_request", {})
                 else:
-                    os.kill(self._process.pid, signal.SIGINT)
+                    # As clients of Jupyter do: what the kernel has started gets it too.
+                    os.killpg(self._process.pid, signal.SIGINT)
+
+                if self._follow(asked, time.monotonic() + _PATIENCE_SECONDS) is not None:
+                    return
         finally:
             signal.signal(signal.SIGINT, handler)
 
@@ -363,6 +371,7 @@ def _spec_folders() -> Iterator[str]:
     places = [
         *os.environ.get("JUPYTER_PATH", "").split(os.pathsep),
         f"{home}/.local/share/jupyter",
+        "/opt/venv/share/jupyter",
         f"{sys.prefix}/share/jupyter",
         "/usr/local/share/jupyter",
         "/usr/share/jupyter",

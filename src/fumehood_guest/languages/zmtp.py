@@ -33,18 +33,19 @@ class ZmtpSocket:
         kind: DEALER or SUB.
         address: The path of a unix socket, or the port of a TCP socket on the loopback.
         seconds: How long the greeting may take.
+        identity: What a peer with many connections knows this one by; empty: what it likes.
 
     Raises:
         OSError: There is no connection.
         ZmtpError: The peer does not speak the protocol.
     """
 
-    def __init__(self, kind: str, address: Union[str, int], seconds: float) -> None:
+    def __init__(self, kind: str, address: Union[str, int], seconds: float, identity: bytes = b"") -> None:
         self._socket = _connected(address, seconds)
         self._unread = bytearray()
         self._frames: List[bytes] = []
         try:
-            self._greet(kind)
+            self._greet(kind, identity)
         except BaseException:
             self._socket.close()
             raise
@@ -101,10 +102,10 @@ class ZmtpSocket:
 
         self._unread += data
 
-    def _greet(self, kind: str) -> None:
+    def _greet(self, kind: str, identity: bytes) -> None:
         ready = b"\x05READY"
 
-        for name, value in (("Socket-Type", kind.encode()), ("Identity", b"")):
+        for name, value in (("Socket-Type", kind.encode()), ("Identity", identity)):
             ready += bytes([len(name)]) + name.encode() + struct.pack("!I", len(value)) + value
 
         self._socket.sendall(_GREETING)

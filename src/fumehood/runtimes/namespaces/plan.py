@@ -31,6 +31,8 @@ _GUEST_FILES = ("*.py", "*.cjs", "*.R", "*.java")
 # Where `fumehood_guest.init.home` finds the files that each sandbox gets.
 GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
+# Where packages of an environment leave the kernel specs of Jupyter.
+_KERNELS = "share/jupyter/kernels"
 # Where a guest finds the environment's interpreter.
 GUEST_PYTHON = f"{_VENV}/bin/python"
 INTERPRETER_ROOT = "/opt/python"
@@ -211,6 +213,11 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
 
         for name in environment.programs:
             plan["links"][f"{_VENV}/bin/{name}"] = f"{_VENV}/libexec/{name}"
+
+    kernels = os.path.join(os.path.dirname(environment.scripts_folder), _KERNELS)
+
+    if os.path.isdir(kernels):
+        plan["binds"].append((kernels, f"{_VENV}/{_KERNELS}"))
 
 
 def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> None:
