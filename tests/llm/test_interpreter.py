@@ -730,3 +730,62 @@ def test_names_of_files_are_one_line_each(interpreter: CodeInterpreter) -> None:
         assert "\n[new file: /etc" not in text
         assert "\x1b" not in text
         assert "\u202e" not in text
+
+
+def test_a_model_may_write_in_several_languages() -> None:
+    """Each keeps its variables, and all see the same files; the tool and the prompt name them."""
+    with CodeInterpreter(languages=["bash", "js", "swift"]) as made:
+
+        def said(code: object, language: object) -> str:
+            arguments = {"code": code, "language": language}
+            return made.answer(ModelCall(id="1", name="run_python", form="chat", arguments=arguments)).text
+
+        assert said("x = 40; open('from_python', 'w').write('seen')", "python").startswith("4")
+        assert said("x=1; cat from_python", "bash") == "seen"
+        assert said("let x = 2; x + 1", "js") == "3"
+        assert [
+            said(code, name) for code, name in (("x", "python"), ("echo $x", "bash"), ("x", "javascript"))
+        ] == [
+            "40",
+            "1",
+            "2",
+        ]
+        assert "ReferenceError: y is not defined" in said("y", "javascript")
+        assert said("1", "r") == (
+            "Nothing was run: the argument `language` is `r`.\n"
+            "Hint: send one of python, bash, javascript or swift."
+        )
+        assert said("1", ["r"]).startswith("Nothing was run: the argument `language` is")
+        missing = said("print(1)", "swift")
+        assert "the template 'default' has no swift" in missing
+        assert missing.endswith("Hint: write it in python, bash or javascript.")
+
+        tool = made.openai_tools()[0]["function"]
+        assert tool["parameters"]["required"] == ["code", "language"]
+        assert tool["parameters"]["properties"]["language"]["enum"] == [
+            "python",
+            "bash",
+            "javascript",
+            "swift",
+        ]
+        prompt = made.system_prompt()
+        assert "The argument `language` chooses another language: Bash, JavaScript, Swift." in prompt
+        assert "Code in Swift is a whole program" in prompt
+        assert made.run("x", language="js").text == "2"
+
+    for wrong, options in ((["java"], {"transactional": True}), ("js", {}), (["english"], {})):
+        with pytest.raises(InvalidArgumentError):
+            CodeInterpreter(languages=wrong, **options)
+
+
+def test_contexts_in_a_borrowed_sandbox_are_removed() -> None:
+    """The tool has its own beside the default ones of the caller, and leaves none."""
+    with Sandbox() as sandbox:
+        sandbox.run_code("x=mine", language="bash")
+
+        with CodeInterpreter(sandbox, languages=["bash", "js"]) as made:
+            assert made.run("echo [$x]", language="bash").text == "[]"
+            assert made.run("1 + 1", language="js").text == "2"
+            assert len(sandbox.list_code_contexts()) == 4
+
+        assert [context.language for context in sandbox.list_code_contexts()] == ["python", "bash"]

@@ -28,6 +28,7 @@ from fumehood.llm.events import (
     TurnFinished,
     with_files,
 )
+from fumehood.llm.formats.calls import PYTHON_ALONE
 from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
 from fumehood.llm.loop import Bounds, Setting, TurnLoop
 from fumehood.llm.notebook import conversation_notebook
@@ -444,7 +445,16 @@ def _interpreter(
             field="interpreter", value=given, allowed="nothing beside it: it has its own sandbox and tools"
         )
 
-    return given._async if isinstance(given, CodeInterpreter) else given
+    found = given._async if isinstance(given, CodeInterpreter) else given
+
+    if found.languages != PYTHON_ALONE:
+        raise InvalidArgumentError(
+            field="interpreter",
+            value=given,
+            allowed="one without `languages`: an agent's model writes Python",
+        )
+
+    return found
 
 
 async def aask(

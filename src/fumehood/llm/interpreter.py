@@ -8,7 +8,7 @@ class is one line over the asynchronous one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any, Literal, TypeAlias
 
@@ -44,6 +44,8 @@ from fumehood.llm.workbench import (
     sync_face,
 )
 from fumehood.portal import Turn, call
+from fumehood.values.checks import check_language
+from fumehood.values.languages import Language, known_language, names_with
 from fumehood.values.limits import LimitsChoice
 from fumehood.values.network import NetworkChoice
 
@@ -76,6 +78,7 @@ class AsyncCodeInterpreter:
         max_images: int = 4,
         max_image_bytes: int = 1 << 20,
         transactional: bool = False,
+        languages: Sequence[Language] = (),
         scan: Scan | None = None,
         wrap_output: WrapOutput | None = None,
         publish: Publisher | ArtifactStore | None = None,
@@ -105,13 +108,20 @@ class AsyncCodeInterpreter:
             publisher=publisher_of(publish),
         )
         self._bench = Workbench(self._holder, self._rules)
-        self._words = ToolWords(_tool_name(tool_name), describe_tool(is_transactional=transactional))
+        spoken = _spoken(languages, is_transactional=transactional)
+        description = describe_tool(is_transactional=transactional, languages=spoken)
+        self._words = ToolWords(_tool_name(tool_name), description, spoken)
         self._inside: tuple[str, Inside] | None = None
 
     @property
     def sandbox(self) -> AsyncSandbox:
         """The current sandbox; another one after it has died and was replaced."""
         return self._holder.current
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that the model may write in, Python first."""
+        return self._words.languages
 
     async def __aenter__(self) -> AsyncCodeInterpreter:
         await self._holder.begin()
@@ -130,13 +140,14 @@ class AsyncCodeInterpreter:
         self,
         code: str,
         *,
+        language: Language = "python",
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
     ) -> ToolResult:
         """Run code as one call of the tool; the callbacks are called with each event as it happens."""
         callbacks = {"on_stdout": on_stdout, "on_stderr": on_stderr, "on_result": on_result}
-        return await self._bench.run_python(code, callbacks)
+        return await self._bench.run_code(code, check_language(language), callbacks)
 
     async def upload(self, path: str, content: FileContent) -> str:
         """Write a file of the user."""
@@ -153,7 +164,7 @@ class AsyncCodeInterpreter:
         return await write_prompt(
             sandbox,
             self._inside[1],
-            tool_name=self._words.name,
+            words=self._words,
             timeout=options.get("timeout"),
             tools=options.get("tools", {}),
             is_transactional="transactional" in options,
@@ -205,7 +216,7 @@ class AsyncCodeInterpreter:
         return write_answers(answered, with_images=chat_images)
 
     async def _answer(self, model_call: ModelCall, options: Options = NO_OPTIONS) -> ToolResult:
-        return await answer_call(self._bench, model_call, self._words.name, options)
+        return await answer_call(self._bench, model_call, self._words, options)
 
     async def _as_code_interpreter_call(self, code: str, options: Options = NO_OPTIONS) -> Item:
         result = await self._bench.run_python(code, options)
@@ -238,6 +249,7 @@ class CodeInterpreter:
         max_images: Pictures of one call.
         max_image_bytes: Bytes of one picture.
         transactional: Undo the effects of a call when it fails.
+        languages: The languages beside Python that the model may write in.
         scan: Checks code before it runs and returns a verdict with `blocks` and `reason`. Code that it blocks, or
             fails at, is not run.
         wrap_output: Makes the last change to the text of a call.
@@ -264,6 +276,7 @@ class CodeInterpreter:
         max_images: int = 4,
         max_image_bytes: int = 1 << 20,
         transactional: bool = False,
+        languages: Sequence[Language] = (),
         scan: Scan | None = None,
         wrap_output: WrapOutput | None = None,
         publish: Publisher | ArtifactStore | None = None,
@@ -286,6 +299,7 @@ class CodeInterpreter:
             max_images=max_images,
             max_image_bytes=max_image_bytes,
             transactional=transactional,
+            languages=languages,
             scan=scan,
             wrap_output=wrap_output,
             publish=publish,
@@ -295,6 +309,11 @@ class CodeInterpreter:
     def sandbox(self) -> Sandbox:
         """The current sandbox, made if there is none yet; another one after it has died and was replaced."""
         return sync_face(call(self._async._holder.begin))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that the model may write in, Python first."""
+        return self._async.languages
 
     def __enter__(self) -> CodeInterpreter:
         call(self._async.__aenter__)
@@ -313,6 +332,7 @@ class CodeInterpreter:
         self,
         code: str,
         *,
+        language: Language = "python",
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
@@ -324,6 +344,7 @@ class CodeInterpreter:
 
         Raises:
             SandboxStartError: No sandbox can be made.
+            LanguageUnavailableError: The template lacks the language.
         """
         turn = Turn()
         callbacks = {
@@ -331,7 +352,8 @@ class CodeInterpreter:
             "on_stderr": turn.relay(on_stderr, "on_stderr"),
             "on_result": turn.relay(on_result, "on_result"),
         }
-        return turn.call(self._async._bench.run_python, code, {**callbacks, **self._relayed(turn)})
+        options = {**callbacks, **self._relayed(turn)}
+        return turn.call(self._async._bench.run_code, code, check_language(language), options)
 
     def upload(self, path: str, content: FileContent) -> str:
         """Write a file of the user, and return its path; a relative one is below /mnt/data.
@@ -422,6 +444,24 @@ def _run_options(options: Mapping[str, object]) -> dict[str, Any]:
             )
 
     return given
+
+
+def _spoken(languages: Sequence[Language], *, is_transactional: bool) -> tuple[str, ...]:
+    """Return the names of the languages, Python first."""
+    if isinstance(languages, str):
+        raise InvalidArgumentError(field="languages", value=languages, allowed="a list of languages")
+
+    found = [known_language(check_language(one)) for one in languages]
+
+    for language in found:
+        if is_transactional and language.why_no_checkpoints:
+            raise InvalidArgumentError(
+                field="languages",
+                value=language.name,
+                allowed=f"{names_with(checkpoints=True)} with transactional=True",
+            )
+
+    return tuple(dict.fromkeys(["python", *(language.name for language in found)]))
 
 
 def _tool_name(name: str) -> str:

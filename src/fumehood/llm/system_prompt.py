@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood import AsyncSandbox, FileError, FumehoodError, HostTool, SandboxInfo
+from fumehood.llm.formats.calls import LANGUAGE, PYTHON_ALONE, ToolWords
 from fumehood.llm.readable_text import in_bytes
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH
+from fumehood.values.languages import known_language
 
 _ASK = """
 import importlib.metadata, json, platform
@@ -109,7 +111,7 @@ async def write_prompt(
     sandbox: AsyncSandbox,
     inside: Inside,
     *,
-    tool_name: str,
+    words: ToolWords,
     timeout: float | None,
     tools: Mapping[str, HostTool | Callable[..., object]],
     is_transactional: bool,
@@ -117,8 +119,9 @@ async def write_prompt(
     """Write the system prompt for a sandbox as it is now."""
     info = await sandbox.get_info()
     parts = [
-        f"You can run Python code with the tool `{tool_name}`. It is a live interpreter in an isolated sandbox: "
+        f"You can run Python code with the tool `{words.name}`. It is a live interpreter in an isolated sandbox: "
         "variables, imports and files are kept between calls.",
+        _languages(words),
         _rules(is_transactional),
         _limits(info, timeout),
         _network(info),
@@ -127,6 +130,19 @@ async def write_prompt(
         _host_tools(tools),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _languages(words: ToolWords) -> str:
+    if words.languages == PYTHON_ALONE:
+        return ""
+
+    titles = ", ".join(known_language(name).title for name in words.languages[1:])
+    whole = [known_language(name).title for name in words.languages if not known_language(name).keeps_state]
+    end = f" Code in {', '.join(whole)} is a whole program, and keeps none." if whole else ""
+    return (
+        f"The argument `{LANGUAGE}` chooses another language: {titles}. Each keeps its own variables; all see "
+        f"the same files.{end}"
+    )
 
 
 def _rules(is_transactional: bool) -> str:

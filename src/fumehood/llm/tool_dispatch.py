@@ -6,33 +6,42 @@ calling program is raised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from fumehood import FumehoodError, InvalidArgumentError, SandboxNotStartedError, WrongProcessError
+from fumehood import (
+    FumehoodError,
+    InvalidArgumentError,
+    LanguageUnavailableError,
+    SandboxNotStartedError,
+    WrongProcessError,
+)
 from fumehood.llm.formats.anthropic import BASH, TEXT_EDITOR
-from fumehood.llm.formats.calls import CODE, ModelCall, quoted
+from fumehood.llm.formats.calls import CODE, LANGUAGE, PYTHON_ALONE, ModelCall, ToolWords, quoted
 from fumehood.llm.result import ToolResult
 from fumehood.llm.workbench import NO_OPTIONS, Options, Workbench
+from fumehood.values.languages import find_language
 
 _MISTAKES = (SandboxNotStartedError, WrongProcessError)
 
 
 async def answer_call(
-    bench: Workbench, call: ModelCall, tool_name: str, options: Options = NO_OPTIONS
+    bench: Workbench, call: ModelCall, words: ToolWords, options: Options = NO_OPTIONS
 ) -> ToolResult:
     """Carry out a call, Python with these options; never raises for a mistake of the model."""
-    if call.name not in (tool_name, BASH, TEXT_EDITOR):
+    if call.name not in (words.name, BASH, TEXT_EDITOR):
         return _refused(
-            f"there is no tool {quoted(call.name)}", f"call {quoted(tool_name)} with the argument `{CODE}`"
+            f"there is no tool {quoted(call.name)}", f"call {quoted(words.name)} with the argument `{CODE}`"
         )
 
     if call.problem:
         return _refused(call.problem, f"send the arguments as one JSON object, such as {_example(call.name)}")
 
     try:
-        return await _carry_out(bench, call, tool_name, options)
+        return await _carry_out(bench, call, words, options)
     except _MISTAKES:
         raise
+    except LanguageUnavailableError as error:
+        return _refused(error.message, f"write it in {_listed(bench.languages_left(words.languages))}")
     except InvalidArgumentError as error:
         return _refused(error.message, error.hint)
     except FumehoodError as error:
@@ -44,9 +53,9 @@ async def answer_call(
         )
 
 
-async def _carry_out(bench: Workbench, call: ModelCall, tool_name: str, options: Options) -> ToolResult:
-    if call.name == tool_name:
-        return await _python(bench, call.arguments, options)
+async def _carry_out(bench: Workbench, call: ModelCall, words: ToolWords, options: Options) -> ToolResult:
+    if call.name == words.name:
+        return await _code(bench, call.arguments, words.languages, options)
 
     if call.name == BASH:
         return await _bash(bench, call.arguments)
@@ -54,13 +63,25 @@ async def _carry_out(bench: Workbench, call: ModelCall, tool_name: str, options:
     return (await bench.edit(call.arguments))[1]
 
 
-async def _python(bench: Workbench, arguments: Mapping[str, object], options: Options) -> ToolResult:
+async def _code(
+    bench: Workbench, arguments: Mapping[str, object], languages: tuple[str, ...], options: Options
+) -> ToolResult:
     code = arguments.get(CODE)
+    # A tool for Python alone has no such argument, and a model may make one up.
+    given = "python" if languages == PYTHON_ALONE else arguments.get(LANGUAGE, "python")
+    language = find_language(given)
+
+    if language is None or language.name not in languages:
+        return _refused(
+            f"the argument `{LANGUAGE}` is {quoted(str(given))}", f"send one of {_listed(languages)}"
+        )
 
     if not isinstance(code, str) or not code.strip():
-        return _refused(f"the argument `{CODE}` must be a text with Python code", f"send {_example('')}")
+        return _refused(
+            f"the argument `{CODE}` must be a text with {language.title} code", f"send {_example('')}"
+        )
 
-    return await bench.run_python(code, options)
+    return await bench.run_code(code, language.name, options)
 
 
 async def _bash(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult:
@@ -73,6 +94,11 @@ async def _bash(bench: Workbench, arguments: Mapping[str, object]) -> ToolResult
         return _refused("the argument `command` must be a text with a command", f"send {_example(BASH)}")
 
     return await bench.run_bash(command)
+
+
+def _listed(languages: Sequence[str]) -> str:
+    *first, last = languages
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _refused(problem: str, way_out: str) -> ToolResult:

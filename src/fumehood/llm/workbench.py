@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -21,6 +21,7 @@ from fumehood import (
     Execution,
     FumehoodError,
     InvalidArgumentError,
+    LanguageUnavailableError,
     ProtocolViolationError,
     Sandbox,
     SandboxClosedError,
@@ -35,6 +36,7 @@ from fumehood.llm.readable_text import in_bytes, unfenced
 from fumehood.llm.result import ToolFile, ToolResult
 from fumehood.llm.text_editor import Edited, edit
 from fumehood.text import visible_line
+from fumehood.values.languages import STATEFUL_LANGUAGES, StatefulName
 
 _T = TypeVar("_T")
 _MAX_REASON_CHARS = 500
@@ -197,6 +199,9 @@ def sync_face(sandbox: AsyncSandbox) -> Sandbox:
     return face
 
 
+_BASH = "bash"
+_WITH_CONTEXTS = frozenset(STATEFUL_LANGUAGES) - {"python"}
+_CALLBACKS = frozenset(("on_stdout", "on_stderr", "on_result"))
 _MAX_FILES = 20
 _MAX_HINTED_FILES = 200
 _ENDED = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
@@ -231,24 +236,47 @@ class Workbench:
         self.holder = holder
         self._rules = rules
         self._changes = FileChanges()
-        self._bash_context: str | None = None
+        # Of each language beside Python the context that is this tool's own.
+        self._contexts: dict[str, str] = {}
+        self._missing: set[str] = set()
         self._lock = asyncio.Lock()
 
     async def run_python(self, code: str, options: Options = NO_OPTIONS) -> ToolResult:
         """Run Python code, with further options for this call; a Markdown fence around it is removed."""
         return await self._run(unfenced(code), {**self._rules.options, **options})
 
+    async def run_code(self, code: str, language: str, options: Options = NO_OPTIONS) -> ToolResult:
+        """Run code of a language; functions of the caller and transactions are Python's alone.
+
+        Raises:
+            LanguageUnavailableError: The template lacks the language.
+        """
+        if language == "python":
+            return await self.run_python(code, options)
+
+        callbacks = {name: option for name, option in options.items() if name in _CALLBACKS}
+        timeout = self._rules.options.get("timeout")
+        try:
+            return await self._run(unfenced(code), {"language": language, "timeout": timeout, **callbacks})
+        except LanguageUnavailableError:
+            self._missing.add(language)
+            raise
+
+    def languages_left(self, languages: Sequence[str]) -> list[str]:
+        """Return those of some languages that no call has found to be missing."""
+        return [language for language in languages if language not in self._missing]
+
     async def run_bash(self, command: str) -> ToolResult:
         """Run a command in a shell that keeps its state."""
         timeout = self._rules.options.get("timeout")
-        return await self._run(unfenced(command), {"language": "bash", "timeout": timeout})
+        return await self._run(unfenced(command), {"language": _BASH, "timeout": timeout})
 
     async def restart_bash(self) -> ToolResult:
         """Restart the shell."""
 
         async def restart(sandbox: AsyncSandbox) -> ToolResult:
-            if self._bash_context is not None:
-                await sandbox.restart_code_context(self._bash_context)
+            if _BASH in self._contexts:
+                await sandbox.restart_code_context(self._contexts[_BASH])
 
             return ToolResult(text="The shell was restarted.")
 
@@ -281,16 +309,17 @@ class Workbench:
         return (made[0] if made else None), result
 
     async def close(self) -> None:
-        """Release the sandbox: one that was made here is killed; in a borrowed one our shell's context is removed."""
-        shell, self._bash_context = self._bash_context, None
+        """Release the sandbox: one that was made here is killed; in a borrowed one our contexts are removed."""
+        contexts, self._contexts = self._contexts, {}
         self._changes = FileChanges()
 
-        if shell is not None and not self.holder.is_owner:
-            try:
-                await self.holder.current.remove_code_context(shell)
-            except FumehoodError:
-                # The context has ended, or its sandbox has.
-                pass
+        if not self.holder.is_owner:
+            for context in contexts.values():
+                try:
+                    await self.holder.current.remove_code_context(context)
+                except FumehoodError:
+                    # The context has ended, or its sandbox has.
+                    continue
 
         await self.holder.end()
 
@@ -318,7 +347,7 @@ class Workbench:
             if not self._changes.is_begun:
                 await self._changes.look(sandbox)
 
-            context = await self._shell(sandbox) if options.get("language") == "bash" else None
+            context = await self._context(sandbox, language)
             execution = await sandbox.run_code(code, context=context, **options)
             return await self._told(sandbox, execution, code)
 
@@ -326,8 +355,8 @@ class Workbench:
             try:
                 return await self._in_sandbox(run)
             except ContextNotFoundError:
-                # Our shell's context was removed; the next call makes another.
-                self._bash_context = None
+                # Our context was removed; the next call makes another.
+                self._contexts.pop(language, None)
                 raise
 
     async def _in_sandbox(self, act: Callable[[AsyncSandbox], Awaitable[ToolResult]]) -> ToolResult:
@@ -338,18 +367,23 @@ class Workbench:
             return await act(sandbox)
         except _ENDED as error:
             self._changes = FileChanges()
-            self._bash_context = None
+            self._contexts = {}
             return _after_the_end(
                 error,
                 is_replaced=await self.holder.replace(),
                 is_unsure=error.outcome_unknown or not was_there,
             )
 
-    async def _shell(self, sandbox: AsyncSandbox) -> str:
-        if self._bash_context is None:
-            self._bash_context = (await sandbox.create_code_context(language="bash")).id
+    async def _context(self, sandbox: AsyncSandbox, language: str) -> str | None:
+        """Return the context of a language that keeps variables; Python's is the sandbox's own."""
+        if language not in _WITH_CONTEXTS:
+            return None
 
-        return self._bash_context
+        if language not in self._contexts:
+            made = await sandbox.create_code_context(language=cast("StatefulName", language))
+            self._contexts[language] = made.id
+
+        return self._contexts[language]
 
     async def _told(self, sandbox: AsyncSandbox, execution: Execution, code: str) -> ToolResult:
         """Make the result; when the sandbox ended right after the code, the result keeps the code's output."""

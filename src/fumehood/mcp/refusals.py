@@ -93,6 +93,7 @@ _ROOM = (
 _WAYS_OUT = {
     "sandbox_not_found": "list_sandboxes shows the ids there are; run_code without sandbox_id makes a new sandbox",
     "sandbox_closed": _AGAIN,
+    "language_unavailable": "write it in another language of run_code; python is always there",
     "protocol_violation": _AGAIN,
     "sandbox_paused": "it runs again when the program that paused it resumes it; meanwhile use another sandbox",
     "capacity": _ROOM,

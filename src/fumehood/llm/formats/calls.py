@@ -24,7 +24,10 @@ Item: TypeAlias = dict[str, object]
 """A message, an item or a block as providers write it."""
 
 CODE = "code"
-"""The name of the one argument of the tool for Python."""
+"""The name of the tool's argument with the code."""
+LANGUAGE = "language"
+"""The name of its other argument, of a tool with several languages."""
+PYTHON_ALONE = ("python",)
 _MAX_ARGUMENT_CHARS = 4_000_000
 
 
@@ -141,24 +144,40 @@ class ToolWords:
     Attributes:
         name: Its name in calls.
         description: Its purpose.
+        languages: The languages of its code, Python first.
     """
 
     name: str
     description: str
+    languages: tuple[str, ...] = PYTHON_ALONE
 
     def schema(self) -> Item:
         """Return the JSON schema of its arguments; it suits strict modes too."""
-        code: Item = {"type": "string", "description": "Python source code, as in a notebook's cell."}
+        kind = "Python source code" if self.languages == PYTHON_ALONE else "Source code"
+        properties: Item = {CODE: {"type": "string", "description": f"{kind}, as in a notebook's cell."}}
+
+        if self.languages != PYTHON_ALONE:
+            description = (
+                "The language of the code; each keeps its own variables, and all see the same files."
+            )
+            properties[LANGUAGE] = {
+                "type": "string",
+                "enum": list(self.languages),
+                "description": description,
+            }
+
         return {
             "type": "object",
-            "properties": {CODE: code},
-            "required": [CODE],
+            "properties": properties,
+            # Strict modes take no argument that may be left out.
+            "required": list(properties),
             "additionalProperties": False,
         }
 
 
-def describe_tool(*, is_transactional: bool) -> str:
+def describe_tool(*, is_transactional: bool, languages: tuple[str, ...] = PYTHON_ALONE) -> str:
     """Return the description of the tool."""
+    others = "" if languages == PYTHON_ALONE else f"Code may also be in one of {', '.join(languages[1:])}. "
     undone = (
         "A call that fails is undone as a whole: neither its variables nor its files stay. "
         if is_transactional
@@ -167,7 +186,7 @@ def describe_tool(*, is_transactional: bool) -> str:
     return (
         "Runs Python code in an isolated, live interpreter and returns what it printed, the value of its last "
         "expression, its figures, and the names of new files. Variables, imports and files are kept between calls. "
-        f"{undone}Data files are in /mnt/data; save files for the user there."
+        f"{others}{undone}Data files are in /mnt/data; save files for the user there."
     )
 
 
