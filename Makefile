@@ -17,12 +17,12 @@ WORKERS ?= 3
 # What pytest says when ARGS="-k name" names nothing of one of the two parts.
 NOTHING_RAN := 5
 
-SOURCES := src tests examples benchmarks tools
+SOURCES := src tests examples benchmarks tools hatch_build.py
 # An environment of its own for each list of frameworks that can be installed together.
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: $(VENV)/.installed ## set up, then the main job on real data in one live s
 # What whole tests need; a sandbox cannot write the bytecode of what it runs, so that it is there before.
 READY := $(VENV)/.installed-dev programs bytecode tests/npm_programs/node_modules/.installed \
 	tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed $(FRAMEWORKS) \
-	.venv-packages/common/.installed .venv-cluster/.installed
+	.venv-packages/common/.installed .venv-cluster/.installed console
 AT_ONCE := -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## set up, then the tests that CI runs (ARGS="-k name" passes options to pytest)
@@ -52,6 +52,9 @@ test-all: $(READY) ## all tests with all of their cases: both faces everywhere, 
 	@$(MAKE) test-cluster
 	@$(MAKE) test-languages
 	@$(MAKE) test-images
+
+console: $(VENV)/.installed-dev | programs ## build the page of the console from web/, which wheels and `fumehood serve` in a checkout show
+	@command -v npm >/dev/null || { echo "npm is not installed: the console is not built" >&2; exit 0; }; $(BIN)/python hatch_build.py
 
 bytecode: $(VENV)/.installed-dev
 	@$(BIN)/python -m compileall -q src
@@ -87,7 +90,7 @@ fuzz: $(VENV)/.installed-dev ## 100,000 mutated messages through all that the ho
 	@EVERY_CASE=1 $(BIN)/python -m pytest -q tests/server/test_openapi.py tests/unit/wire/test_fuzz.py
 
 check: $(VENV)/.installed-dev ## format, lint, types and the rules of the house, at once; under a minute
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target check-types check-rules check-format check-layers
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target check-types check-console check-rules check-format check-layers
 
 check-format: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --output-format concise $(SOURCES)
@@ -98,6 +101,11 @@ check-types: $(VENV)/.installed-dev
 
 check-layers: $(VENV)/.installed-dev
 	@$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/import_linter
+
+# Formats, types and unit tests of the page. The first run installs its tools.
+check-console: $(VENV)/.installed-dev
+	@command -v npm >/dev/null || { echo "npm is not installed: web/ is not checked" >&2; [ "$(CI)" != true ]; exit; }; \
+	$(BIN)/python hatch_build.py && npm --prefix web run --silent check
 
 check-rules: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -q tests/rules
@@ -136,7 +144,7 @@ scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, 
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-frameworks .venv-packages .venv-cluster tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build
+	rm -rf $(VENV) .venv-frameworks .venv-packages .venv-cluster tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build web/node_modules src/fumehood/console/dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -205,7 +213,7 @@ tests/external_clients/node_modules/.installed: tests/external_clients/package.j
 
 # What the tests drive besides Python: subuid ranges (newuidmap), git inside a sandbox, curl, a PostgreSQL server, npm, and
 # what checks unit files and containers' privileges, nginx, Caddy, R, Java and some small languages, a registry, umoci and
-# busybox for images, and Xvfb for displays. Installed where apt-get may be used; elsewhere the tests that need a missing
+# busybox for images, Xvfb for displays, and a browser for the console. Installed where apt-get may be used; elsewhere the tests that need a missing
 # one say so.
 programs:
 	@missing=""; \
@@ -230,6 +238,7 @@ programs:
 	command -v umoci >/dev/null || missing="$$missing umoci"; \
 	command -v busybox >/dev/null || missing="$$missing busybox-static"; \
 	command -v Xvfb >/dev/null || missing="$$missing xvfb"; \
+	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing:$$missing"; \

@@ -6,6 +6,7 @@ import email
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 import pytest
 from readme_renderer import markdown
 from tests.conftest import RunningServer
@@ -46,6 +48,9 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Both, built as for a release: the wheel from the source archive."""
+    if shutil.which("npm") is None and not (ROOT / "src/fumehood/console/dist/index.html").is_file():
+        pytest.skip("npm is not installed: the page of the console cannot be built")
+
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -63,6 +68,18 @@ def _tracked(folder: str) -> set[str]:
         check=True,
     )
     return {name for name in done.stdout.splitlines() if (ROOT / folder / name).exists()}
+
+
+def _page(names: set[str], folder: str) -> set[str]:
+    """The files of the built console among names of an archive: its document, its licences, and what it loads."""
+    page = {name for name in names if name.startswith(folder)}
+    assert {f"{folder}index.html", f"{folder}THIRD_PARTY.txt"} <= page
+    assert {name.rpartition(".")[2] for name in page if name.startswith(f"{folder}assets/")} >= {
+        "js",
+        "css",
+        "svg",
+    }
+    return page
 
 
 def test_the_wheel_has_these_packages_and_no_other(built: Built) -> None:
@@ -83,7 +100,7 @@ def test_the_wheel_has_every_file_of_the_sources(built: Built) -> None:
         f"fumehood/benchmarks/fumehood_bench/{name}" for name in _tracked("benchmarks/fumehood_bench")
     }
     names = {name for name in built.names() if ".dist-info/" not in name}
-    assert names == wanted
+    assert names - _page(names, "fumehood/console/dist/") == wanted
     assert {"fumehood/py.typed", "fumehood_jail/policies/sandbox.toml"} <= names
     assert any(re.fullmatch(r"fumehood/storage/.*versions/\w+\.py", name) for name in names)
 
@@ -94,7 +111,8 @@ def test_the_source_archive_has_what_a_build_and_a_reader_need(built: Built) -> 
         names = {name.partition("/")[2] for name in archive.getnames()}
 
     assert {"README.md", "LICENSE", "CHANGELOG.md", "docs/README.md", "src/fumehood/py.typed"} <= names
-    assert names - {"PKG-INFO"} <= _tracked(".")
+    page = _page(names, "src/fumehood/console/dist/")
+    assert names - page - {"PKG-INFO"} <= _tracked(".")
 
 
 def test_the_package_page_can_be_read_anywhere(built: Built) -> None:
@@ -178,5 +196,13 @@ def test_the_installed_server_runs_code(python: str, tmp_path: Path) -> None:
     try:
         with Sandbox(url=server.url, api_key=server.token) as sandbox:
             assert sandbox.run_code("6 * 7").text == "42"
+
+        # The page comes with the wheel, and loads nothing from elsewhere.
+        with httpx2.Client(base_url=server.url) as client:
+            document = client.get("/console/")
+            assert document.status_code == 200
+            named = re.findall(r'(?:src|href)="([^"]+)"', document.text)
+            assert {path.rpartition(".")[2] for path in named} == {"js", "css", "svg"}
+            assert [client.get(path).status_code for path in named] == [200] * len(named)
     finally:
         assert server.stop() == 0

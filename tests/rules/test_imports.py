@@ -52,6 +52,7 @@ FOREIGN = {
     "fumehood.cli.terminal": {"rich"},
     # The extra `server`.
     "fumehood.storage": {"alembic", "obstore", "sqlalchemy"},
+    "fumehood.console": {"starlette"},
     "fumehood.server": {
         "fastapi",
         "h11",

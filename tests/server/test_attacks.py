@@ -78,7 +78,7 @@ def test_w01_the_description_holds_nothing_of_the_server(client: httpx2.Client, 
 
 def test_w01_the_front_page_leads_on_and_runs_nothing(client: httpx2.Client) -> None:
     """Each address of this server on the page answers; a browser may load nothing for it."""
-    page = client.get("/")
+    page = client.get("/", headers={"Accept": "*/*"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-security-policy"].startswith("default-src 'none';")
     assert not re.search(r"<(script|style|img|link|iframe)|src=|on[a-z]+=", page.text)

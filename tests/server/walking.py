@@ -12,8 +12,13 @@ from fumehood.server.settings import DIALECTS
 
 # What says nothing but that something is there: health of the server, and of dialects whose clients ask for it first.
 OPEN = {"/", "/healthz", "/readyz", "/api", "/login", "/v1/ping", "/librechat/health", "/librechat/v1/health"}
-# The documentation and Swagger UI, as far as they are installed: the same files at each server.
-SITE = {"/docs", "/docs/{path:path}", "/openapi", "/openapi/{name:path}"}
+# The documentation, Swagger UI and the console, as far as they are installed: the same files at each server.
+SITE = {"/docs", "/docs/{path:path}", "/openapi", "/openapi/{name:path}"} | {
+    "/console",
+    "/console/frame",
+    "/console/assets/{name:path}",
+    "/console/{path:path}",
+}
 REFUSED = {401, 403}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

@@ -28,6 +28,7 @@ from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.ports import HostNames
 from fumehood.server.services import AppServices, Services
 
+_CONSOLE = "fumehood.console"
 _PREFLIGHT_SECONDS = 600
 _UPLOADS = ("/files", "/upload", "/upload/batch", "/content", "/sandboxes/load")
 
@@ -36,9 +37,11 @@ def create_app(services: Services) -> FastAPI:
     """Makes the app of a server over services that are open as long as it is served."""
     dialects = {name: _dialect_routes(name, services) for name in services.settings.dialects}
     routes = [route for found in dialects.values() for route in found]
-    app = assemble_app(services, ROUTERS, [*PORT_ROUTES, *routes])
+    console = _console_routes() if services.settings.console else []
+    app = assemble_app(services, ROUTERS, [*PORT_ROUTES, *routes, *console])
     # Those that are spoken: one that is not installed has no routes.
     app.state.dialects = tuple(name for name, found in dialects.items() if found)
+    app.state.has_console = bool(console)
     return app
 
 
@@ -131,6 +134,15 @@ def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
         return []
 
     routes: list[BaseRoute] = importlib.import_module(f"{package}.adapter").routes(services)
+    return routes
+
+
+def _console_routes() -> list[BaseRoute]:
+    """Returns the routes of the page at /console/; none when its folder was removed."""
+    if not importlib.util.find_spec(_CONSOLE):
+        return []
+
+    routes: list[BaseRoute] = importlib.import_module(f"{_CONSOLE}.routes").routes()
     return routes
 
 

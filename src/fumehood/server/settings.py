@@ -53,6 +53,7 @@ class ServerSettings(EngineSettings):
             "wrong_tokens_per_minute",
             "login_hours",
             "dialects",
+            "console",
         ),
         "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
         "sandboxes": (
@@ -122,6 +123,7 @@ class ServerSettings(EngineSettings):
         100_000_000,
     )
     dialects: tuple[str, ...] = setting("dialects that are spoken", DIALECTS)
+    console: bool = setting("whether the page at /console/ is shown", True)
     host_socket: str = setting(
         "socket of a `fumehood host` that keeps the sandboxes; empty: this process", ""
     )

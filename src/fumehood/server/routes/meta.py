@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from http import HTTPStatus
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from fumehood.cluster.backend import ClusterBackend
 from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
@@ -21,6 +22,7 @@ from fumehood.server.schemas.meta import CapacityAnswer, Health, Readiness, Serv
 router = APIRouter(tags=["server"])
 _REASON_CHARACTERS = 500
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_HTML = "text/html"
 _NO_CONTENT = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _FRONT_PAGE = """<!doctype html>
 <html lang="en">
@@ -102,8 +104,14 @@ async def description(request: Request) -> Response:
 
 
 @router.get("/", include_in_schema=False)
-async def front_page() -> Response:
-    """Returns a page that names the documentation, the API and the health routes; needs no token."""
+async def front_page(request: Request) -> Response:
+    """Leads a browser to the console; returns to programs a page that names the documentation, the API and health.
+
+    Needs no token.
+    """
+    if getattr(request.app.state, "has_console", False) and _HTML in request.headers.get("accept", ""):
+        return RedirectResponse("console/", HTTPStatus.SEE_OTHER, headers={"Vary": "Accept"})
+
     return HTMLResponse(_FRONT_PAGE, headers={"Content-Security-Policy": _NO_CONTENT})
 
 

@@ -1,0 +1,66 @@
+/** One request of the API, with the login of this browser.
+ *
+ * The cookie counts only beside the header, which no simple request of another origin can carry.
+ */
+
+import { Problem, type ProblemBody, UNREACHABLE } from "./problem";
+
+export type Asked = { method?: string; body?: unknown; signal?: AbortSignal; accept?: string };
+
+let onLoginNeeded: () => void = () => {};
+
+/** Registers what happens when the server wants a login. */
+export function whenLoginIsNeeded(listener: () => void): void {
+  onLoginNeeded = listener;
+}
+
+export async function ask(path: string, asked: Asked = {}): Promise<Response> {
+  const headers: Record<string, string> = {
+    "X-Fumehood-Console": "1",
+    Accept: asked.accept ?? "application/json",
+  };
+  const init: RequestInit = { method: asked.method ?? "GET", headers, credentials: "same-origin" };
+  if (asked.signal) init.signal = asked.signal;
+  if (asked.body instanceof Blob) {
+    init.body = asked.body;
+  } else if (asked.body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    init.body = JSON.stringify(asked.body);
+  }
+
+  let answer: Response;
+  try {
+    answer = await fetch(path, init);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw UNREACHABLE;
+  }
+  if (answer.ok) return answer;
+
+  const problem = await problemOf(answer);
+  if (problem.status === 401 && !path.startsWith("/v1/login")) onLoginNeeded();
+  throw problem;
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const answer = await ask(path, signal ? { signal } : {});
+  return (await answer.json()) as T;
+}
+
+export async function send<T = void>(method: string, path: string, body?: unknown): Promise<T> {
+  const answer = await ask(path, { method, body });
+  return (answer.status === 204 ? undefined : await answer.json()) as T;
+}
+
+async function problemOf(answer: Response): Promise<Problem> {
+  const retryAfter = Number(answer.headers.get("Retry-After"));
+  let body: Partial<ProblemBody> = {};
+  try {
+    body = (await answer.json()) as ProblemBody;
+  } catch {
+    // A proxy in between may answer with something else.
+  }
+  return new Problem(body, answer.status, Number.isFinite(retryAfter) && retryAfter > 0 ? retryAfter : null);
+}
+
+export const segment = encodeURIComponent;

@@ -1,0 +1,106 @@
+/** What is around each view: a bar with the places one can go, the theme, and the login. */
+
+import { useQueryClient } from "@tanstack/react-query";
+import { DropdownMenu } from "radix-ui";
+import { type ReactNode, useState } from "react";
+import { Link, useLocation } from "wouter";
+import { send } from "../api/client";
+import type { Me } from "../api/types";
+import logo from "../logo.svg";
+import { visibleLine } from "./format";
+import { applyTheme, keptTheme, type Theme } from "./theme";
+
+const THEMES: [Theme, string][] = [
+  ["system", "As the system"],
+  ["light", "Light"],
+  ["dark", "Dark"],
+];
+
+export type Place = { path: string; name: string; scope: string };
+export const PLACES: Place[] = [{ path: "/sandboxes", name: "Sandboxes", scope: "sandboxes" }];
+
+export function Shell({ me, children }: { me: Me; children: ReactNode }) {
+  const [path] = useLocation();
+  const places = PLACES.filter((place) => me.is_owner || me.scopes.includes(place.scope));
+
+  return (
+    <>
+      <a className="skip" href="#main">
+        To the content
+      </a>
+      <header className="bar">
+        <Link href="/" className="home" aria-label="fumehood">
+          <img src={logo} alt="" width="24" height="24" />
+          <span>fumehood</span>
+        </Link>
+        <nav aria-label="Views">
+          {places.map((place) => (
+            <Link
+              key={place.path}
+              href={place.path}
+              aria-current={
+                path.startsWith(place.path) || (path === "/" && place.path === "/sandboxes")
+                  ? "page"
+                  : undefined
+              }
+            >
+              {place.name}
+            </Link>
+          ))}
+        </nav>
+        <AccountMenu me={me} />
+      </header>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
+    </>
+  );
+}
+
+function AccountMenu({ me }: { me: Me }) {
+  const queries = useQueryClient();
+  const [theme, setTheme] = useState(keptTheme());
+  const name = me.is_owner ? "owner" : visibleLine(me.name || me.key_id, 40);
+
+  const choose = (wanted: string) => {
+    applyTheme(wanted as Theme);
+    setTheme(wanted as Theme);
+  };
+  const leave = async (everywhere: boolean) => {
+    await send("DELETE", everywhere ? "/v1/logins" : "/v1/login").catch(() => undefined);
+    queries.clear();
+    location.assign("/console/");
+  };
+
+  return (
+    <DropdownMenu.Root>
+      <DropdownMenu.Trigger className="account">
+        <span className="dot" aria-hidden="true" />
+        {name}
+      </DropdownMenu.Trigger>
+      <DropdownMenu.Portal>
+        <DropdownMenu.Content className="menu" align="end" sideOffset={6}>
+          <DropdownMenu.Label>Colours</DropdownMenu.Label>
+          <DropdownMenu.RadioGroup value={theme} onValueChange={choose}>
+            {THEMES.map(([value, label]) => (
+              <DropdownMenu.RadioItem key={value} value={value}>
+                <DropdownMenu.ItemIndicator className="mark">✓</DropdownMenu.ItemIndicator>
+                {label}
+              </DropdownMenu.RadioItem>
+            ))}
+          </DropdownMenu.RadioGroup>
+          <DropdownMenu.Separator />
+          <DropdownMenu.Item asChild>
+            <a href="/docs/">Documentation</a>
+          </DropdownMenu.Item>
+          <DropdownMenu.Item asChild>
+            <a href="/openapi/">The API</a>
+          </DropdownMenu.Item>
+          <DropdownMenu.Separator />
+          <DropdownMenu.Item onSelect={() => leave(false)}>Log out</DropdownMenu.Item>
+          <DropdownMenu.Item onSelect={() => leave(true)}>Log out everywhere</DropdownMenu.Item>
+        </DropdownMenu.Content>
+      </DropdownMenu.Portal>
+    </DropdownMenu.Root>
+  );
+}

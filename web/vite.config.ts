@@ -1,0 +1,32 @@
+import react from "@vitejs/plugin-react";
+import license from "rollup-plugin-license";
+import { defineConfig } from "vite";
+
+// The server that is developed against; its Host is its own, so that the ingress answers.
+const server = process.env.FUMEHOOD_URL ?? "http://127.0.0.1:8765";
+const proxied = { target: server, changeOrigin: true, ws: true };
+
+export default defineConfig({
+  base: "/console/",
+  plugins: [
+    react(),
+    license({
+      thirdParty: {
+        output: { file: "../src/fumehood/console/dist/THIRD_PARTY.txt" },
+        allow: {
+          test: "(MIT OR Apache-2.0 OR ISC OR BSD-3-Clause OR BSD-2-Clause OR 0BSD OR Unlicense OR MPL-2.0)",
+          failOnViolation: true,
+        },
+      },
+    }),
+  ],
+  build: {
+    outDir: "../src/fumehood/console/dist",
+    emptyOutDir: true,
+    target: "es2022",
+    // An asset in a data address would need a wider policy.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+  },
+  server: { port: 5173, proxy: { "/v1": proxied, "/console/frame": proxied } },
+});
