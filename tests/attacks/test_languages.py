@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fumehood.values.languages import CONTEXT_LANGUAGES
+
+from . import readers
 from .conftest import HOST_SECRET
 
 READ = {
@@ -86,3 +90,49 @@ def test_k14_no_descriptor_of_a_branch_leaks(attacked, language):
     assert not [
         line for line in found if line.startswith(("pidfd", "/proc", "net:", "pid:", "mnt:", "user:"))
     ]
+
+
+# `make test-languages` installs all of them; what `make programs` installs is tried each time.
+FEW = ("c", "cpp", "csharp", "lua", "perl", "php", "sql")
+WHOLE = [*readers.PROGRAMS, "sql"] if "EVERY_LANGUAGE" in os.environ else FEW
+# A sandbox of its own finds programs there.
+PATH = "/usr/local/bin:/usr/bin:/bin"
+HOST_FILES = [
+    "/etc/shadow",
+    "/proc/1/environ",
+    "/proc/1/mem",
+    "/dev/mem",
+    "/root/.bash_history",
+    str(Path(__file__)),
+]
+READABLE = ["/proc/self/status", "/etc/hostname"]
+
+
+def whole_programs() -> Iterator[object]:
+    for name in WHOLE:
+        missing = [
+            one for one in CONTEXT_LANGUAGES[name].source.programs if shutil.which(one, path=PATH) is None
+        ]
+        reason = f"needs the programs {missing}: `make programs` installs them"
+        yield pytest.param(name, marks=pytest.mark.skipif(bool(missing), reason=reason))
+
+
+@pytest.mark.parametrize("language", list(whole_programs()))
+def test_k14_a_whole_program_is_confined_and_sees_nothing_of_the_host(attacked, language):
+    """In each language by its own means: no capability, the filter, no variable and no file of the host."""
+    # The last one has no end of line, behind which the next would begin.
+    paths = [*READABLE, *HOST_FILES, "/proc/self/environ"]
+    code = readers.sql(paths) if language == "sql" else readers.PROGRAMS[language]
+    execution = attacked.sandbox.run_code(
+        code, language=language, stdin="".join(f"{path}\n" for path in paths), timeout=120
+    )
+    assert execution.error is None, (execution.error, execution.logs)
+    found = readers.files_in("".join(execution.logs.stdout))
+
+    # What it may read it has read: the others were refused, and not missed.
+    assert set(found) == set(paths)
+    assert restrictions(found["/proc/self/status"]) == RESTRICTIONS
+    assert "HOME=/home/user" in found["/proc/self/environ"].replace("\0", "\n") or language == "cobol"
+    assert found["/etc/hostname"] == "fumehood"
+    assert HOST_SECRET not in "".join(execution.logs.stdout)
+    assert {path: found[path] for path in HOST_FILES} == dict.fromkeys(HOST_FILES, "")

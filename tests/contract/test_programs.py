@@ -122,21 +122,24 @@ int main() {
     if (a == 2) for (;;);
     if (a == 3) return 1;
     if (a == 4) { std::vector<char> all(1 << 30, 'x'); std::printf("%d", all[5]); }
+    if (a == 7) { std::vector<char> all(300 << 20, 'x'); a = all[5] * 0 + 7; }
     std::system("echo x >> cases.txt");
     std::printf("%d\\n", a + 1);
 }
 """
-    cases = [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"), ("5", "7"), ("6", "7\n")]
+    cases = [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"), ("5", "7"), ("6", "7\n"), ("7", "8")]
     judged = sandbox.judge(code, cases, language="c++", timeout=1, memory_bytes=256 << 20)
     verdicts = [case.verdict for case in judged]
     assert verdicts == [
         "accepted",
         "time_limit",
         "runtime_error",
-        "runtime_error",
+        "memory_limit",
         "wrong_answer",
         "accepted",
+        "memory_limit",
     ]
+    assert judged[6].run.error.startswith("MemoryError: took 3")
     assert "bad_alloc" in judged[3].run.stderr
     assert not sandbox.files.exists("cases.txt")
     assert "judge" not in "".join(sandbox.run_code("!ls -a /tmp").logs.stdout)

@@ -769,7 +769,7 @@ class AsyncSandbox(Uncopied):
                 output beyond `limits.stdout_bytes` is not accepted.
             language: What the program is written in.
             timeout: Seconds of each run.
-            memory_bytes: What each run may take beyond interpreter and imports; in another language, its data.
+            memory_bytes: What each run may take beyond interpreter and imports; in another language, all of it.
             concurrency: How many run at once; as many as there are processors unless given.
 
         Raises:

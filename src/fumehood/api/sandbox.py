@@ -672,7 +672,7 @@ class Sandbox(Uncopied):
                 output beyond `limits.stdout_bytes` is not accepted.
             language: What the program is written in.
             timeout: Seconds of each run.
-            memory_bytes: What each run may take beyond interpreter and imports; in another language, its data.
+            memory_bytes: What each run may take beyond interpreter and imports; in another language, all of it.
             concurrency: How many run at once; as many as there are processors unless given.
 
         Raises:

@@ -33,8 +33,8 @@ class JudgeRequest:
         code: The program; one in Python runs as `__main__`.
         stdins: The standard input of each run.
         wall_seconds: Time of each run.
-        memory_bytes: The memory of each run beyond that of the interpreter and the imports, or the data of a program
-            in another language; None: that of the sandbox.
+        memory_bytes: The memory of each run beyond that of the interpreter and the imports, or the memory of a
+            program in another language; None: that of the sandbox.
         concurrency: How many run at once; None: as many as the sandbox has processors.
         language: What it is written in, by a name or an alias.
     """

@@ -346,7 +346,7 @@ _BESIDE_PYTHON = (
         compile="mcs -r:System.Numerics -out:{program}.exe {source}",
         debian="mono-mcs libmono-system-core4.0-cil libmono-system-numerics4.0-cil",
     ),
-    _program("php", "PHP", ".php", "php -f {source}", debian="php-cli"),
+    _program("php", "PHP", ".php", "php -d memory_limit=-1 -f {source}", debian="php-cli"),
     _program("ruby", "Ruby", "rb .rb", "ruby {source}", debian="ruby"),
     _program("lua", "Lua", ".lua", "lua {source}", version="lua -v", debian="lua5.4"),
     _program("perl", "Perl", "pl .pl", "perl {source}", version="perl -e 'print $^V'", debian="perl"),

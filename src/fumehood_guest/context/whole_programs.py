@@ -32,6 +32,11 @@ _PATIENCE_SECONDS = 0.1
 _FOLDERS = "/tmp"  # noqa: S108 - of the sandbox
 # What a shell says of a program that it cannot start.
 _CANNOT_START = 126
+# A program may take more than it is judged by, so that its end shows what it took; but not without bound, beside others
+# that run at the same time.
+_MARGIN_FACTOR = 2
+_MARGIN_BYTES = 64 << 20
+_KIB = 1024
 
 
 class WholeProgramShell(ChildLanguage):
@@ -97,7 +102,10 @@ class WholeProgramShell(ChildLanguage):
         if self._steps["run"]:
             words = self._filled(self._steps["run"], folder, os.path.join(folder, name))
             status = self._run(words, None, self._stdin, self._steps["memory_bytes"])
-            self._error = None if status == 0 else ("ExitCode", str(status), [f"ExitCode: {_words(status)}"])
+
+            # It may be set already: a program that has taken too much may still have ended well.
+            if status != 0 and self._error is None:
+                self._error = ("ExitCode", str(status), [f"ExitCode: {_words(status)}"])
 
     def _filled(self, words: List[str], folder: str, source: str) -> List[str]:
         program = os.path.join(folder, "program")
@@ -111,7 +119,8 @@ class WholeProgramShell(ChildLanguage):
             os.setsid()
 
             if memory_bytes is not None:
-                resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+                most = _MARGIN_FACTOR * memory_bytes + _MARGIN_BYTES
+                resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
         # An interrupt between its start and its name would leave it running.
         with self._gate.closed():
@@ -137,11 +146,25 @@ class WholeProgramShell(ChildLanguage):
         with self._gate.closed():
             _kill(process)
 
-            if process.wait() == -signal.SIGKILL:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = returncode = os.waitstatus_to_exitcode(status)
+
+            if returncode == -signal.SIGKILL:
                 end_as(process)
 
-            status: int = process.returncode
-            return status if status >= 0 else SIGNAL_BASE - status
+            if memory_bytes is not None:
+                self._judge_memory(usage.ru_maxrss * _KIB, memory_bytes)
+
+            return returncode if returncode >= 0 else SIGNAL_BASE - returncode
+
+    def _judge_memory(self, taken_bytes: int, memory_bytes: int) -> None:
+        """Notes an error if a program has taken more memory than it may."""
+        # The kernel counts this process too, of which the program was a copy until it was executed.
+        least = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+
+        if taken_bytes > max(memory_bytes, least):
+            value = f"took {taken_bytes:,} bytes of memory, and {memory_bytes:,} are allowed"
+            self._error = ("MemoryError", value, [f"MemoryError: {value}"])
 
     def _abandon(self, process: "subprocess.Popen[bytes]") -> None:
         """Ends a program at an interrupt."""

@@ -8,6 +8,7 @@ end.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,13 @@ from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 
 _COMPILE_SECONDS = 60.0
+# What runtimes write when the system refuses them memory: C++, Rust, Go, Java and C#, Node, R, Ruby and Lua. A program
+# that writes it itself changes one failure into another.
+_REFUSED_MEMORY = re.compile(
+    r"std::bad_alloc|memory allocation of \d+ bytes failed|out of memory|OutOfMemory|annot allocate (?:memory|vector)"
+    r"|MemoryError|NoMemoryError|[Mm]emory exhausted|not enough memory"
+)
+_LOOKED_AT_CHARS = 4_000
 
 
 class ProgramCases:
@@ -67,7 +75,7 @@ class ProgramCases:
         """Runs one case; returns None when no process can be made for it."""
         context = self._idle.pop() if self._idle else self._new_context(self._case_steps())
         try:
-            return self._as_run(await self._execute(context, stdin, self._request.wall_seconds))
+            return self._judged(self._as_run(await self._execute(context, stdin, self._request.wall_seconds)))
         except ContextStartError:
             return None
         finally:
@@ -76,6 +84,14 @@ class ProgramCases:
     async def close(self) -> None:
         """Kills the processes."""
         await asyncio.gather(*(context.kill() for context in self._contexts))
+
+    def _judged(self, run: CaseRun) -> CaseRun:
+        """Returns the result of a case; one that has failed for want of memory is of that kind."""
+        if run.kind != "runtime_error" or self._request.memory_bytes is None:
+            return run
+
+        is_refused = _REFUSED_MEMORY.search(run.stderr[-_LOOKED_AT_CHARS:])
+        return replace(run, kind="memory_limit") if is_refused else run
 
     def _case_steps(self) -> ProgramSteps:
         return replace(self._steps, is_compiled=True, memory_bytes=self._request.memory_bytes)
