@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -13,6 +16,23 @@ from tests.conftest import RunningServer
 from tests.waiting import until
 
 _SECONDS = 60
+# In a sandbox: announces more than it sends, as a server that dies does.
+CUTTING = """
+import socket, threading
+def serve():
+    listener = socket.create_server(('127.0.0.1', 8000))
+    while True:
+        line = listener.accept()[0]
+        line.recv(65536)
+        line.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 20\\r\\n\\r\\nok')
+        line.close()
+threading.Thread(target=serve, daemon=True).start()
+"""
+PIPELINED = b"GET /healthz HTTP/1.1\r\n"
+UPGRADE = (
+    b"GET %b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 
 class Log:
@@ -44,6 +64,10 @@ class Log:
         until(lambda: self.lines(event, **fields))
         (line,) = self.lines(event, **fields)
         return line
+
+    def faults(self) -> list[str]:
+        """What it has written of faults of its own."""
+        return [line for line in self.server.said if json.loads(line)["level"] == "error"]
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +215,11 @@ def test_the_console_format_is_text(start_server: Callable[..., RunningServer]) 
 # -- sandboxes
 
 
+def connected(server: RunningServer) -> socket.socket:
+    place = urlsplit(server.url)
+    return socket.create_connection((place.hostname, place.port), timeout=_SECONDS)
+
+
 @pytest.fixture
 def sandbox_id(client: httpx2.Client) -> Iterator[str]:
     made = client.post("/v1/sandboxes", json={})
@@ -226,6 +255,62 @@ def test_a_sandbox_has_a_line_at_each_end(log: Log, client: httpx2.Client) -> No
     assert line["lifetime_seconds"] > 0
     assert line["request_id"] == killed.headers["x-request-id"]
     assert log.one("request.served", request_id=killed.headers["x-request-id"])["sandbox_id"] == sandbox_id
+
+
+@pytest.mark.parametrize("behind", [b"", PIPELINED], ids=["alone", "before another"])
+def test_an_answer_that_a_guest_cuts_off_is_no_fault(
+    log: Log, client: httpx2.Client, sandbox_id: str, behind: bytes
+) -> None:
+    """Also where the client has sent its next request already."""
+    run(client, sandbox_id, CUTTING)
+    head = f"Host: localhost\r\nAuthorization: Bearer {log.server.token}\r\n\r\n".encode()
+    path = f"/v1/sandboxes/{sandbox_id}/ports/8000/"
+
+    with connected(log.server) as line:
+        line.sendall(b"GET %s HTTP/1.1\r\n%b%b" % (path.encode(), head, behind and behind + head))
+        # What came is delivered, and then the reset.
+        with pytest.raises(ConnectionResetError):
+            list(iter(lambda: line.recv(4096), b""))
+
+    # In the log in order: whatever there was to say comes before this.
+    log.one("request.served", request_id=client.get("/v1/info").headers["x-request-id"])
+    assert log.lines("answer.broken_off")
+    assert log.faults() == []
+
+
+@pytest.mark.parametrize("path", ["ports/9/", "ports/8000/w?a#b"])
+def test_a_websocket_that_is_refused_is_one_line_with_its_status(
+    log: Log, client: httpx2.Client, sandbox_id: str, path: str
+) -> None:
+    """By a port where nothing listens, and by what is no path."""
+    with connected(log.server) as line:
+        line.sendall(UPGRADE % (f"/v1/sandboxes/{sandbox_id}/{path}".encode(), log.server.token.encode()))
+        answer = b"".join(iter(lambda: line.recv(4096), b""))
+
+    status = int(answer.split()[1])
+    name = answer.lower().partition(b"x-request-id: ")[2].partition(b"\r")[0].decode()
+    assert log.one("request.served", request_id=name)["status"] == status
+    assert status in (422, 502)
+    assert log.faults() == []
+
+
+def test_a_client_that_leaves_in_a_handshake_is_no_fault(
+    log: Log, client: httpx2.Client, sandbox_id: str
+) -> None:
+    """The server inside takes its time, and the client does not wait for it."""
+    run(client, sandbox_id, "import socket\nsilent = socket.create_server(('127.0.0.1', 8001))")
+
+    with connected(log.server) as line:
+        line.sendall(
+            UPGRADE % (f"/v1/sandboxes/{sandbox_id}/ports/8001/".encode(), log.server.token.encode())
+        )
+        run(client, sandbox_id, "inside = silent.accept()")
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    run(client, sandbox_id, "inside[0].close()")
+    line = log.one("request.served", method="WEBSOCKET", sandbox_id=sandbox_id)
+    assert line["status"] in (499, 502)
+    assert log.faults() == []
 
 
 def test_the_end_of_a_lifetime_has_a_line_of_no_request(log: Log, client: httpx2.Client) -> None:

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
+from uvicorn.protocols.utils import ClientDisconnected
 
 from fumehood.server.rate_limits import network_of
 
@@ -55,7 +56,8 @@ def is_departure(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(is_departure(part) for part in error.exceptions)
 
-    return isinstance(error, ClientDisconnect)
+    # The second one is raised where something is sent over a WebSocket.
+    return isinstance(error, ClientDisconnect | ClientDisconnected)
 
 
 class _Admission:

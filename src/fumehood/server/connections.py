@@ -13,10 +13,11 @@ import socket
 import struct
 import termios
 from collections import OrderedDict
+from functools import partial
 from typing import ClassVar
 
-from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
@@ -118,7 +119,6 @@ class _BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._is_in_head = True
         super().on_message_begin()
-        self.scope["extensions"] = {_BREAKING: self._break_off}  # type: ignore[dict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # A trailer, which was not there when the request was admitted: it is dropped.
@@ -131,6 +131,10 @@ class _BoundedHttp(HttpToolsProtocol):
         self._stop_waiting()
 
         super().on_headers_complete()
+
+        # A request for a WebSocket has no cycle of its own.
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            self.scope["extensions"] = {_BREAKING: partial(self._break_off, self.cycle)}  # type: ignore[dict-item]
 
         # Each request costs a hundred times its bytes, and all those of one read come at once.
         if len(self.pipeline) > MAX_PIPELINED:
@@ -171,7 +175,7 @@ class _BoundedHttp(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
-    async def _break_off(self) -> None:
+    async def _break_off(self, cycle: RequestResponseCycle) -> None:
         connection = self.transport.get_extra_info("socket")
 
         try:
@@ -186,8 +190,8 @@ class _BoundedHttp(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             self.transport.abort()
 
-        # The protocol is called when the transport is closed, in the next turn of the loop.
-        await asyncio.sleep(0)
+        # uvicorn notes the end of a connection only for its last request; another one may wait behind this.
+        cycle.disconnected = True
 
     def _unsent_bytes(self, connection: socket.socket) -> int:
         """Returns how much the client has not acknowledged."""
@@ -214,6 +218,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """Takes over the connection; all messages of one piece are parsed at once, so pieces are small."""
         super().connection_made(transport)
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        self.app = partial(self._answered, self.app)  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Takes received bytes; closes the connection after a handshake that could not be parsed."""
@@ -223,6 +228,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
             self.transport.write(_UNREADABLE)
             self.transport.close()
+
+    async def _answered(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the app; where it refused the handshake, or the client has left, uvicorn would log an error."""
+        await app(scope, receive, send)
+
+        if self.transport.is_closing():
+            self.handshake_complete = True
 
     def handle_cont(self, event: Frame) -> None:
         """Takes one more fragment; empty fragments count as well."""

@@ -13,7 +13,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -139,13 +138,21 @@ class Ingress:
             if message["type"] == "websocket.accept":
                 answer.begin(HTTPStatus.SWITCHING_PROTOCOLS)
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", logged.id.encode())]
+            elif message["type"] == "websocket.http.response.start":
+                answer.begin(message["status"])
+                message["headers"] = [*message["headers"], (b"x-request-id", logged.id.encode())]
 
             await send(message)
 
         try:
-            with suppress(WebSocketDisconnect):
-                await self._app(scope, receive, send_on)
+            await self._app(scope, receive, send_on)
+        except WebSocketDisconnect:
+            answer.status = answer.status or GONE
         except Exception as error:
+            if is_departure(error):
+                answer.status = answer.status or GONE
+                return
+
             events.REQUEST_FAILED.log(exc_info=error, method="WEBSOCKET", route=answer.route)
             raise
         finally:
