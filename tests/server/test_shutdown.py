@@ -276,7 +276,7 @@ def test_x10_a_reader_who_does_not_read_costs_others_nothing(lasting: RunningSer
         # 60 MB, which a machine that is busy with something else needs its time for.
         until(lambda: api.get(info).status_code == 200, "the code has ended, whoever reads", seconds=240)
         grown = gauges(api)["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]
-        assert grown < 480 * MIB
+        assert grown < 320 * MIB
         reset(lazy)
         assert run(api, slow, "1 + 1")["text"] == "2"
         settles(api, before)

@@ -218,7 +218,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """Takes over the connection; all messages of one piece are parsed at once, so pieces are small."""
         super().connection_made(transport)
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
-        self.app = partial(self._answered, self.app)  # type: ignore[assignment]
+        self.app = partial(self._answered, self.app)
 
     def data_received(self, data: bytes) -> None:
         """Takes received bytes; closes the connection after a handshake that could not be parsed."""
