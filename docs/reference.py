@@ -35,6 +35,8 @@ _SECTIONS: _Sections = (
     ("api.files", "Files"),
     ("api.commands", "Commands"),
     ("api.pty", "Terminals"),
+    ("api.activity", "Activity"),
+    ("values.looking", "What ran"),
     ("values.execution", "Executions"),
     ("api.tools", "Tools"),
     ("values.results", "Results"),

@@ -27,9 +27,15 @@ _SOURCES = {
     "AsyncCommandHandle": "commands",
     "AsyncPty": "pty",
     "AsyncPtyHandle": "pty",
+    "AsyncActivity": "activity",
 }
 # Parts of a sandbox: attribute -> class.
-_PARTS = {"files": "AsyncFilesystem", "commands": "AsyncCommands", "pty": "AsyncPty"}
+_PARTS = {
+    "files": "AsyncFilesystem",
+    "commands": "AsyncCommands",
+    "pty": "AsyncPty",
+    "activity": "AsyncActivity",
+}
 # Later calls of its methods run the callbacks that it was made with.
 _WITH_TURN = "AsyncCommandHandle"
 _RENAMED = {

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fumehood.advice.findings import Finding, Findings
     from fumehood.advice.scan import scan
     from fumehood.advice.wrapped_output import WrappedOutput, output_instructions, wrap_output
+    from fumehood.api.activity import AsyncActivity
     from fumehood.api.async_sandbox import AsyncSandbox
     from fumehood.api.commands import AsyncCommandHandle, AsyncCommands
     from fumehood.api.explore import AsyncBranches, Branch, Branches, aexplore, explore
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fumehood.api.one_shot import arun_code, run_code
     from fumehood.api.pty import AsyncPty, AsyncPtyHandle
     from fumehood.api.sandbox import (
+        Activity,
         CommandHandle,
         Commands,
         Filesystem,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         ContextNotFoundError,
         DiskFullError,
         DownloadError,
+        ExecutionNotFoundError,
         FileError,
         FileTooLargeError,
         ForbiddenError,
@@ -161,6 +164,7 @@ if TYPE_CHECKING:
     )
     from fumehood.values.judging import CaseResult, CaseRun
     from fumehood.values.limits import Limits, Usage
+    from fumehood.values.looking import Cell, CellPage, ChangeCounts, PartSummary, PendingInput, ResultSummary
     from fumehood.values.network import EgressRecord, Network
     from fumehood.values.published_file import PublishedFile
     from fumehood.values.results import Result
@@ -184,7 +188,9 @@ if TYPE_CHECKING:
     from fumehood.values.template import Template
 
 __all__ = [
+    "Activity",
     "ArtifactStore",
+    "AsyncActivity",
     "AsyncArtifactStore",
     "AsyncBranches",
     "AsyncCommandHandle",
@@ -213,8 +219,11 @@ __all__ = [
     "CapacityError",
     "CaseResult",
     "CaseRun",
+    "Cell",
     "CellComparison",
+    "CellPage",
     "ChainFault",
+    "ChangeCounts",
     "ChangedFile",
     "Changes",
     "Chart",
@@ -245,6 +254,7 @@ __all__ = [
     "Execution",
     "ExecutionError",
     "ExecutionFinished",
+    "ExecutionNotFoundError",
     "ExecutionStarted",
     "FileChange",
     "FileError",
@@ -287,6 +297,7 @@ __all__ = [
     "NetworkForbiddenError",
     "NoHostNameError",
     "OverloadedError",
+    "PartSummary",
     "PathExistsError",
     "PathIsDirectoryError",
     "PathNotDirectoryError",
@@ -294,6 +305,7 @@ __all__ = [
     "PathNotTextError",
     "PathPermissionError",
     "PauseReport",
+    "PendingInput",
     "PieChart",
     "PieSlice",
     "PointSeries",
@@ -314,6 +326,7 @@ __all__ = [
     "RequestTooLargeError",
     "Result",
     "ResultEvent",
+    "ResultSummary",
     "Run",
     "RunOutcome",
     "Sandbox",
@@ -394,16 +407,17 @@ _HOMES = {
     "api.many": "Run RunOutcome arun_many run_many",
     "api.notebooks": "Determinism ReplayReport areplay replay",
     "api.one_shot": "arun_code run_code",
+    "api.activity": "AsyncActivity",
     "api.pty": "AsyncPty AsyncPtyHandle",
-    "api.sandbox": "Sandbox Filesystem Watch Commands CommandHandle Pty PtyHandle",
+    "api.sandbox": "Sandbox Activity Filesystem Watch Commands CommandHandle Pty PtyHandle",
     "api.templates": "build_template list_templates prune_templates remove_template",
     "api.saved_states": "read_saved read_saved_record",
     "api.tools": "HostTool ToolCall ToolError",
     "errors": """
         CheckpointError CheckpointLostError CheckpointNotFoundError CheckpointUnavailableError CapacityError
         CommandError CommandExitError CommandStartError CommandTimeoutError ContextNotFoundError DiskFullError
-        DownloadError FileError FileTooLargeError FumehoodError InvalidArgumentError IsolationUnavailableError
-        PathExistsError
+        DownloadError ExecutionNotFoundError FileError FileTooLargeError FumehoodError InvalidArgumentError
+        IsolationUnavailableError PathExistsError
         PathIsDirectoryError PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
         PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
         SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError
@@ -440,6 +454,7 @@ _HOMES = {
     """,
     "values.judging": "CaseResult CaseRun",
     "values.limits": "Limits Usage",
+    "values.looking": "Cell CellPage ChangeCounts PartSummary PendingInput ResultSummary",
     "values.network": "EgressRecord Network",
     "values.results": "Result",
     "values.sandbox": """

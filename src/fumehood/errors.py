@@ -40,6 +40,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   ├── ImagePlatformError                        made for another kind of machine
     │   └── ImageDamagedError (ValueError)            not what its digest says, or broken off
     ├── ContextNotFoundError (LookupError)
+    ├── ExecutionNotFoundError (LookupError)
     ├── CommandError
     │   ├── CommandExitError                          a command ended with a code other than 0
     │   ├── CommandTimeoutError (TimeoutError)        a command ran out of time and was killed
@@ -453,6 +454,19 @@ class ContextNotFoundError(FumehoodError, LookupError):
         super().__init__(
             f"no context has the id {visible_line(context_id)!r} in this sandbox",
             hint="`list_code_contexts()` shows the living ones, `create_code_context()` makes one",
+        )
+
+
+class ExecutionNotFoundError(FumehoodError, LookupError):
+    """No execution with this id runs in the sandbox, or is in its record."""
+
+    code = "execution_not_found"
+
+    def __init__(self, *, execution_id: str) -> None:
+        self.execution_id = execution_id
+        super().__init__(
+            f"no execution has the id {visible_line(execution_id)!r} in this sandbox",
+            hint="its record has the latest ones: older ones are dropped, and so is what ran silently",
         )
 
 

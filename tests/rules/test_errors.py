@@ -44,6 +44,7 @@ VALUES = {
     "detail": "too big",
     "owner_pid": 1,
     "context_id": "c1",
+    "execution_id": "e1",
     "command": "false",
     "exit_code": 3,
     "is_truncated": True,

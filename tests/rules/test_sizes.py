@@ -15,6 +15,9 @@ MAX_METHODS = 20
 
 # Public verbs and values whose parameters are the interface: each is named at the call, none is positional.
 WIDE = {
+    # The parameters of a query.
+    "fumehood.server.routes.cells:read_cells",
+    "fumehood.server.routes.sandboxes:list_sandboxes",
     "fumehood.api.async_sandbox:AsyncSandbox.__init__",
     "fumehood.api.async_sandbox:AsyncSandbox.create",
     "fumehood.api.async_sandbox:AsyncSandbox.from_notebook",

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
+from fumehood.api.activity import AsyncActivity
 from fumehood.api.answering import Answering
 from fumehood.api.callbacks import (
     AsyncCommitCallback,
@@ -191,6 +192,7 @@ class AsyncSandbox(Uncopied):
         self.files = AsyncFilesystem(self._sandbox_handle)
         self.commands = AsyncCommands(self._sandbox_handle)
         self.pty = AsyncPty(self._sandbox_handle)
+        self.activity = AsyncActivity(self._sandbox_handle)
 
     @classmethod
     async def create(

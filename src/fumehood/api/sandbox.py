@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
+from fumehood.api.activity import AsyncActivity
 from fumehood.api.async_sandbox import (
     AsyncSandbox,
     CaseResults,
@@ -55,6 +56,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
+from fumehood.values.looking import Cell, CellPage
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
 from fumehood.values.sandbox import (
@@ -173,6 +175,7 @@ class Sandbox(Uncopied):
         self.files = Filesystem(async_impl.files)
         self.commands = Commands(async_impl.commands)
         self.pty = Pty(async_impl.pty)
+        self.activity = Activity(async_impl.activity)
 
     @classmethod
     def create(
@@ -1210,3 +1213,59 @@ class PtyHandle:
     def kill(self) -> bool:
         """Kill what runs on it; False if it had ended."""
         return call(self._async.kill)
+
+
+class Activity:
+    """What ran in a `Sandbox`, and what runs in it, whichever caller ran it."""
+
+    def __init__(self, async_impl: AsyncActivity) -> None:
+        self._async = async_impl
+
+    def executions(
+        self,
+        *,
+        context: str | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+        whole: bool = False,
+    ) -> CellPage:
+        """Return some of the executions of a context, in order, the running one included.
+
+        Args:
+            context: The context; the default one unless given.
+            before: Only those before this position.
+            after: Only those after this position. Without either, the newest are returned.
+            limit: How many at most.
+            whole: Whether each has its whole `execution`, with its outputs.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+        return call(
+            self._async.executions, context=context, before=before, after=after, limit=limit, whole=whole
+        )
+
+    def execution(self, execution_id: str) -> Cell:
+        """Return one execution with its outputs; of one that runs, what there is so far.
+
+        Args:
+            execution_id: Its id.
+
+        Raises:
+            ExecutionNotFoundError: It is not known, or no longer.
+        """
+        return call(self._async.execution, execution_id)
+
+    def result_bytes(self, execution_id: str, number: int, mime: str) -> bytes:
+        """Return one format of one result as bytes.
+
+        Args:
+            execution_id: The execution.
+            number: Which of its results, from 0.
+            mime: The format, such as `image/png`.
+
+        Raises:
+            ExecutionNotFoundError: The execution is not known, or no longer.
+        """
+        return call(self._async.result_bytes, execution_id, number, mime)

@@ -34,6 +34,7 @@ from fumehood.client.connection import (
     quoted,
     sandbox_path,
 )
+from fumehood.client.looking import ask_look, list_query, read_list
 from fumehood.client.stateless import (
     BatchCalls,
     answers_of,
@@ -50,6 +51,7 @@ from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.looking import ListSandboxes, Look, SandboxList
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.plain_data import as_data
 from fumehood.values.questions import (
@@ -283,6 +285,18 @@ class HttpBackend(LoopBound, Backend):
             if cursor is None:
                 return tuple(info for info in found if owner is None or info.owner == owner)
 
+    async def page(self, request: ListSandboxes) -> SandboxList:
+        answer = await self._ask("GET", "/v1/sandboxes", params=list_query(request))
+        return self._checked(read_list, answer)
+
+    async def look(self, sandbox_id: str, request: Look[_T]) -> _T:
+        try:
+            answer: _T = await ask_look(self._ask, self._ask_bytes, sandbox_id, request)
+        except DataError as error:
+            raise self._unfit(error) from None
+
+        return answer
+
     async def capacity(self) -> Capacity:
         return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
 
@@ -339,15 +353,27 @@ class HttpBackend(LoopBound, Backend):
     # -- code
 
     def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
-        return self._lines(event_of, "POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
+        return self._lines(
+            event_of,
+            "POST",
+            sandbox_path(sandbox_id, "executions"),
+            json=_execution(request),
+            headers=self._origin(request),
+        )
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
         if request.allow_input or request.tools or request.ask_commit:
             # Questions are asked only in a stream.
             return await super().run(sandbox_id, request)
 
-        answer = await self._ask("POST", sandbox_path(sandbox_id, "executions"), json=_execution(request))
+        path = sandbox_path(sandbox_id, "executions")
+        answer = await self._ask("POST", path, json=_execution(request), headers=self._origin(request))
         return self._read(Execution, answer)
+
+    def _origin(self, request: ExecuteRequest) -> dict[str, str]:
+        """Returns the headers that tell a host daemon the origin of code; a server knows that by itself."""
+        given = {"x-fumehood-by": request.by, "x-fumehood-via": request.via} if self._on_behalf else {}
+        return {name: value for name, value in given.items() if value}
 
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
         path = sandbox_path(sandbox_id, "executions", answer.execution_id, "input")
@@ -600,6 +626,13 @@ class HttpBackend(LoopBound, Backend):
     async def _ask(self, method: str, path: str, **options: Any) -> Any:
         return await self._do(lambda: self._connection.ask(method, path, **options))
 
+    async def _ask_bytes(self, method: str, path: str, **options: Any) -> bytes:
+        async def ask() -> bytes:
+            async with self._connection.stream(method, path, **options) as answer:
+                return await answer.aread()
+
+        return await self._do(ask)
+
     def _lines(
         self, read: Callable[[dict[str, Any]], _T], method: str, path: str, **options: Any
     ) -> AsyncGenerator[_T, None]:
@@ -641,11 +674,14 @@ class HttpBackend(LoopBound, Backend):
         try:
             return read(data)
         except DataError as error:
-            raise HostUnavailableError(
-                host=self._connection.address.name,
-                reason=f"its answer does not fit: {error}",
-                outcome_unknown=True,
-            ) from None
+            raise self._unfit(error) from None
+
+    def _unfit(self, error: DataError) -> HostUnavailableError:
+        return HostUnavailableError(
+            host=self._connection.address.name,
+            reason=f"its answer does not fit: {error}",
+            outcome_unknown=True,
+        )
 
 
 def connect_to_host(socket_path: str) -> HttpBackend:
@@ -672,5 +708,5 @@ def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _execution(request: ExecuteRequest) -> dict[str, Any]:
-    data = _fields(request, without=("wall_seconds",))
+    data = _fields(request, without=("wall_seconds", "by", "via"))
     return {**data, "timeout_seconds": request.wall_seconds}

@@ -40,6 +40,7 @@ from fumehood.port.backend import Backend
 from fumehood.port.loop_bound import LoopBound
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
+from fumehood.values.looking import ListedSandbox, ListSandboxes, SandboxList, merged
 from fumehood.values.machines import MachineInfo, machine_of
 from fumehood.values.requests import Loaded, LoadRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo
@@ -154,6 +155,19 @@ class ClusterBackend(LoopBound, Backend):
 
         found = await asyncio.gather(*(listed(site) for site in self._sites_present))
         return tuple(sorted((info for infos in found for info in infos), key=lambda info: info.started_at))
+
+    async def page(self, request: ListSandboxes) -> SandboxList:
+        """Describe some of the sandboxes of all machines that answer: of each the next ones, and of those the first."""
+
+        async def asked(site: _Site) -> tuple[ListedSandbox, ...]:
+            try:
+                return (await site.backend.page(request)).items
+            except HostUnavailableError as error:
+                events.MACHINE_LEFT_OUT.log(host_id=site.machine.host_id, reason=error.reason)
+                return ()
+
+        found = await asyncio.gather(*(asked(site) for site in self._sites_present))
+        return merged(request, [item for items in found for item in items])
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:

@@ -1,6 +1,6 @@
 """The app of the daemon: the server's routes over the engine of this process, on the daemon's socket.
 
-There is no database, no key and no tenant guard: sandboxes are made, and listed, for an owner in the request, and
+There is no database, no key and no tenant guard: sandboxes are made for an owner in the request, and
 lifetimes are those of the request; the server in front checks all of them. `fumehood.server.http_server` says how the
 daemon ends; all its sandboxes end with it.
 """
@@ -46,7 +46,7 @@ from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.routes.saved import load_for
 from fumehood.server.schemas.machines import NewDraining
-from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer, SandboxPage
+from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 from fumehood.setting_fields import shown_settings
@@ -167,12 +167,6 @@ async def create_for(
 async def load_as(backend: CallersBackend, request: Request, owner: _Owner = None) -> Response:
     """Makes a sandbox from a saved state; it belongs to `owner`."""
     return await load_for(backend, request, owner or "")
-
-
-@_own_router.get("", response_model=SandboxPage)
-async def list_of(backend: CallersBackend, owner: _Owner = None) -> Response:
-    """Lists all sandboxes, or those of `owner`, on one page."""
-    return answer({"items": await backend.list(owner), "next_cursor": None})
 
 
 _cluster_router = guarded_router("cluster", "/v1/host")

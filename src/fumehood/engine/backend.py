@@ -18,6 +18,7 @@ from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, complete_or_undo, keep, wait_shared, when_done
 from fumehood.engine.audit import audited_verbs
 from fumehood.engine.host_faults import naming_faults
+from fumehood.engine.looking import answer_look
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.supervisor import Supervisor
 from fumehood.errors import FumehoodError, SlowReaderError
@@ -31,6 +32,7 @@ from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
 from fumehood.values.languages import NAMED_CONTEXTS
 from fumehood.values.limits import Limits
+from fumehood.values.looking import ListSandboxes, Look, SandboxList
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.questions import Answer, CommMessage, Question
 from fumehood.values.requests import (
@@ -260,6 +262,15 @@ class LocalBackend(LoopBound, Backend):
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         return await self._do(self._later, self._supervisor.list, owner)
+
+    async def page(self, request: ListSandboxes) -> SandboxList:
+        return await self._do(self._later, self._supervisor.page, request)
+
+    async def look(self, sandbox_id: str, request: Look[_T]) -> _T:
+        answer: _T = await self._do(
+            self._later, lambda: answer_look(self._supervisor.find(sandbox_id), request)
+        )
+        return answer
 
     async def capacity(self) -> Capacity:
         return await self._do(self._later, self._supervisor.capacity)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import islice
 from sys import getsizeof
 
@@ -51,6 +52,21 @@ class _Log:
         return self.dropped_cells + len(self.cells)
 
 
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Which cells of a context are kept.
+
+    Attributes:
+        first: The position of the first one.
+        end: The position after the last one.
+        dropped_outputs: How many of them have lost their outputs.
+    """
+
+    first: int
+    end: int
+    dropped_outputs: int
+
+
 class Recorder:
     """Keeps the records of a sandbox.
 
@@ -60,6 +76,9 @@ class Recorder:
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self._max_bytes = max_bytes
+        # Of the cell that ended last.
+        self.last_outcome: str | None = None
+        self.last_at: datetime | None = None
         self._size_bytes = 0
         self._bare_bytes = 0
         self._logs: dict[str, _Log] = {}
@@ -69,6 +88,10 @@ class Recorder:
 
     def note(self, context_id: str, cell: RecordedCell) -> None:
         """Records a cell that has just ended."""
+        error = cell.execution.error
+        self.last_outcome = "ok" if error is None else error.kind
+        self.last_at = datetime.now(UTC)
+
         if any(not _READ_LATER.isdisjoint(result.parts) for result in cell.execution.results):
             cell = replace(cell, execution=_unread(cell.execution))
 
@@ -117,6 +140,32 @@ class Recorder:
             dropped_cells=log.dropped_cells,
             dropped_outputs=log.dropped_outputs,
         )
+
+    def positions(self, context_id: str) -> Positions:
+        """Returns which cells of a context are kept."""
+        log = self._logs.get(context_id, _Log())
+        return Positions(first=log.dropped_cells, end=log.length, dropped_outputs=log.dropped_outputs)
+
+    def between(self, context_id: str, low: int, high: int) -> list[tuple[int, RecordedCell]]:
+        """Returns the kept cells of a context from position `low` up to but not including `high`."""
+        log = self._logs.get(context_id, _Log())
+        first = max(low, log.dropped_cells)
+        kept = islice(log.cells, first - log.dropped_cells, max(0, high - log.dropped_cells))
+        return [(first + at, one.cell) for at, one in enumerate(kept) if one.cell is not None]
+
+    def find(self, execution_id: str) -> tuple[str, int, RecordedCell] | None:
+        """Returns the context, the position and the cell of an execution; the latest ones are found first."""
+        for context_id, log in self._logs.items():
+            for back, kept in enumerate(reversed(log.cells), 1):
+                if kept.cell is not None and kept.cell.execution.id == execution_id:
+                    return context_id, log.length - back, kept.cell
+
+        return None
+
+    @property
+    def count(self) -> int:
+        """The number of cells recorded so far in all contexts, evicted ones included."""
+        return sum(log.length for log in self._logs.values())
 
     def forget(self, context_id: str) -> None:
         """Drops the record of a removed context."""
@@ -230,6 +279,8 @@ class ContextRecorder:
             stdin=request.stdin,
             is_fresh=is_fresh,
             is_undone=is_undone,
+            by=request.by,
+            via=request.via,
         )
         self._recorder.note(self._context_id, cell)
 

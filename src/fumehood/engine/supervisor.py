@@ -22,6 +22,8 @@ from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.clock import Timer
 from fumehood.engine.cpu_fairness import CpuFairness
 from fumehood.engine.identity import make_name, make_part, parse_name
+from fumehood.engine.listing import Listing
+from fumehood.engine.looking import use_of
 from fumehood.engine.pause import pause_or_end
 from fumehood.engine.pool import Warmth
 from fumehood.engine.provisioner import EngineConfig, IsolationSelector, Provisioner
@@ -41,6 +43,7 @@ from fumehood.errors import (
 from fumehood.log import events
 from fumehood.log.request_ids import logged_request
 from fumehood.runtimes.base import Guest
+from fumehood.values.looking import ListSandboxes, SandboxList, SandboxUse
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo, SandboxState
 from fumehood.values.template import Template
@@ -73,6 +76,7 @@ class Supervisor:
         # Access to the templates themselves.
         self.templates = self._provisioner
         self._lifetimes: dict[str, Lifetime] = {}
+        self._listing: Listing[Lifetime] = Listing()
         self._cpu_fairness = CpuFairness(self._lifetimes)
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
@@ -128,6 +132,7 @@ class Supervisor:
         sandbox.given_envs = spec.envs
         lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause, parent_id)
         self._lifetimes[sandbox.id] = lifetime
+        self._listing.add(lifetime)
         return lifetime.info
 
     def find(self, sandbox_id: str) -> LiveSandbox:
@@ -175,6 +180,10 @@ class Supervisor:
             for lifetime in self._lifetimes.values()
             if lifetime.sandbox.alive and owner in (None, lifetime.spec.owner)
         )
+
+    def page(self, request: ListSandboxes) -> SandboxList:
+        """Describes some of the living sandboxes, in the order that the request names."""
+        return self._listing.page(request)
 
     def capacity(self) -> Capacity:
         """Returns the capacity of this host."""
@@ -283,11 +292,13 @@ class Supervisor:
         # It may have ended meanwhile.
         child = self._lifetime(child_id)
         del self._lifetimes[child_id]
+        self._listing.remove(child)
         self._remember_end(child_id, partial(SandboxClosedError, sandbox_id=child_id, reason="adopted"))
         self._ended.pop(sandbox_id, None)
         child.sandbox.rename(sandbox_id)
         child.parent_id = place.parent_id
         self._lifetimes[sandbox_id] = child
+        self._listing.add(child)
         self.records.rename(child_id, sandbox_id)
         events.SANDBOX_ADOPTED.log(sandbox_id=sandbox_id, child_id=child_id)
 
@@ -351,6 +362,7 @@ class Supervisor:
             return
 
         lifetime.close()
+        self._listing.remove(lifetime)
         self._cpu_fairness.forget(lifetime)
         self.records.keep(sandbox)
         self._remember_end(sandbox.id, sandbox.make_closed_error())
@@ -549,6 +561,21 @@ class Lifetime:
             own_interpreter=sandbox.own_interpreter,
             languages=sandbox.languages,
         )
+
+    @property
+    def use(self) -> SandboxUse:
+        """What it uses and does now."""
+        return use_of(self.sandbox)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.sandbox.id
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When its time will be over; None while it is paused, or when there is no end."""
+        return self._ends_at()
 
     @property
     def tenant(self) -> str:

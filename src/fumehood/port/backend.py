@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from os import PathLike
 from types import TracebackType
+from typing import TypeVar
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, complete
@@ -31,6 +32,7 @@ from fumehood.values.checks import check_integer
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.looking import ListSandboxes, Look, SandboxList
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.questions import Answer, CommMessage, Question
 from fumehood.values.requests import (
@@ -68,6 +70,7 @@ from fumehood.values.sandbox import (
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import MAX_STATELESS_FILES, StatelessReply, StatelessRequest
 
+_Answer = TypeVar("_Answer")
 _PIECE_BYTES = 1 * MIB
 _DEEPEST = 64
 _RUNS_PER_CORE = 2
@@ -140,6 +143,27 @@ class Backend(ABC):
     @abstractmethod
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describe all living sandboxes, or those of one owner, the oldest first."""
+
+    @abstractmethod
+    async def page(self, request: ListSandboxes) -> SandboxList:
+        """Describe some of the living sandboxes, in the order that the request names.
+
+        A page begins after the last sandbox of the page before, whatever was made or ended meanwhile.
+
+        Raises:
+            InvalidArgumentError: The cursor is none of a page.
+        """
+
+    @abstractmethod
+    async def look(self, sandbox_id: str, request: Look[_Answer]) -> _Answer:
+        """Answer a question about a sandbox, paused or not, and change nothing of it.
+
+        It is not resumed, it does not live longer, nothing is added to its record, and nothing of it waits.
+
+        Raises:
+            ContextNotFoundError: The question names a context that does not live.
+            ExecutionNotFoundError: The question names an execution that is not known, or no longer.
+        """
 
     @abstractmethod
     async def capacity(self) -> Capacity:

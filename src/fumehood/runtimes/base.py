@@ -254,6 +254,10 @@ class Guest(ABC):
     def peak_memory_bytes(self, *, restart: bool = False) -> int | None:
         """Peak memory since the last restart of the count; None where it is not counted from outside."""
 
+    def process_count(self) -> int | None:
+        """The number of living processes; None where it is not known from outside."""
+        return None
+
     @abstractmethod
     def oom_kills(self) -> int:
         """The number of processes of the sandbox that the kernel has killed because memory ran out."""

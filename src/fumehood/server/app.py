@@ -133,7 +133,7 @@ def _dialect_routes(name: str, services: Services) -> list[BaseRoute]:
         events.DIALECT_MISSING.log(dialect=name)
         return []
 
-    routes: list[BaseRoute] = importlib.import_module(f"{package}.adapter").routes(services)
+    routes: list[BaseRoute] = importlib.import_module(f"{package}.adapter").routes(services.spoken_by(name))
     return routes
 
 

@@ -53,18 +53,21 @@ def is_known(headers: Mapping[str, str], etag: str) -> bool:
 
 def wanted_span(headers: Mapping[str, str], info: FileInfo, etag: str) -> Span | None:
     """Returns the part that is asked for, or None for the whole; an empty one cannot be given."""
-    match = _RANGE.fullmatch(headers.get("range", ""))
-
-    if match is None or not (match[1] or match[2]):
-        return None
-
     condition = headers.get("if-range")
 
     # The part of another version would not fit what the client has.
     if condition is not None and condition.strip() not in (etag, last_modified(info)):
         return None
 
-    size = info.size_bytes
+    return span_of(headers, info.size_bytes)
+
+
+def span_of(headers: Mapping[str, str], size: int) -> Span | None:
+    """Returns the part of so many bytes that a request asks for, or None for all; an empty one cannot be given."""
+    match = _RANGE.fullmatch(headers.get("range", ""))
+
+    if match is None or not (match[1] or match[2]):
+        return None
 
     if not match[1]:
         return Span(max(0, size - int(match[2])), size)

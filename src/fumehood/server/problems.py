@@ -77,6 +77,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "slow_reader": 408,
     "protocol_violation": 502,
     "context_not_found": 404,
+    "execution_not_found": 404,
     "command_start": 422,
     "command_timeout": 504,
     "process_not_found": 404,

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fumehood.errors import OverloadedError, QueueTimeoutError
 from fumehood.log import events
@@ -23,6 +23,7 @@ _MEAN_WEIGHT = 0.1
 @dataclass(slots=True, eq=False)
 class _Waiter:
     ready: asyncio.Future[None]
+    since: float = field(default_factory=time.monotonic)
 
 
 class FairQueue:
@@ -37,6 +38,9 @@ class FairQueue:
         self.places = places
         self.capacity = capacity
         self.running = 0
+        # Runs that were refused, and that have waited too long, since the start.
+        self.refused = 0
+        self.timed_out = 0
         self._waiting = 0
         # Keys in the order of their turns; the first one is served next and goes to the end.
         self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
@@ -46,6 +50,22 @@ class FairQueue:
     def waiting(self) -> int:
         """The number of runs that wait."""
         return self._waiting
+
+    @property
+    def waiting_by_key(self) -> dict[str, int]:
+        """The number of runs that wait, of each key that has some, in the order of their turns."""
+        return {key_id: len(queue) for key_id, queue in self._queues.items()}
+
+    @property
+    def mean_seconds(self) -> float:
+        """The running mean of how long a run takes."""
+        return self._mean_seconds
+
+    @property
+    def oldest_wait_seconds(self) -> float | None:
+        """How long the run has waited that has waited longest; None when none waits."""
+        since = [queue[0].since for queue in self._queues.values()]
+        return time.monotonic() - min(since) if since else None
 
     @asynccontextmanager
     async def place(self, key_id: str, timeout_seconds: float) -> AsyncGenerator[float, None]:
@@ -136,6 +156,7 @@ class FairQueue:
                 self._leave()
 
             if isinstance(error, TimeoutError):
+                self.timed_out += 1
                 waited_seconds = time.monotonic() - begun
                 events.QUEUE_TIMED_OUT.log(
                     key_id=key_id, waited_seconds=waited_seconds, waiting=self._waiting
@@ -145,6 +166,7 @@ class FairQueue:
             raise
 
     def _log_refusal(self, key_id: str, reason: str) -> None:
+        self.refused += 1
         events.QUEUE_OVERLOADED.log(
             key_id=key_id,
             reason=reason,

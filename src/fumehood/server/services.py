@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,6 +94,7 @@ class Services(AppServices):
         stored_files: The files of dialects with uploads.
         blobs: The content of those.
         at_end: What dialects close when the server ends.
+        via: The interface whose handlers use them: api, or the name of a dialect.
     """
 
     database: Database
@@ -104,6 +106,7 @@ class Services(AppServices):
     stored_files: StoredFiles
     blobs: Blobs
     at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+    via: str = "api"
     owners: Owners = field(init=False)
     spending: Spending = field(init=False)
 
@@ -119,7 +122,15 @@ class Services(AppServices):
     def backend_within(self, allowance: Allowance) -> Backend:
         """Returns the backend as the caller of an allowance may see it."""
         # Its decorator defines the verbs that the class does not.
-        return TenantBackend(self.backend, self.owners, allowance.principal, allowance)  # type: ignore[abstract]
+        return TenantBackend(  # type: ignore[abstract]
+            self.backend, self.owners, allowance.principal, allowance, self.via
+        )
+
+    def spoken_by(self, dialect: str) -> Services:
+        """Returns the same services, for the handlers of a dialect: what they run is known to come by it."""
+        services = copy(self)
+        services.via = dialect
+        return services
 
     async def logged_in(self, connection: HTTPConnection) -> tuple[Principal, Login] | None:
         """Returns the caller and the login of a request by its cookie; see `AppServices`."""

@@ -27,6 +27,7 @@ from fumehood.server.principal import Principal
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.looking import ListSandboxes, SandboxList
 from fumehood.values.network import Network
 from fumehood.values.requests import (
     ExecuteRequest,
@@ -62,7 +63,7 @@ _WORKS = (
     "read write file_call watch settle_watch process_output process_call open_port"
 )
 _LOOKS = (
-    "info list capacity kill set_timeout pause set_network egress_log audit_log security_events metrics "
+    "info list page look capacity kill set_timeout pause set_network egress_log audit_log security_events metrics "
     "port_address"
 )
 # They call other verbs, each of which passes the guard by itself.
@@ -149,13 +150,17 @@ class TenantBackend(Backend):
         owners: The owner of each sandbox.
         principal: The caller.
         allowance: The quotas of the caller; it also counts.
+        via: The interface by which the caller came: api, or the name of a dialect.
     """
 
-    def __init__(self, inner: Backend, owners: Owners, principal: Principal, allowance: Allowance) -> None:
+    def __init__(
+        self, inner: Backend, owners: Owners, principal: Principal, allowance: Allowance, via: str = "api"
+    ) -> None:
         self._inner = inner
         self._owners = owners
         self._principal = principal
         self._allowance = allowance
+        self._via = via
 
     @asynccontextmanager
     async def _way(
@@ -268,6 +273,14 @@ class TenantBackend(Backend):
         async with self._way("list") as inner:
             return await inner.list(owner if self._principal.is_owner else self._principal.key_id)
 
+    async def page(self, request: ListSandboxes) -> SandboxList:
+        """Describe some of the caller's sandboxes; the server's owner may see those of all keys."""
+        if not self._principal.is_owner:
+            request = replace(request, owner=self._principal.key_id)
+
+        async with self._way("page") as inner:
+            return await inner.page(request)
+
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:
             await self._check(sandbox_id)
@@ -318,8 +331,10 @@ class TenantBackend(Backend):
     async def _bounded(self, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
         """Returns the request within what the key allows, which may be less than the limits of its sandbox.
 
-        A request that is refused here was not begun, and is not counted.
+        A request that is refused here was not begun, and is not counted. It names the key and the interface
+        that the code came by.
         """
+        request = replace(request, by=self._principal.key_id, via=self._via)
         is_bounded = "wall_seconds" in self._principal.policy.max_limits
         limits = (await self.info(sandbox_id)).limits if is_bounded else None
         return self._allowance.bounded_execution(request, limits)

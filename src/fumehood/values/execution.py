@@ -313,6 +313,8 @@ class RecordedCell:
         outputs_dropped: Whether its logs, results, traceback, tool calls and changes were dropped, to stay within the
             bounds of the record.
         is_undone: Whether its changes of variables and files were undone: the sandbox went back to a checkpoint.
+        by: The key that ran it, at a server; `owner` for the server's own token.
+        via: The interface by which it came to a server: api, or the name of a dialect.
     """
 
     code: str
@@ -321,6 +323,8 @@ class RecordedCell:
     is_fresh: bool = False
     outputs_dropped: bool = False
     is_undone: bool = False
+    by: str = ""
+    via: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,6 +149,8 @@ class ExecuteRequest:
             `allow_input` says what `input()` does.
         tools: What the code may call on the caller's side while it runs; Python only. The reader of the events
             must answer each ToolCallEvent.
+        by: The key that runs it, at a server, which sets it.
+        via: The interface by which it came to a server, which sets it.
     """
 
     code: str
@@ -172,6 +174,8 @@ class ExecuteRequest:
         "be asked for."
     )
     tell_changes: bool = flag("Tell in the execution what it changed.")
+    by: str = ""
+    via: str = ""
 
     def __post_init__(self) -> None:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
@@ -179,6 +183,8 @@ class ExecuteRequest:
         check_envs(self.envs)
         check_seconds("timeout", self.wall_seconds, high=86_400)
         check_flags(self, tell_changes="changes")
+        check_text("by", self.by, max_bytes=255, empty=True)
+        check_text("via", self.via, max_bytes=255, empty=True)
 
         if self.context_id is not None:
             check_text("context", self.context_id, max_bytes=255)

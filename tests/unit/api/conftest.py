@@ -25,6 +25,7 @@ from fumehood import (
     StdoutEvent,
 )
 from fumehood.values.audit import AuditLog
+from fumehood.values.looking import ListedSandbox, SandboxList
 from fumehood.values.requests import ProcessExited, ProcessOutput
 from fumehood.values.sandbox import Capacity, PortAddress
 
@@ -44,6 +45,7 @@ class ScriptedBackend(Backend):
         self.files: dict[str, bytes] = {}
         self.closed_early: list[str] = []
         self.gate: Any = None
+        self.seen: Any = None
 
     async def create(self, spec):
         self.asked.append(spec)
@@ -68,6 +70,13 @@ class ScriptedBackend(Backend):
 
     async def list(self, owner=None):
         return tuple(info for info in self.alive.values() if owner in (None, info.owner))
+
+    async def page(self, request):
+        return SandboxList(items=tuple(ListedSandbox(info=info) for info in self.alive.values()))
+
+    async def look(self, sandbox_id, request):
+        self.asked.append(request)
+        return self.seen
 
     async def capacity(self):
         return Capacity(

@@ -14,6 +14,7 @@ from typing import TypeVar
 from fumehood import failpoints
 from fumehood.cancellation import consume_result, wait_shared
 from fumehood.engine.audit.audited_executions import begin_execution
+from fumehood.engine.cells import Underway
 from fumehood.engine.contexts.connection import ContextConnection, wire_request
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess
 from fumehood.engine.contexts.processes import ContextProcesses
@@ -62,6 +63,11 @@ class LiveContext:
     def busy(self) -> bool:
         """Whether an execution runs or is queued."""
         return self._turn.locked() or self._work.is_cleaning_up
+
+    @property
+    def underway(self) -> Underway | None:
+        """The execution that is under way, unless it is a silent one."""
+        return self._work.underway
 
     @property
     def is_begun(self) -> bool:
@@ -133,10 +139,12 @@ class LiveContext:
             else:
                 execution = await run(process)
         except BaseException as error:
+            self._work.underway = None
             audited.failed(error)
             raise
 
         execution = audited.ended(execution)
+        self._work.underway = None
 
         if not request.silent:
             self.record.note(process.link.name, request, execution)
@@ -206,6 +214,9 @@ class LiveContext:
         """Answers an input request of the running execution."""
         if self._life.process is not None:
             self._life.process.link.answer_input(execution_id, request_id, text)
+
+        if self.underway is not None:
+            self.underway.note_answer(request_id)
 
     def answer_tool(self, answer: ToolAnswer) -> None:
         """Answers a tool call of the running execution."""

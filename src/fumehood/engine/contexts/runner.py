@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from fumehood import failpoints
 from fumehood.cancellation import keep
+from fumehood.engine.cells import Underway
 from fumehood.engine.clock import SandboxClock, Timer
 from fumehood.engine.contexts.connection import ContextConnection, Running, dropped_by_guest
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
@@ -65,6 +66,8 @@ class ExecutionRunner:
         self._meter = meter
         self._info = info
         self._record = record
+        # For readers of the record while it runs.
+        self.underway: Underway | None = None
         self._stop: Stop | None = None
         # Of the last execution with tools; the ids of their calls tell whether an answer is for it.
         self._tool_calls: ToolCalls | None = None
@@ -189,7 +192,14 @@ class ExecutionRunner:
         )
         sandbox.audit.hash_pending()
 
+        if not request.silent:
+            position = self._record.mark().length
+            self.underway = Underway(request, self._info.id, position, running.id, transcript)
+
         def record(event: Event) -> None:
+            if self.underway is not None:
+                self.underway.note(event)
+
             if isinstance(event, ErrorEvent):
                 # It ends the code: output before it comes first.
                 _emit_held_back(transcript, emit)

@@ -47,6 +47,10 @@ class CountedGuest(Guest):
         except OSError:
             return ()
 
+    def process_count(self) -> int | None:
+        """Processes as counted by the cgroup; None without one."""
+        return None if self._cgroup is None else len(list(self.process_ids()))
+
     def memory_bytes(self) -> int | None:
         """Memory in use as counted by the cgroup."""
         return None if self._cgroup is None else self._cgroup.memory_bytes()

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from fumehood.server.routes import (
     audit,
+    cells,
     commands,
     content,
     contexts,
@@ -35,6 +36,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     execute.router,
     sandboxes.router,
     executions.router,
+    cells.router,
     contexts.router,
     time_travel.checkpoints_router,
     time_travel.forks_router,

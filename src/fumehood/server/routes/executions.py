@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Path, Request
@@ -29,9 +30,10 @@ from fumehood.server.schemas.executions import (
 from fumehood.server.schemas.problem import problems
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
-from fumehood.values.requests import CommitAnswer, InputAnswer, ToolAnswer
+from fumehood.values.requests import CommitAnswer, ExecuteRequest, InputAnswer, ToolAnswer
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
+_NAME_CHARACTERS = 64
 ExecutionId = Annotated[str, Path(max_length=64, description="The execution.")]
 EXECUTION_STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "What it did, or what it does.", "content": stream_of("ExecutionLine")}
@@ -57,7 +59,7 @@ async def execute(
     stream` each event comes as a line when it happens, and the last line is `finished` with the whole execution, or
     `problem`. A client that disconnects ends the execution, as an interrupt does.
     """
-    wanted = body.request()
+    wanted = attributed(body.request(), request)
 
     if is_stream_wanted(request):
         if idempotency_key is not None:
@@ -90,6 +92,13 @@ async def execute(
         return await _answered(request, backend.run(sandbox_id, wanted))
 
     return await once(request, idempotency_key, run)
+
+
+def attributed(wanted: ExecuteRequest, request: Request) -> ExecuteRequest:
+    """Returns code with its origin, as a server names it to a host daemon; at a server the caller's backend sets it."""
+    headers = request.headers
+    by, via = headers.get("x-fumehood-by", "")[:_NAME_CHARACTERS], headers.get("x-fumehood-via", "")
+    return replace(wanted, by=by, via=via[:_NAME_CHARACTERS])
 
 
 @router.post(

@@ -17,7 +17,14 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from fumehood.cluster.backend import ClusterBackend
 from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
 from fumehood.server.routes.sandboxes import answer
-from fumehood.server.schemas.meta import CapacityAnswer, Health, Readiness, ServerInfo
+from fumehood.server.schemas.meta import (
+    CapacityAnswer,
+    Health,
+    QueueAnswer,
+    QueueOfKey,
+    Readiness,
+    ServerInfo,
+)
 
 router = APIRouter(tags=["server"])
 _REASON_CHARACTERS = 500
@@ -120,6 +127,27 @@ async def info(principal: AnyCaller, services: ServicesOf) -> ServerInfo:
     """Returns the version, the isolation level and the free capacity."""
     capacity = await services.backend.capacity()
     return ServerInfo.of(capacity, services.settings.dialects)
+
+
+@router.get("/v1/queue", summary="Tell what stateless runs wait for")
+async def queue(principal: KeysCaller, services: ServicesOf) -> QueueAnswer:
+    """Returns the places of stateless runs, how many run and wait, and for how long, for the server's owner."""
+    waiting = services.queue
+    return QueueAnswer(
+        places=waiting.places,
+        capacity=waiting.capacity,
+        running=waiting.running,
+        waiting=waiting.waiting,
+        mean_seconds=waiting.mean_seconds,
+        oldest_wait_seconds=waiting.oldest_wait_seconds,
+        refused=waiting.refused,
+        timed_out=waiting.timed_out,
+        keys=[
+            QueueOfKey(key_id=key_id, waiting=count)
+            for key_id, count in waiting.waiting_by_key.items()
+            if principal.is_owner or key_id == principal.key_id
+        ],
+    )
 
 
 @router.get("/v1/capacity", summary="What the host has left", response_model=CapacityAnswer)

@@ -5,11 +5,8 @@ Translation only: a body becomes a request of the port, and its answer JSON.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request
 from starlette.responses import Response
@@ -29,8 +26,9 @@ from fumehood.server.schemas.sandboxes import (
     SandboxAnswer,
     SandboxPage,
 )
-from fumehood.values.plain_data import as_data
-from fumehood.values.sandbox import SandboxInfo
+from fumehood.values.charts import JsonValue
+from fumehood.values.looking import MAX_LISTED, ListedSandbox, ListOrder, ListSandboxes
+from fumehood.values.plain_data import as_data, fields_data
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
 FilesOnly = Annotated[
@@ -41,7 +39,7 @@ SandboxId = Annotated[str, Path(max_length=64, description="The sandbox.")]
 # The problems that every route with a sandbox in its path may answer.
 SANDBOX_PROBLEMS = problems(401, 403, 404, 409, 410, 422, 502, 503)
 _PAGE = 100
-_MAX_PAGE = 1000
+_FILTERS = ("state", "template", "owner", "parent_id", "q", "order", "with", "limit", "cursor")
 _MAX_FILTERS = 20
 _LABEL = "metadata."
 _LABELS_PARAMETER = {
@@ -105,7 +103,21 @@ async def list_sandboxes(
         Literal["running", "paused", "ending"] | None, Query(description="Only those in this state.")
     ] = None,
     template: Annotated[str | None, Query(max_length=255, description="Only those of this template.")] = None,
-    limit: Annotated[int, Query(ge=1, le=_MAX_PAGE, description="How many at most.")] = _PAGE,
+    owner: Annotated[
+        str | None,
+        Query(max_length=255, description="Only those of this key; others than the owner have their own."),
+    ] = None,
+    parent_id: Annotated[str | None, Query(max_length=64, description="Only forks of this sandbox.")] = None,
+    q: Annotated[
+        str, Query(max_length=60, description="Only those with this text in id, template, key or a label.")
+    ] = "",
+    order: Annotated[
+        ListOrder, Query(description="The oldest first, the newest first, or by when they end.")
+    ] = "started",
+    with_: Annotated[
+        Literal["use"] | None, Query(alias="with", description="`use`: with what each uses and does now.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="How many at most.")] = _PAGE,
     cursor: Annotated[
         str | None, Query(max_length=255, description="`next_cursor` of the page before.")
     ] = None,
@@ -115,14 +127,25 @@ async def list_sandboxes(
     A page begins after the last sandbox of the page before, whatever was made or ended meanwhile: none is given twice,
     and none that lives all the while is left out.
     """
-    labels = _labels(request)
-    after = None if cursor is None else _read_cursor(cursor)
-    fits = _filter(state, template, labels)
-    found = sorted((info for info in await backend.list() if fits(info)), key=_place)
-    rest = [info for info in found if after is None or _place(info) > after]
-    page = rest[:limit]
-    next_cursor = _cursor(page[-1]) if len(rest) > limit else None
-    return answer({"items": page, "next_cursor": next_cursor})
+    page = await backend.page(
+        ListSandboxes(
+            owner=owner,
+            state=state,
+            template=template,
+            parent_id=parent_id,
+            labels=_labels(request),
+            text=q,
+            order=order,
+            cursor=cursor,
+            limit=limit,
+            with_use=with_ is not None,
+        )
+    )
+    return answer({"items": [_listed(item) for item in page.items], "next_cursor": page.next_cursor})
+
+
+def _listed(item: ListedSandbox) -> dict[str, JsonValue]:
+    return fields_data(item.info) | ({} if item.use is None else {"use": as_data(item.use)})
 
 
 @router.get(
@@ -217,12 +240,9 @@ async def get_screenshot(sandbox_id: SandboxId, backend: CallersBackend) -> Resp
     return Response(picture, media_type="image/png", headers={"Cache-Control": "no-store"})
 
 
-_Place = tuple[datetime, str]
-
-
 def _labels(request: Request) -> dict[str, str]:
     """Returns the labels to filter a list by; an unknown filter is refused, because ignoring it would find too much."""
-    known = {"state", "template", "limit", "cursor"}
+    known = set(_FILTERS)
     labels: dict[str, str] = {}
 
     for name, value in request.query_params.multi_items():
@@ -234,39 +254,7 @@ def _labels(request: Request) -> dict[str, str]:
             raise InvalidArgumentError(
                 field="filter",
                 value=name,
-                allowed=f"state, template, limit, cursor and up to {_MAX_FILTERS} of metadata.NAME, each once",
+                allowed=f"{', '.join(_FILTERS)} and up to {_MAX_FILTERS} of metadata.NAME, each once",
             )
 
     return {name.removeprefix(_LABEL): value for name, value in labels.items()}
-
-
-def _filter(state: str | None, template: str | None, labels: dict[str, Any]) -> Callable[[SandboxInfo], bool]:
-    def fits(info: SandboxInfo) -> bool:
-        return (
-            state in (None, info.state)
-            and template in (None, info.template)
-            and all(info.metadata.get(name) == value for name, value in labels.items())
-        )
-
-    return fits
-
-
-def _place(info: SandboxInfo) -> _Place:
-    return info.started_at, info.id
-
-
-def _cursor(info: SandboxInfo) -> str:
-    return base64.urlsafe_b64encode(f"{info.started_at.isoformat()} {info.id}".encode()).decode()
-
-
-def _read_cursor(cursor: str) -> _Place:
-    try:
-        moment, _, sandbox_id = base64.b64decode(cursor, b"-_", validate=True).decode().partition(" ")
-        started_at = datetime.fromisoformat(moment)
-    except (ValueError, binascii.Error):
-        started_at = None
-
-    if started_at is None or started_at.tzinfo is None:
-        raise InvalidArgumentError(field="cursor", value=cursor, allowed="the `next_cursor` of a page")
-
-    return started_at, sandbox_id

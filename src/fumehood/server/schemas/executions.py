@@ -102,6 +102,8 @@ class NewExecution(Body):
             ExecuteRequest,
             self,
             wall_seconds=self.timeout_seconds,
+            by="",
+            via="",
             tools=tuple(tool.spec() for tool in self.tools),
         )
 

@@ -50,3 +50,24 @@ class ServerInfo(BaseModel):
             memory_total_bytes=capacity.memory_total_bytes,
             dialects=list(dialects),
         )
+
+
+class QueueOfKey(BaseModel):
+    """The waiting runs of one key."""
+
+    key_id: str
+    waiting: int
+
+
+class QueueAnswer(BaseModel):
+    """The queue of stateless runs."""
+
+    places: int = Field(description="How many run at once.")
+    capacity: int = Field(description="How many may wait.")
+    running: int
+    waiting: int
+    mean_seconds: float = Field(description="How long a run takes, in the running mean.")
+    oldest_wait_seconds: float | None = Field(description="How long the first has waited; null: none waits.")
+    refused: int = Field(description="How many were refused since the start, because the queue was full.")
+    timed_out: int = Field(description="How many have waited too long since the start.")
+    keys: list[QueueOfKey] = Field(description="Those with waiting runs; for a key, its own.")

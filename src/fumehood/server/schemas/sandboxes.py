@@ -28,6 +28,7 @@ from fumehood.values.audit import AuditEntry, AuditLog
 from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.languages import Language
 from fumehood.values.limits import Limits
+from fumehood.values.looking import SandboxUse
 from fumehood.values.network import EgressRecord, Network, read_network
 from fumehood.values.requests import (
     MAX_FORKS,
@@ -242,10 +243,18 @@ class NewTimeout(Body):
     )
 
 
-class SandboxPage(BaseModel):
-    """Some of the sandboxes, the oldest first."""
+class ListedAnswer(SandboxAnswer):  # type: ignore[valid-type,misc]
+    """A sandbox of a list."""
 
-    items: list[SandboxAnswer]  # type: ignore[valid-type]
+    use: model_of(SandboxUse) | None = Field(  # type: ignore[valid-type]
+        default=None, description="What it uses and does now, with `with=use`."
+    )
+
+
+class SandboxPage(BaseModel):
+    """Some of the sandboxes, in the order that was asked for."""
+
+    items: list[ListedAnswer]
     next_cursor: str | None = Field(
         description="Give it as `cursor` for the next page; null: this is the last."
     )

@@ -1,0 +1,69 @@
+"""What ran in a sandbox, and what runs: `sandbox.activity`, asynchronous and synchronous.
+
+Runs in the user's process and uses only the backend port. Looking changes nothing: it resumes no sandbox, lengthens no
+life and adds nothing to the record. Names and text in the answers are a guest's.
+"""
+
+from __future__ import annotations
+
+from fumehood.api.handle import SandboxHandle
+from fumehood.values.looking import Cell, CellPage, ReadCell, ReadCells, ReadResult
+
+
+class AsyncActivity:
+    """What ran in a `Sandbox`, and what runs in it, whichever caller ran it."""
+
+    def __init__(self, sandbox_handle: SandboxHandle) -> None:
+        self._sandbox_handle = sandbox_handle
+
+    async def executions(
+        self,
+        *,
+        context: str | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+        whole: bool = False,
+    ) -> CellPage:
+        """Return some of the executions of a context, in order, the running one included.
+
+        Args:
+            context: The context; the default one unless given.
+            before: Only those before this position.
+            after: Only those after this position. Without either, the newest are returned.
+            limit: How many at most.
+            whole: Whether each has its whole `execution`, with its outputs.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+        request = ReadCells(context_id=context, before=before, after=after, limit=limit, whole=whole)
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, request)
+
+    async def execution(self, execution_id: str) -> Cell:
+        """Return one execution with its outputs; of one that runs, its outputs so far.
+
+        Args:
+            execution_id: Its id.
+
+        Raises:
+            ExecutionNotFoundError: It is not known, or no longer.
+        """
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadCell(execution_id=execution_id))
+
+    async def result_bytes(self, execution_id: str, number: int, mime: str) -> bytes:
+        """Return one format of one result as bytes.
+
+        Args:
+            execution_id: The execution.
+            number: Which of its results, from 0.
+            mime: The format, such as `image/png`.
+
+        Raises:
+            ExecutionNotFoundError: The execution is not known, or no longer.
+        """
+        request = ReadResult(execution_id=execution_id, number=number, mime=mime)
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, request)

@@ -1,0 +1,148 @@
+"""Answers to questions that only look at a sandbox: pages of its records, one cell, the bytes of one result, its use.
+
+Runs in the host process, on the engine's loop. It reads what the host holds and what the kernel counts. It must not
+wait for a context, resume a sandbox, lengthen its life or run code of the guest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fumehood.engine.cells import Underway, cell_of
+from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.errors import ExecutionNotFoundError, InvalidArgumentError
+from fumehood.values.execution import RecordedCell
+from fumehood.values.looking import Cell, CellPage, Look, ReadCell, ReadCells, ReadResult, SandboxUse
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
+
+
+def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
+    """Returns the answer to a question; the class of the question says of which type it is."""
+    match request:
+        case ReadCells():
+            return read_cells(sandbox, request)
+        case ReadCell():
+            return read_cell(sandbox, request)
+        case ReadResult():
+            return read_result(sandbox, request)
+        case _:
+            raise InvalidArgumentError(
+                field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"
+            )
+
+
+def use_of(sandbox: LiveSandbox) -> SandboxUse:
+    """Returns what a sandbox uses, as the kernel counts it, and what its record says."""
+    guest, recorder = sandbox.guest, sandbox.recorder
+    return SandboxUse(
+        cpu_seconds=guest.used_cpu_seconds(),
+        memory_bytes=guest.memory_bytes(),
+        peak_memory_bytes=guest.peak_memory_bytes(),
+        processes=guest.process_count(),
+        cells=recorder.count,
+        is_running=any(True for _ in _all_underway(sandbox)),
+        last_outcome=recorder.last_outcome,
+        last_at=recorder.last_at,
+    )
+
+
+def read_cells(sandbox: LiveSandbox, request: ReadCells) -> CellPage:
+    """Returns a page of what ran in a context, in order; a running cell is its last."""
+    context_id = request.context_id or DEFAULT_CONTEXT_ID
+    context = _existing(sandbox, context_id)
+    log = sandbox.recorder.positions(context_id)
+    underway = None if context is None else context.underway
+    end = log.end + (underway is not None)
+    low = log.first if request.after is None else max(log.first, request.after + 1)
+    high = end if request.before is None else min(end, request.before)
+
+    if request.after is None:
+        low = max(low, high - request.limit)
+    else:
+        high = min(high, low + request.limit)
+
+    cells = [
+        cell_of(recorded, context_id, position, whole=request.whole)
+        for position, recorded in sandbox.recorder.between(context_id, low, min(high, log.end))
+    ]
+
+    if underway is not None and low <= underway.position < high:
+        cells.append(underway.cell(whole=request.whole))
+
+    return CellPage(
+        items=tuple(cells),
+        first_position=log.first,
+        end_position=end,
+        dropped_cells=log.first,
+        dropped_outputs=log.dropped_outputs,
+    )
+
+
+def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
+    """Returns one cell with its execution.
+
+    Raises:
+        ExecutionNotFoundError: It is not in a record, and does not run.
+    """
+    for underway in _all_underway(sandbox):
+        if underway.execution_id == request.execution_id:
+            return underway.cell(whole=True)
+
+    context_id, position, recorded = _found(sandbox, request.execution_id)
+    return cell_of(recorded, context_id, position, whole=True)
+
+
+def read_result(sandbox: LiveSandbox, request: ReadResult) -> bytes:
+    """Returns the bytes of one format of a result.
+
+    Raises:
+        ExecutionNotFoundError: The execution is not in a record, and does not run.
+        InvalidArgumentError: It has no such result, or that has no such format.
+    """
+    running = next((one for one in _all_underway(sandbox) if one.execution_id == request.execution_id), None)
+    execution = running.execution() if running else _found(sandbox, request.execution_id)[2].execution
+
+    if request.number >= len(execution.results):
+        raise InvalidArgumentError(
+            field="number",
+            value=request.number,
+            allowed=f"one of its {len(execution.results)} results, from 0",
+        )
+
+    parts = execution.results[request.number].parts
+
+    if request.mime not in parts:
+        raise InvalidArgumentError(
+            field="mime", value=request.mime, allowed=f"a format of that result: {', '.join(parts)}"
+        )
+
+    return parts[request.mime]
+
+
+def _existing(sandbox: LiveSandbox, context_id: str) -> LiveContext | None:
+    """Returns a context; None for the default one before its first use, which a look does not make.
+
+    Raises:
+        ContextNotFoundError: There is none.
+    """
+    found = next((one for one in sandbox.contexts if one.info.id == context_id), None)
+    return (
+        found
+        if found is not None or context_id == DEFAULT_CONTEXT_ID
+        else sandbox.contexts.existing(context_id)
+    )
+
+
+def _all_underway(sandbox: LiveSandbox) -> Iterable[Underway]:
+    return (context.underway for context in sandbox.contexts if context.underway is not None)
+
+
+def _found(sandbox: LiveSandbox, execution_id: str) -> tuple[str, int, RecordedCell]:
+    found = sandbox.recorder.find(execution_id)
+
+    if found is None:
+        raise ExecutionNotFoundError(execution_id=execution_id)
+
+    return found

@@ -1,0 +1,106 @@
+"""What ran in a sandbox, and what runs: pages of its records, one execution, the bytes of one result.
+
+Translation only. Looking changes nothing: it resumes no sandbox and lengthens no life. Bytes of a result are a guest's:
+they are given as a download, under a policy by which nothing in them runs, whatever they are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from fumehood.server.auth import CallersBackend
+from fumehood.server.downloads import span_of
+from fumehood.server.responses import off_loop_answer
+from fumehood.server.routes.contexts import ContextId
+from fumehood.server.routes.executions import ExecutionId
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.schemas.cells import CellAnswer, CellPageAnswer
+from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadResult
+
+router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
+_Position = Annotated[int | None, Query(ge=-1, le=1 << 53)]
+# Formats that no browser takes for a page; any other is given as bytes without a type.
+_PLAIN_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
+_INERT = {
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Disposition": "attachment",
+    "Cache-Control": "no-store",
+    "Accept-Ranges": "bytes",
+}
+
+
+@router.get(
+    "/contexts/{context_id}/executions",
+    summary="Read what ran in a context",
+    response_model=CellPageAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def read_cells(
+    sandbox_id: SandboxId,
+    context_id: ContextId,
+    backend: CallersBackend,
+    before: Annotated[_Position, Query(description="Only those before this position.")] = None,
+    after: Annotated[_Position, Query(description="Only those after this position.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most.")] = 50,
+    what: Annotated[
+        Literal["summary", "whole"], Query(description="`whole`: each with its whole `execution`.")
+    ] = "summary",
+) -> Response:
+    """Returns a page of what ran in a context, in order, what runs now included; without a position the newest."""
+    request = ReadCells(context_id=context_id, before=before, after=after, limit=limit, whole=what == "whole")
+    page = await backend.look(sandbox_id, request)
+    return await off_loop_answer(page) if request.whole else answer(page)
+
+
+@router.get(
+    "/executions/{execution_id}",
+    summary="Read one execution",
+    response_model=CellAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def read_cell(sandbox_id: SandboxId, execution_id: ExecutionId, backend: CallersBackend) -> Response:
+    """Returns an execution with its outputs; of one that runs, its outputs so far."""
+    cell = await backend.look(sandbox_id, ReadCell(execution_id=execution_id))
+    return await off_loop_answer(cell)
+
+
+@router.get(
+    "/executions/{execution_id}/results/{number}/{mime:path}",
+    summary="Read one format of a result",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The bytes; a part of them (206) where `Range` asks for one.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        206: {"description": "The part that was asked for."},
+        416: {"description": "There is no such part."},
+        **SANDBOX_PROBLEMS,
+    },
+)
+async def read_result(
+    sandbox_id: SandboxId,
+    execution_id: ExecutionId,
+    number: Annotated[int, Path(ge=0, le=1 << 53, description="Which of its results, from 0.")],
+    mime: Annotated[str, Path(max_length=255, description="The format, such as `image/png`.")],
+    backend: CallersBackend,
+    request: Request,
+) -> Response:
+    """Returns the bytes of one format of a result, as the code gave them, for a download."""
+    data = await backend.look(sandbox_id, ReadResult(execution_id=execution_id, number=number, mime=mime))
+    media_type = mime if mime in _PLAIN_TYPES else "application/octet-stream"
+    span = span_of(request.headers, len(data))
+
+    if span is None:
+        return Response(data, headers=_INERT, media_type=media_type)
+
+    if not span.size:
+        return Response(status_code=416, headers={**_INERT, "Content-Range": f"bytes */{len(data)}"})
+
+    headers = {**_INERT, "Content-Range": f"bytes {span.start}-{span.end - 1}/{len(data)}"}
+    return Response(data[span.start : span.end], 206, headers=headers, media_type=media_type)

@@ -1,0 +1,375 @@
+"""Questions about a sandbox that only look, and their answers: what ran in it, and pages of a list of sandboxes.
+
+Used on both sides of the port. An answer to one of these changes nothing: it resumes no sandbox, lengthens no life and
+runs no code of the guest. The text in the answers is a guest's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Literal, TypeAlias, TypeVar, get_args
+
+from fumehood.errors import InvalidArgumentError
+from fumehood.values.checks import check_bool, check_integer, check_strings, check_text
+from fumehood.values.execution import Execution, ExecutionError, Transaction
+from fumehood.values.limits import Usage
+from fumehood.values.sandbox import NOTHING_CUT, SandboxInfo, SandboxState, Truncation
+
+_T = TypeVar("_T")
+MAX_CELLS = 500
+MAX_LISTED = 1000
+_NAME_BYTES = 255
+_MOST = 1 << 53
+
+CellState = Literal["running", "ended"]
+ListOrder = Literal["started", "-started", "ends"]
+ORDERS: tuple[ListOrder, ...] = get_args(ListOrder)
+
+
+class Look(Generic[_T]):
+    """A question about a sandbox that has an answer of a type of its own, and changes nothing."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCells(Look["CellPage"]):
+    """Asks for a page of what ran in a context, what runs now included.
+
+    Attributes:
+        context_id: The context; None: the default one.
+        before: Only cells before this position.
+        after: Only cells after this position. Without either the newest are given.
+        limit: How many at most.
+        whole: Whether each has its whole execution.
+    """
+
+    context_id: str | None = None
+    before: int | None = None
+    after: int | None = None
+    limit: int = 50
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.context_id is not None:
+            check_text("context", self.context_id, max_bytes=_NAME_BYTES)
+
+        for name in ("before", "after"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), low=-1, high=_MOST)
+
+        check_integer("limit", self.limit, low=1, high=MAX_CELLS)
+        check_bool("whole", self.whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCell(Look["Cell"]):
+    """Asks for one cell with its whole execution; of a running one, as far as it is.
+
+    Attributes:
+        execution_id: The execution.
+    """
+
+    execution_id: str
+
+    def __post_init__(self) -> None:
+        check_text("execution", self.execution_id, max_bytes=_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult(Look[bytes]):
+    """Asks for the bytes of one format of one result.
+
+    Attributes:
+        execution_id: The execution.
+        number: Which of its results, from 0.
+        mime: The format, by its MIME type.
+    """
+
+    execution_id: str
+    number: int
+    mime: str
+
+    def __post_init__(self) -> None:
+        check_text("execution", self.execution_id, max_bytes=_NAME_BYTES)
+        check_integer("number", self.number, low=0, high=_MOST)
+        check_text("mime", self.mime, max_bytes=_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSummary:
+    """One format of a result.
+
+    Attributes:
+        mime: Its MIME type, as the guest has named it.
+        size_bytes: Its size.
+    """
+
+    mime: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSummary:
+    """A result without its content.
+
+    Attributes:
+        number: Which of the results, from 0.
+        is_main_result: True for the value of the last expression.
+        display_id: The name under which the code may update it.
+        parts: Its formats.
+    """
+
+    number: int
+    is_main_result: bool
+    display_id: str | None
+    parts: tuple[PartSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingInput:
+    """A question of running code that waits for a line of input.
+
+    Attributes:
+        request_id: Its name; the answer repeats it.
+        prompt: Its text.
+        is_password: True when the answer should not be shown.
+    """
+
+    request_id: str
+    prompt: str
+    is_password: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCounts:
+    """How much an execution changed.
+
+    Attributes:
+        variables: Changed variables.
+        files: Changed files, as far as they were counted.
+    """
+
+    variables: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One piece of code that ran, or runs, and its outcome.
+
+    Attributes:
+        position: Its place in the record of its context; never given twice.
+        id: Its execution.
+        context_id: Its context.
+        state: running or ended.
+        code: The code.
+        stdin: Its standard input; None: empty.
+        by: The key that ran it, at a server; `owner` for the server's own token.
+        via: The interface by which it came to a server: api, or the name of a dialect.
+        started_at: When it began (UTC).
+        is_fresh: Whether the context had no state from cells before.
+        is_undone: Whether its changes were undone.
+        outputs_dropped: Whether its outputs were dropped, to stay within the bounds of the record.
+        outcome: ok, or the kind of its error; None while it runs.
+        execution_count: Its number in the context, as notebooks show it.
+        usage: What it used; None while it runs.
+        error: The error that ended it.
+        state_lost: True when the context had to be replaced.
+        transaction: The outcome of its transaction if it was transactional.
+        truncated: How much was cut off because of the limits.
+        changes: How much it changed, if that was asked for.
+        tool_calls: How many calls of tools it made.
+        output_characters: The length of its output.
+        results: Its results, without content.
+        input_request: The question that it waits on.
+        execution: The whole execution, if that was asked for.
+    """
+
+    position: int
+    id: str
+    context_id: str
+    state: CellState
+    code: str
+    stdin: str | None = None
+    by: str = ""
+    via: str = ""
+    started_at: datetime | None = None
+    is_fresh: bool = False
+    is_undone: bool = False
+    outputs_dropped: bool = False
+    outcome: str | None = None
+    execution_count: int | None = None
+    usage: Usage | None = None
+    error: ExecutionError | None = None
+    state_lost: bool = False
+    transaction: Transaction | None = None
+    truncated: Truncation = NOTHING_CUT
+    changes: ChangeCounts | None = None
+    tool_calls: int = 0
+    output_characters: int = 0
+    results: tuple[ResultSummary, ...] = ()
+    input_request: PendingInput | None = None
+    execution: Execution | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPage:
+    """Some of the cells of a context, in order.
+
+    Attributes:
+        items: The cells.
+        first_position: The position of the oldest cell that is kept.
+        end_position: The position that the next cell will have.
+        dropped_cells: How many cells are missing before the first, because the record is bounded.
+        dropped_outputs: How many of the kept cells have lost their outputs for the same reason.
+    """
+
+    items: tuple[Cell, ...]
+    first_position: int
+    end_position: int
+    dropped_cells: int = 0
+    dropped_outputs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxUse:
+    """What a sandbox uses and does now, as far as the host knows it without asking the sandbox.
+
+    Attributes:
+        cpu_seconds: CPU time since its start; None where the kernel does not count it.
+        memory_bytes: Memory in use now, or None.
+        peak_memory_bytes: Most memory that was ever in use, or None.
+        processes: Living processes, or None.
+        cells: How many cells have run in its contexts.
+        is_running: Whether code runs in one of them.
+        last_outcome: That of the cell that ended last: ok, or the kind of its error; None before the first.
+        last_at: When that one ended (UTC).
+        watchers: How many follow its events.
+    """
+
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    processes: int | None = None
+    cells: int = 0
+    is_running: bool = False
+    last_outcome: str | None = None
+    last_at: datetime | None = None
+    watchers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSandboxes:
+    """Asks for a page of the living sandboxes.
+
+    Attributes:
+        owner: Only those of this owner.
+        state: Only those in this state.
+        template: Only those of this template.
+        parent_id: Only forks of this one.
+        labels: Only those with each of these labels.
+        text: Only those with this text in id, template, owner or a label, in upper or lower case.
+        order: By when they were started, the oldest first or the newest (`-started`), or by when they end.
+        cursor: `next_cursor` of the page before.
+        limit: How many at most.
+        with_use: Whether each has its use.
+    """
+
+    owner: str | None = None
+    state: SandboxState | None = None
+    template: str | None = None
+    parent_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+    order: ListOrder = "started"
+    cursor: str | None = None
+    limit: int = 100
+    with_use: bool = False
+
+    def __post_init__(self) -> None:
+        check_strings("labels", self.labels)
+        check_text("q", self.text, max_bytes=_NAME_BYTES, empty=True)
+        check_integer("limit", self.limit, low=1, high=MAX_LISTED)
+        check_bool("with_use", self.with_use)
+
+        if self.order not in ORDERS:
+            raise InvalidArgumentError(field="order", value=self.order, allowed=", ".join(ORDERS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSandbox:
+    """A sandbox of a list.
+
+    Attributes:
+        info: Its description.
+        use: What it uses, if that was asked for.
+    """
+
+    info: SandboxInfo
+    use: SandboxUse | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxList:
+    """A page of a list of sandboxes.
+
+    Attributes:
+        items: The sandboxes.
+        next_cursor: For the next page; None: this is the last one.
+    """
+
+    items: tuple[ListedSandbox, ...]
+    next_cursor: str | None = None
+
+
+Place: TypeAlias = tuple[float, str]
+
+
+def cursor_of(place: Place) -> str:
+    """Returns the cursor of a page that ends with a sandbox at this place of its order."""
+    return base64.urlsafe_b64encode(f"{place[0]!r} {place[1]}".encode()).decode()
+
+
+def place_of(cursor: str) -> Place:
+    """Returns the place in an order that a cursor names.
+
+    Raises:
+        InvalidArgumentError: It is no cursor of a page.
+    """
+    try:
+        seconds, _, sandbox_id = base64.b64decode(cursor, b"-_", validate=True).decode().partition(" ")
+        return float(seconds), sandbox_id
+    except (ValueError, binascii.Error):
+        raise InvalidArgumentError(
+            field="cursor", value=cursor, allowed="the `next_cursor` of a page"
+        ) from None
+
+
+def listed_place(order: ListOrder, info: SandboxInfo) -> Place:
+    """Returns the place of a sandbox in an order; in `-started` those with the later place come first."""
+    if order != "ends":
+        return info.started_at.timestamp(), info.id
+
+    return (math.inf if info.ends_at is None else info.ends_at.timestamp()), info.id
+
+
+def merged(request: ListSandboxes, items: Sequence[ListedSandbox]) -> SandboxList:
+    """Returns one page of the pages of several hosts, each of which was asked for as many."""
+    ordered = sorted(
+        items,
+        key=lambda item: listed_place(request.order, item.info),
+        reverse=request.order == "-started",
+    )
+    shown = ordered[: request.limit]
+    # One host may have more than it gave; at worst the next page is empty.
+    is_more = len(ordered) >= request.limit
+    return SandboxList(
+        items=tuple(shown),
+        next_cursor=cursor_of(listed_place(request.order, shown[-1].info)) if is_more and shown else None,
+    )
