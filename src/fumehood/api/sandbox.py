@@ -1247,7 +1247,7 @@ class Activity:
         )
 
     def execution(self, execution_id: str) -> Cell:
-        """Return one execution with its outputs; of one that runs, what there is so far.
+        """Return one execution with its outputs; of one that runs, its outputs so far.
 
         Args:
             execution_id: Its id.
