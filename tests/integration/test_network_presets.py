@@ -146,5 +146,5 @@ def test_pip_of_this_machine_imports_nothing_of_the_working_directory(tmp_path, 
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setattr(route, "_asked", None)
     asyncio.run(pip_settings())
-    requirements._pip_has_an_index_of_its_own()
+    requirements._pip_configuration()
     assert not (tmp_path / "ran").exists()

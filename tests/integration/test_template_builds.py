@@ -453,7 +453,9 @@ def test_either_installer(
     if installer == "uv" and find_uv() is None:
         pytest.skip("uv is not installed")
 
-    monkeypatch.setattr(requirements, "_pip_has_an_index_of_its_own", lambda: installer == "pip")
+    if installer == "pip":
+        monkeypatch.setattr(requirements, "find_uv", lambda: None)
+
     heard: list[str] = []
     build_template(
         f"by-{installer}",
@@ -474,7 +476,7 @@ def test_an_installer_that_fails_is_an_error_of_the_tree(
     at_home: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever it is."""
-    monkeypatch.setattr(requirements, "_pip_has_an_index_of_its_own", lambda: True)
+    monkeypatch.setattr(requirements, "find_uv", lambda: None)
     with pytest.raises(TemplateStoreError, match="no-such-package") as caught:
         build_template("broken", requirements=["no-such-package-of-fumehood"])
 

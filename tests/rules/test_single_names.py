@@ -104,6 +104,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.cluster",
         # It reads the settings of the server that it opens.
         "fumehood.cli.console",
+        # An installer has the environment of this process.
+        "fumehood.pip_configuration",
         # NO_COLOR and TERM: what a terminal shows is no setting of ours.
         "fumehood.cli.terminal",
         "fumehood.cli.host",

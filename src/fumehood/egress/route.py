@@ -7,11 +7,9 @@ from the host's own configuration, whose credentials stay here.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,17 +19,15 @@ from fumehood.egress.gateway import Route
 from fumehood.egress.interception import Authority, make_trust, system_certificates
 from fumehood.egress.policy import Policy, RefusedError
 from fumehood.errors import InvalidArgumentError
+from fumehood.pip_configuration import ask_pip, read_pip_configuration
 from fumehood.values.domain_names import Target, TargetError, read_authority
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.network import Network, SecretPlace, read_secret_place
 
-_PIP_SECONDS = 30
 _PYPI = "https://pypi.org/simple"
 # The host of the files that an index's pages link to, where it is another one.
 _FILES_OF = {"pypi.org": "files.pythonhosted.org"}
 _PORTS = {"https": 443, "http": 80}
-# The sections that `pip install` reads, the strongest last.
-_SECTIONS = ("global", "install", ":env:")
 
 # Long enough for many sandboxes, short enough for a change of the settings.
 _KEPT_SECONDS = 60.0
@@ -77,20 +73,7 @@ def read_pip_settings(said: str) -> PipSettings:
     Raises:
         InvalidArgumentError: An index is no URL.
     """
-    by_section: dict[str, dict[str, str]] = {}
-
-    for line in said.splitlines():
-        place, equals, text = line.partition("=")
-        section, _, name = place.rpartition(".")
-
-        if equals and section in _SECTIONS:
-            by_section.setdefault(section, {})[name] = str(ast.literal_eval(text))
-
-    found: dict[str, str] = {}
-
-    for section in _SECTIONS:
-        found.update(by_section.get(section, {}))
-
+    found = read_pip_configuration(said)
     main = found.get("index-url", _PYPI)
     extra = found.get("extra-index-url", "").split()
     parts = [_split("index-url", main), *(_split("extra-index-url", address) for address in extra)]
@@ -114,18 +97,14 @@ def read_pip_settings(said: str) -> PipSettings:
 
 
 def _ask_pip() -> str:
-    # -P: modules in the working directory are not imported; a sandbox's files may have been brought there.
-    words = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PIP_SECONDS)
+        return ask_pip()
     except (OSError, subprocess.SubprocessError) as error:
         raise InvalidArgumentError(
             field="network.presets",
             value="pip",
             allowed=f"'pip' where the host has a pip to ask ({type(error).__name__}); list the index with allow=[...]",
         ) from None
-
-    return done.stdout
 
 
 def _split(setting: str, address: str) -> SplitResult:

@@ -12,11 +12,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fumehood.errors import InvalidArgumentError, TemplateStoreError
+from fumehood.pip_configuration import ask_pip, has_no_index, read_pip_configuration, uv_environ
 from fumehood.templates.pythons import Interpreter, find_python, find_uv
 from fumehood.templates.recipe import Made, Say, Source, Workshop
 
@@ -24,16 +25,30 @@ _KEPT_LINES = 12
 _LINE_CHARACTERS = 400
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run.
+
+    Attributes:
+        argv: The program and its arguments.
+        cwd: Its working directory.
+        environ: Its environment; None: that of this process.
+    """
+
+    argv: Sequence[str]
+    cwd: str
+    environ: Mapping[str, str] | None = None
+
+
 def run_program(
-    step: str, argv: Sequence[str], workshop: Workshop, *, cwd: str, told: Sequence[str] = (), hint: str = ""
+    step: str, program: Program, workshop: Workshop, *, told: Sequence[str] = (), hint: str = ""
 ) -> None:
-    """Runs `argv` until it ends.
+    """Runs a program until it ends.
 
     Args:
         step: Its name, reported before it starts.
-        argv: The program and its arguments.
+        program: What is run.
         workshop: Its workshop.
-        cwd: Its working directory.
         told: First words of the lines to report.
         hint: The way out when it fails.
 
@@ -43,9 +58,10 @@ def run_program(
     workshop.say(step)
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     try:
-        program = subprocess.Popen(
-            argv,
-            cwd=cwd,
+        running = subprocess.Popen(
+            program.argv,
+            cwd=program.cwd,
+            env=program.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -62,23 +78,23 @@ def run_program(
         raise TemplateStoreError(
             template=workshop.template,
             operation="build",
-            reason=f"{step}: {argv[0]!r} could not be started: {error}",
+            reason=f"{step}: {program.argv[0]!r} could not be started: {error}",
             hint=hint,
         ) from None
 
-    with program:
+    with running:
         try:
-            _listen(program, workshop, lines, told)
+            _listen(running, workshop, lines, told)
         except BaseException:
-            os.killpg(program.pid, signal.SIGKILL)
+            os.killpg(running.pid, signal.SIGKILL)
             raise
 
-    if program.returncode:
+    if running.returncode:
         words = "".join(f"\n    {line}" for line in lines)
         raise TemplateStoreError(
             template=workshop.template,
             operation="build",
-            reason=f"{step} failed with exit code {program.returncode}:{words}",
+            reason=f"{step} failed with exit code {running.returncode}:{words}",
             hint=hint,
         )
 
@@ -110,9 +126,6 @@ _INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s++|=)\s*+(\S
 _EDITABLE = re.compile(r"\s*(?:-e|--editable)\b")
 _PIP_MESSAGES = ("Collecting", "Downloading", "Building wheel", "Installing collected")
 _UV_MESSAGES = ("Resolved", "Prepared", "Downloading", "Building", "Built", "Installed")
-# Settings of pip that name another index than the public one; uv reads none of them.
-_OWN_INDEX = ("index-url", "extra-index-url", "find-links", "no-index")
-_ASK_SECONDS = 30
 _PIP_OPTIONS = (
     "--no-input",
     "--disable-pip-version-check",
@@ -174,28 +187,31 @@ class RequirementsSource(Source):
         folder = os.path.join(workshop.folder, _ENVIRONMENT)
         uv = find_uv()
 
-        if uv is not None and not _pip_has_an_index_of_its_own():
-            self._make_with_uv(uv, workshop, folder, file, cwd)
-        else:
+        if uv is None:
             self._make_with_pip(workshop, folder, file, cwd)
+        else:
+            self._make_with_uv(uv, workshop, folder, file, cwd)
 
         return Made(python=os.path.join(folder, "bin", "python"))
 
     def _make_with_uv(self, uv: str, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
-        quiet = ["--color", "never", "--no-progress"]
+        # uv reads nothing of what people configure for pip.
+        settings = _pip_configuration()
+        environ = uv_environ(settings)
+        shared = ["--color", "never", "--no-progress", *(["--no-index"] if has_no_index(settings) else [])]
+        # Seeded with pip: guests install with it.
+        make = [uv, "venv", *shared, "--seed", "--python", self._python.path, folder]
         run_program(
             f"making an environment of Python {self._python.text} with uv",
-            # Seeded with pip: guests install with it.
-            [uv, "venv", *quiet, "--seed", "--python", self._python.path, folder],
+            Program(make, cwd, environ),
             workshop,
-            cwd=cwd,
         )
         options = ["--compile-bytecode", "--python", os.path.join(folder, "bin", "python")]
+        install = [uv, "pip", "install", *shared, *options, "-r", file, GUEST_REQUIREMENT]
         run_program(
             "installing the requirements with uv",
-            [uv, "pip", "install", *quiet, *options, "-r", file, GUEST_REQUIREMENT],
+            Program(install, cwd, environ),
             workshop,
-            cwd=cwd,
             told=_UV_MESSAGES,
             hint=_INSTALL_HINT,
         )
@@ -203,17 +219,15 @@ class RequirementsSource(Source):
     def _make_with_pip(self, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
         run_program(
             f"making an environment of Python {self._python.text} with venv",
-            [self._python.path, "-I", "-m", "venv", folder],
+            Program([self._python.path, "-I", "-m", "venv", folder], cwd),
             workshop,
-            cwd=cwd,
             hint="install the venv module of this Python (python3-venv on Debian and Ubuntu), or uv",
         )
         pip = [os.path.join(folder, "bin", "python"), "-I", "-m", "pip"]
         run_program(
             "installing the requirements with pip",
-            [*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT],
+            Program([*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT], cwd),
             workshop,
-            cwd=cwd,
             told=_PIP_MESSAGES,
             hint=_INSTALL_HINT,
         )
@@ -285,20 +299,9 @@ def _refuse_editable(text: str) -> None:
             )
 
 
-def _pip_has_an_index_of_its_own() -> bool:
-    """Returns whether pip is configured for another index than the public one, which uv would not use."""
+def _pip_configuration() -> dict[str, str]:
+    """Returns what pip is configured with; nothing where there is no pip to ask."""
     try:
-        answer = subprocess.run(
-            # -P: no module of the working directory is imported.
-            [sys.executable, "-P", "-m", "pip", "config", "list"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=_ASK_SECONDS,
-            text=True,
-        )
+        return read_pip_configuration(ask_pip())
     except (OSError, subprocess.SubprocessError):
-        return False
-
-    names = (line.partition("=")[0].rpartition(".")[2] for line in answer.stdout.splitlines())
-    return any(name in _OWN_INDEX for name in names)
+        return {}
