@@ -1,16 +1,21 @@
-"""Contexts of JavaScript and R: their first cell, a later cell, and the memory of each, against Python's own.
+"""Contexts of JavaScript, R and Java: their first cell, a later cell, and memory; and small programs in Go and C++.
 
-Node and R are measured where they are installed; a figure without samples fails. The first cell is measured from the
-request for a context to its reply, with the driver's process started in between.
+What is not installed has no samples, and such a figure fails. The first cell is measured from the request for a context
+to its reply, with the driver's process started in between. Programs are compiled and run in a fresh sandbox of a
+template that was made ready for them, and their CPU time is what the kernel has charged to the sandbox.
 """
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 
-from fumehood import LanguageUnavailableError, Sandbox
+from fumehood import LanguageUnavailableError, Sandbox, build_template
+from fumehood.errors import FumehoodError
 from fumehood_bench.figure import Figure, Plan
 from fumehood_bench.processes import descendants, memory_bytes
 from fumehood_bench.timing import in_turn, milliseconds, percentile
@@ -19,16 +24,33 @@ _TARGET_FIRST_JS = 12.0
 _TARGET_FIRST_R = 2.0
 _TARGET_CELL_JS = 3.0
 _TARGET_MEGABYTES = 20.0
+_TARGET_CPU_SECONDS = 1.0
 _CONTEXTS = 5
 _BARE_PYTHON = "python -S -c pass"
 _BLOCK = 10
+_TEMPLATE = "bench-programs"
+_PROGRAMS = {
+    "go": ("hello in Go", 'package main\nimport "fmt"\nfunc main() { fmt.Println("hello") }'),
+    "cpp": (
+        "hello in C++ with `bits/stdc++.h`",
+        '#include <bits/stdc++.h>\nint main() { std::cout << "hello\\n"; }',
+    ),
+}
 
 
 def measure(plan: Plan) -> Iterator[Figure]:
     """The figures of each language that is here."""
-    with Sandbox() as sandbox:
-        yield from _of_javascript(sandbox, plan)
-        yield from _of_r(sandbox, plan)
+    with tempfile.TemporaryDirectory() as home:
+        # Of this process alone: its engine and its builds look there for templates.
+        os.environ["FUMEHOOD_HOME"] = home
+
+        with Sandbox() as sandbox:
+            yield from _of_javascript(sandbox, plan)
+            yield from _of_r(sandbox, plan)
+            yield _of_java(sandbox, plan)
+
+        for language in _PROGRAMS:
+            yield _of_program(language, plan)
 
 
 def _of_javascript(sandbox: Sandbox, plan: Plan) -> Iterator[Figure]:
@@ -114,6 +136,57 @@ def _of_r(sandbox: Sandbox, plan: Plan) -> Iterator[Figure]:
         target=_TARGET_FIRST_R,
         reference=_p50(first["reference"]),
         reference_name="a new context of Python",
+    )
+
+
+def _of_java(sandbox: Sandbox, plan: Plan) -> Figure:
+    """Told alone: a JVM takes what it takes, and what there is to save is saved by an archive of its classes."""
+    first = (
+        {"ours": [], "reference": []}
+        if _is_missing(sandbox, "java")
+        else in_turn(
+            plan.repetitions(20),
+            block=5,
+            ours=_first_cell(sandbox, "java"),
+            reference=lambda: milliseconds(
+                lambda: subprocess.run(["java", "-version"], check=True, capture_output=True)
+            ),
+        )
+    )
+    return Figure(
+        name="first cell of a new context of Java, p50",
+        unit="ms",
+        ours=_p50(first["ours"]),
+        samples=len(first["ours"]),
+        target=None,
+        reference=_p50(first["reference"]),
+        reference_name="java -version",
+    )
+
+
+def _of_program(language: str, plan: Plan) -> Figure:
+    title, code = _PROGRAMS[language]
+    samples: list[float] = []
+    note = ""
+    try:
+        build_template(_TEMPLATE, languages=[language], force=True)
+
+        for _ in range(plan.repetitions(10)):
+            with Sandbox(_TEMPLATE) as sandbox:
+                execution = sandbox.run_code(code, language=language, timeout=60)
+
+                if "".join(execution.logs.stdout) == "hello\n" and execution.usage:
+                    samples.append(execution.usage.user_cpu_seconds + execution.usage.system_cpu_seconds)
+    except FumehoodError as error:
+        note = error.message
+
+    return Figure(
+        name=f"{title} in a fresh sandbox, CPU, p50",
+        unit="s",
+        ours=statistics.median(samples) if samples else 0.0,
+        samples=len(samples),
+        target=_TARGET_CPU_SECONDS,
+        note=note,
     )
 
 
