@@ -438,6 +438,35 @@ def test_a_working_directory_below_folders_of_every_sandbox(bench, workdir):
         )
 
 
+def test_volumes_are_written_by_each_sandbox_for_itself(bench):
+    """With what the image has there, or empty; bounded as the disk, rolled back, and gone with the sandbox."""
+    bench.build(
+        "volumes",
+        "FROM TINY\nUSER root\nRUN mkdir -p /data/sub && echo old > /data/sub/file\n"
+        'VOLUME ["/data", "/var/lib/new", "/data/sub/deep"]\nWORKDIR /srv/app\n',
+    )
+
+    with Sandbox("volumes", limits={"disk_bytes": 64 << 20}) as made:
+        shown = made.commands.run(
+            "cat /data/sub/file; echo a >> /data/sub/file; touch /var/lib/new/b; ls /data/sub"
+        )
+        assert shown.stdout == "old\ndeep\nfile\n"
+        before = made.checkpoint()
+        made.files.write("/data/sub/file", "other")
+        assert made.files.read("/data/sub/file") == "other"
+        made.rollback(before)
+        assert made.files.read("/data/sub/file") == "old\na\n"
+
+        with pytest.raises(CommandExitError, match="No space left on device"):
+            made.commands.run("busybox dd if=/dev/zero of=/data/full bs=1M count=100")
+
+        with pytest.raises(CommandExitError, match=r"Read-only file system|Permission denied"):
+            made.commands.run("echo a > /etc/new")
+
+    with Sandbox("volumes") as another:
+        assert another.commands.run("cat /data/sub/file; ls /var/lib/new").stdout == "old\n"
+
+
 @pytest.mark.parametrize("name", ["opt", "etc/ssl", "usr/local/lib"])
 def test_links_of_an_image_lead_nothing_of_a_sandbox_to_the_host(bench, name):
     """While the root of a sandbox is made, the host's is below it: an image whose links lead there starts nothing."""
@@ -500,11 +529,10 @@ def test_what_is_not_built_is_refused_by_name(bench, text, match):
 
 
 def test_what_is_ignored_is_told(bench):
-    """VOLUME and HEALTHCHECK are named in the progress."""
-    bench.build("told", "FROM TINY\nVOLUME /data\nHEALTHCHECK CMD true\nLABEL a=b\nEXPOSE 80\n")
+    """HEALTHCHECK is named in the progress."""
+    bench.build("told", "FROM TINY\nHEALTHCHECK CMD true\nLABEL a=b\nEXPOSE 80\n")
     assert [line for line in bench.heard if "is ignored" in line] == [
-        "line 2: VOLUME is ignored: a sandbox has no volumes: the folder is part of the image",
-        "line 3: HEALTHCHECK is ignored: a template has no health check",
+        "line 2: HEALTHCHECK is ignored: a template has no health check",
     ]
 
 

@@ -552,9 +552,8 @@ def _read_image(fields: dict[str, Any] | None, layers: str) -> ImageRoot | None:
         return None
 
     major, minor, micro = fields["version"]
-    return ImageRoot(
-        **{**fields, "store": layers, "layers": tuple(fields["layers"]), "version": (major, minor, micro)}
-    )
+    lists = {name: tuple(fields.get(name, ())) for name in ("layers", "volumes", "links")}
+    return ImageRoot(**{**fields, **lists, "store": layers, "version": (major, minor, micro)})
 
 
 def _shared_lock(name: str, folder: str) -> int:

@@ -24,6 +24,8 @@ class ImageRoot:
         packages: Name of the layer with the guest's packages for the image's own Python; empty for the private one.
         envs: Environment variables of the image, for what runs in its sandboxes and nothing else.
         workdir: Where code and commands start.
+        volumes: Further folders that sandboxes may write, as the image names them.
+        links: The folders of the image that lead to a sandbox's own copy, `workdir` among them.
         user: The name that the one user of its sandboxes has.
         shell: That user's shell.
     """
@@ -36,6 +38,8 @@ class ImageRoot:
     packages: str = ""
     envs: Mapping[str, str] = field(default_factory=dict, hash=False)
     workdir: str = HOME_PATH
+    volumes: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
     user: str = "user"
     shell: str = "/bin/bash"
 

@@ -1,7 +1,7 @@
-"""Looks into an image: its user, its Pythons and shells, and its working directory.
+"""Looks into an image: its user, its Pythons and shells, and the folders that sandboxes may write.
 
 Runs in an image jail (`image.jail`) whose root is the image, so that every link leads to the image; no program of the
-image runs. Copies the working directory, within bounds, into a folder that the host gives it.
+image runs. Copies the working directory and the volumes, within bounds, into a folder that the host gives it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 _MOST_TEXT = 1 << 20
 _SHELLS = ("/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/sh")
 _CHUNK_BYTES = 1 << 20
-# Of a working directory, whose large files are copied once for all sandboxes.
+# Of all copies, whose large files are copied once for all sandboxes.
 _MAX_WHOLE_BYTES = 1 << 30
 
 
@@ -22,9 +22,10 @@ def survey(order: Dict[str, Any], target: Optional[int]) -> None:
     """Carries out an order of the host and writes the answer to standard output.
 
     Args:
-        order: `user` (as an image names it), `folders` of programs, `pythons` (names to look for), `workdir`,
-            `max_entries`, `max_bytes`, and `name` of the copy of the working directory; or `is_folder`, a path.
-        target: A descriptor of the folder for that copy; None for none.
+        order: `user` (as an image names it), `folders` of programs, `pythons` (names to look for), `writable` (the
+            `path` of each folder, outer ones first, the `name` of its copy, and whether it `is_made` where it is
+            missing), `max_entries` and `max_bytes` of all copies; or `is_folder`, a path.
+        target: A descriptor of the folder for the copies; None for none.
     """
     user = find_user(order["user"])
     answer = {
@@ -32,14 +33,14 @@ def survey(order: Dict[str, Any], target: Optional[int]) -> None:
         "pythons": _programs(order["folders"], order["pythons"]),
         "shell": next((path for path in _SHELLS if os.access(path, os.X_OK)), ""),
         "is_debian": os.path.exists("/etc/debian_version"),
-        "workdir": "none",
+        "writable": {},
     }
 
     if "is_folder" in order:
         answer["is_folder"] = os.path.isdir(order["is_folder"])
 
     if target is not None:
-        answer["workdir"] = _copy(order, target)
+        answer["writable"] = _Copies(target, order["max_entries"], order["max_bytes"]).make(order["writable"])
 
     os.write(1, json.dumps(answer).encode("utf-8", "replace"))
 
@@ -101,55 +102,103 @@ def _programs(folders: List[str], names: List[str]) -> List[str]:
     return list(found.values())
 
 
-def _copy(order: Dict[str, Any], target: int) -> str:
-    """Copies the working directory; returns `copied`, `missing`, or `large` where it is beyond the bounds."""
-    try:
-        source = os.open(order["workdir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return "missing"
+class _Copies:
+    """The copies of folders, with bounds for all of them.
 
-    if not _fits(source, order["max_entries"], order["max_bytes"]):
-        return "large"
+    Args:
+        target: The folder for them.
+        max_entries: How many entries they may have.
+        max_bytes: How much the files that each sandbox copies may hold.
+    """
 
-    folder = target
+    def __init__(self, target: int, max_entries: int, max_bytes: int) -> None:
+        self._target = target
+        self._left_entries = max_entries
+        self._left_bytes = max_bytes
+        self._left_whole_bytes = _MAX_WHOLE_BYTES
+        # The names of the copies, by path.
+        self._names: Dict[str, str] = {}
 
-    # "." is the home itself.
-    for part in order["name"].split("/") if order["name"] != "." else ():
-        os.mkdir(part, 0o755, dir_fd=folder)
-        folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    def make(self, folders: List[Dict[str, Any]]) -> Dict[str, str]:
+        """Returns of each `copied`, `missing`, `large` where it is beyond the bounds, or `inside` another one."""
+        return {one["path"]: self._copy(one["path"], one["name"], one["is_made"]) for one in folders}
 
-    _copy_folder(source, folder)
-    return "copied"
+    def _copy(self, path: str, name: str, is_made: bool) -> str:
+        outer = next((one for one in self._names if path.startswith(f"{one}/")), None)
 
+        if outer is not None:
+            os.close(self._open_copy(f"{self._names[outer]}{path[len(outer) :]}"))
+            return "inside"
 
-def _fits(source: int, max_entries: int, max_bytes: int) -> bool:
-    count, size, whole_size = 0, 0, 0
-    waiting = [os.dup(source)]
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            if not is_made:
+                return "missing"
 
-    while waiting:
-        folder = waiting.pop()
+            os.close(self._open_copy(name))
+            self._names[path] = name
+            return "copied"
 
-        for name in os.listdir(folder):
-            info = os.lstat(name, dir_fd=folder)
-            count += 1
-            whole_size += info.st_size if stat.S_ISREG(info.st_mode) else 0
-            # Large files are linked, and not copied into each sandbox.
-            size += info.st_size if stat.S_ISREG(info.st_mode) and info.st_size <= 1 << 20 else 0
+        if not self._fits(source):
+            os.close(source)
+            return "large"
 
-            if stat.S_ISDIR(info.st_mode):
-                waiting.append(_open(name, os.O_DIRECTORY, folder))
+        pair = (source, self._open_copy(name))
+        _copy_folder(*pair)
+        _close(pair)
+        self._names[path] = name
+        return "copied"
 
-            is_large = size > max_bytes or whole_size > _MAX_WHOLE_BYTES
+    def _open_copy(self, name: str) -> int:
+        """Opens the folder of a copy, made if it is missing; "." is the home itself."""
+        folder = os.dup(self._target)
 
-            if count > max_entries or is_large or len(waiting) > max_entries:
-                for fd in (*waiting, folder):
-                    os.close(fd)
+        for part in name.split("/") if name != "." else ():
+            try:
+                os.mkdir(part, 0o755, dir_fd=folder)
+            except FileExistsError:
+                # An outer folder of another copy, or what the outer copy has.
+                pass
 
-                return False
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
 
-        os.close(folder)
+        return folder
 
-    return True
+    def _fits(self, source: int) -> bool:
+        """Tells whether a folder is within the bounds, and counts it if it is."""
+        count, size, whole_size = 0, 0, 0
+        waiting = [os.dup(source)]
+
+        while waiting:
+            folder = waiting.pop()
+
+            for name in os.listdir(folder):
+                info = os.lstat(name, dir_fd=folder)
+                count += 1
+                whole_size += info.st_size if stat.S_ISREG(info.st_mode) else 0
+                # Large files are linked, and not copied into each sandbox.
+                size += info.st_size if stat.S_ISREG(info.st_mode) and info.st_size <= 1 << 20 else 0
+
+                if stat.S_ISDIR(info.st_mode):
+                    waiting.append(_open(name, os.O_DIRECTORY, folder))
+
+                is_large = size > self._left_bytes or whole_size > self._left_whole_bytes
+
+                if count > self._left_entries or is_large or len(waiting) > self._left_entries:
+                    for fd in (*waiting, folder):
+                        os.close(fd)
+
+                    return False
+
+            os.close(folder)
+
+        self._left_entries -= count
+        self._left_bytes -= size
+        self._left_whole_bytes -= whole_size
+        return True
 
 
 def _copy_folder(source: int, target: int) -> None:

@@ -6,6 +6,7 @@ Runs in the host process; the layers themselves are made in `step_layers`.
 from __future__ import annotations
 
 import platform
+import posixpath
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -129,6 +130,8 @@ class _Build:
                 key: expand(value or "", state.variables) for key, value in pairs(instruction, self._name)
             }
             state.config = replace(state.config, envs={**state.config.envs, **values})
+        elif name == "VOLUME":
+            self._add_volumes(instruction, state)
         elif name == "USER":
             state.config = replace(state.config, user=text.strip())
         elif name == "SHELL":
@@ -139,6 +142,11 @@ class _Build:
             )
         elif name == "CMD":
             state.config = replace(state.config, command=program(instruction, state.config.shell))
+
+    def _add_volumes(self, instruction: Instruction, state: StageState) -> None:
+        words = [expand(word, state.variables) for word in instruction.words or instruction.text.split()]
+        paths = [posixpath.normpath(posixpath.join(state.config.workdir, word)) for word in words]
+        state.config = replace(state.config, volumes=tuple(dict.fromkeys([*state.config.volumes, *paths])))
 
     def _declare(self, instruction: Instruction, state: StageState) -> None:
         for key, default in pairs(instruction, self._name):

@@ -61,6 +61,7 @@ class ImageConfig:
     Attributes:
         envs: Environment variables.
         workdir: Where they start.
+        volumes: Folders for data, which sandboxes may write.
         user: Name or number of their user, with a group behind a colon; empty is root.
         entrypoint: The program that is always started.
         command: Its arguments, or the program.
@@ -69,6 +70,7 @@ class ImageConfig:
 
     envs: Mapping[str, str] = field(default_factory=dict)
     workdir: str = "/"
+    volumes: tuple[str, ...] = ()
     user: str = ""
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -224,9 +226,11 @@ def read_config(config: Mapping[str, Any], reference: Reference) -> ImageConfig:
         raise ImageError(image=reference.text, reason="its environment variables are too many or malformed")
 
     workdir = str(settings.get("WorkingDir") or "/")
+    volumes = _texts(list(settings.get("Volumes") or ()))
     return ImageConfig(
         envs={name: value for name, _, value in (one.partition("=") for one in variables)},
         workdir=workdir if workdir.startswith("/") else f"/{workdir}",
+        volumes=tuple(one for one in volumes if one.startswith("/")),
         user=str(settings.get("User") or ""),
         entrypoint=_texts(settings.get("Entrypoint")),
         command=_texts(settings.get("Cmd")),

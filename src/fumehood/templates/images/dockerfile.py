@@ -16,12 +16,11 @@ from fumehood.errors import InvalidArgumentError
 
 _MOST_BYTES = 1 << 20
 _DONE = frozenset(
-    ("FROM", "RUN", "COPY", "ADD", "ENV", "ARG", "WORKDIR", "USER", "SHELL", "ENTRYPOINT", "CMD")
+    ("FROM", "RUN", "COPY", "ADD", "ENV", "ARG", "WORKDIR", "USER", "SHELL", "ENTRYPOINT", "CMD", "VOLUME")
 )
 # They say nothing about files or about how programs are started.
 _SILENT = frozenset(("LABEL", "EXPOSE", "STOPSIGNAL", "MAINTAINER"))
 _TOLD = {
-    "VOLUME": "a sandbox has no volumes: the folder is part of the image",
     "HEALTHCHECK": "a template has no health check",
 }
 _REFUSED = {

@@ -39,6 +39,8 @@ _MEMORY_BYTES = 1 << 30
 # Every sandbox has folders of its own there.
 _OWN = (HOME_PATH, "/tmp", "/var/tmp", DATA_PATH, "/dev", "/proc", "/sys")  # noqa: S108 - in the image
 _MOST_PYTHONS = 4
+# Where the copies of volumes are in the home of a sandbox.
+_VOLUMES = ".volumes/"
 
 
 def make_root(
@@ -73,16 +75,21 @@ def make_root(
     packages = (
         "" if python is None else guest_packages(python.version, store, workshop.template, workshop.say)
     )
-    link, workdir = _workdir(config, str(found["workdir"]), store, workshop)
+    outcomes = {str(path): str(outcome) for path, outcome in dict(found["writable"]).items()}
+    workdir = _workdir(config, outcomes, workshop)
+    links = _links(config, outcomes, workshop)
+    names = _writable(config)
     return ImageRoot(
         store=store.folder,
-        layers=(*layers, *link),
+        layers=(*layers, *_link_layer({path: names[path] for path in links}, store, workshop)),
         version=python.version if python is not None else _own_version(),
         python=python.path if python is not None else "",
         interpreter=private,
         packages=packages,
         envs=dict(config.envs),
         workdir=workdir,
+        volumes=config.volumes,
+        links=links,
         user=_user_name(str(user["name"])),
         shell=str(found["shell"]) or "/bin/sh",
     )
@@ -92,16 +99,23 @@ def base_of(root: ImageRoot) -> Base:
     """Returns the image that a template's root was made of, to be built upon."""
     layers = root.layers
 
-    # The working directory becomes one of the image again.
-    if layers and layers[-1] == _link_key(root.workdir):
+    names = _writable(ImageConfig(workdir=root.workdir, volumes=root.volumes))
+    # Records of earlier versions have the working directory alone.
+    links = {path: names[path] for path in root.links or (root.workdir,) if path in names}
+
+    # The folders that sandboxes may write become those of the image again.
+    if layers and layers[-1] == _link_key(links):
         layers = layers[:-1]
 
-    config = ImageConfig(envs=dict(root.envs), workdir=root.workdir, user=root.user)
+    config = ImageConfig(envs=dict(root.envs), workdir=root.workdir, volumes=root.volumes, user=root.user)
     return Base(layers=layers, config=config)
 
 
-def _link_key(workdir: str) -> str:
-    return layer_key("link", "owned", workdir)
+def _link_key(links: Mapping[str, str]) -> str:
+    """Returns the name of the layer with some links: a volume's copy has another name than a working directory's."""
+    return layer_key(
+        "link", "owned", *(f"{path}=" if name.startswith(_VOLUMES) else path for path, name in links.items())
+    )
 
 
 def survey(
@@ -151,11 +165,37 @@ def _order(config: ImageConfig, path: str) -> dict[str, Any]:
         "user": config.user,
         "folders": [folder for folder in path.split(":") if folder.startswith("/")],
         "pythons": list(_PYTHONS),
-        "workdir": config.workdir,
-        "name": _copy_name(config.workdir),
+        "writable": [
+            {"path": path, "name": name, "is_made": path != os.path.normpath(config.workdir)}
+            for path, name in _writable(config).items()
+        ],
         "max_entries": MAX_ENTRIES - 10,
         "max_bytes": MAX_COPIED_BYTES,
     }
+
+
+def _writable(config: ImageConfig) -> dict[str, str]:
+    """Returns the folders that sandboxes get copies of, outer ones first, with the names of these in the home."""
+    folders = {
+        os.path.normpath(path): _VOLUMES + os.path.normpath(path).strip("/").replace("/", "-")
+        for path in config.volumes
+    }
+    workdir = os.path.normpath(config.workdir)
+    folders[workdir] = _copy_name(workdir)
+
+    for path in folders:
+        if path.startswith(f"{HOME_PATH}/"):
+            folders[path] = path.removeprefix(f"{HOME_PATH}/")
+
+    outer_first = sorted(folders, key=lambda path: (path.count("/"), path))
+    return {path: folders[path] for path in outer_first if not _is_given(path)}
+
+
+def _is_given(path: str) -> bool:
+    """Tells whether a path is the root, or lies where every sandbox has folders of its own, but for its home."""
+    return path == "/" or any(
+        path == place or path.startswith(f"{place}/") for place in _OWN if place != HOME_PATH
+    )
 
 
 def _copy_name(workdir: str) -> str:
@@ -169,10 +209,7 @@ def _copy_name(workdir: str) -> str:
 
 
 def _target(config: ImageConfig, files: str) -> str | None:
-    workdir = os.path.normpath(config.workdir)
-    is_own = any(workdir.startswith(f"{place}/") or workdir == place for place in _OWN if place != HOME_PATH)
-
-    if workdir == "/" or is_own:
+    if not _writable(config):
         return None
 
     os.makedirs(files, exist_ok=True)
@@ -220,22 +257,16 @@ def _own_version() -> tuple[int, int, int]:
     return major, minor, micro
 
 
-def _workdir(
-    config: ImageConfig, outcome: str, store: LayerStore, workshop: Workshop
-) -> tuple[tuple[str, ...], str]:
-    """Returns the layer that makes the working directory lead to its writable copy, if it takes one, and its path.
+def _workdir(config: ImageConfig, outcomes: Mapping[str, str], workshop: Workshop) -> str:
+    """Returns where code and commands start.
 
     Raises:
         ImageError: It lies in the home, and is too large for a copy in each sandbox.
     """
     workdir = os.path.normpath(config.workdir)
+    outcome = outcomes.get(workdir, "none")
 
-    if workdir == "/":
-        return (), HOME_PATH
-
-    is_in_home = workdir == HOME_PATH or workdir.startswith(f"{HOME_PATH}/")
-
-    if outcome == "large" and is_in_home:
+    if outcome == "large" and _is_in_home(workdir):
         # The home of each sandbox is its own, and covers the image's.
         raise ImageError(
             image=workshop.template,
@@ -243,34 +274,57 @@ def _workdir(
             hint="keep what is large outside of the home: with WORKDIR /app, or a NODE_PATH that leads there",
         )
 
-    if outcome == "large":
-        workshop.say(
-            f"{workdir} holds more than a sandbox can have a copy of ({MAX_ENTRIES} entries, 32 MiB): it is read-only"
-        )
-        return (), workdir
+    return workdir if outcome in ("copied", "inside", "large") else HOME_PATH
 
-    if outcome != "copied" or is_in_home:
-        return (), workdir if outcome == "copied" else HOME_PATH
 
-    key = _link_key(workdir)
+def _links(config: ImageConfig, outcomes: Mapping[str, str], workshop: Workshop) -> tuple[str, ...]:
+    """Returns the folders of the image that are to lead to their copies in the home."""
+    for path, outcome in outcomes.items():
+        if outcome == "large":
+            workshop.say(
+                f"{path} holds more than a sandbox can have a copy of ({MAX_ENTRIES} entries, 32 MiB): it is read-only"
+            )
+
+    return tuple(path for path, outcome in outcomes.items() if outcome == "copied" and not _is_in_home(path))
+
+
+def _is_in_home(path: str) -> bool:
+    return path == HOME_PATH or path.startswith(f"{HOME_PATH}/")
+
+
+def _link_layer(links: Mapping[str, str], store: LayerStore, workshop: Workshop) -> tuple[str, ...]:
+    """Returns the layer in which folders of the image are links to their copies of these names, if there are any."""
+    if not links:
+        return ()
+
+    key = _link_key(links)
 
     if store.info(key) is None:
         ids = image_ids(workshop.template)
         owner = ids.uid_map[0][1]
 
         with store.making(owner) as made:
-            folder = made.content
+            for path, name in links.items():
+                _link(path, name, made.content, owner, owner if ids.kind == "image" else -1)
 
-            # They cover those of the image: what has no owner in the base jail could not be written to there.
-            for part in workdir.strip("/").split("/")[:-1]:
-                folder = os.path.join(folder, part)
-                os.mkdir(folder, 0o755)
-                os.chown(folder, owner, owner if ids.kind == "image" else -1)
+            made.keep(key, LayerInfo(made_by=f"writable {' '.join(links)}", size_bytes=0, entries=len(links)))
 
-            os.symlink(f"{HOME_PATH}/{_copy_name(workdir)}", os.path.join(made.content, workdir.lstrip("/")))
-            made.keep(key, LayerInfo(made_by=f"WORKDIR {workdir}", size_bytes=0, entries=1))
+    return (key,)
 
-    return (key,), workdir
+
+def _link(path: str, name: str, content: str, uid: int, gid: int) -> None:
+    """Makes one link in a layer."""
+    folder = content
+
+    # They cover those of the image: what has no owner in the base jail could not be written to there.
+    for part in path.strip("/").split("/")[:-1]:
+        folder = os.path.join(folder, part)
+
+        if not os.path.isdir(folder):
+            os.mkdir(folder, 0o755)
+            os.chown(folder, uid, gid)
+
+    os.symlink(f"{HOME_PATH}/{name}", os.path.join(content, path.lstrip("/")))
 
 
 def _user_name(name: str) -> str:
