@@ -55,7 +55,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     environment = folder / "environment"
     uv = [sys.executable, "-m", "uv"]
     interpreter = environment / "bin" / "python"
-    install = [*uv, "pip", "install", "-q", "--python", str(interpreter)]
+    install = [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", str(interpreter)]
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
     required = tomllib.loads((SOURCES.parent / "pyproject.toml").read_text())["project"]["dependencies"]
     subprocess.run([*install, *required], check=True)
