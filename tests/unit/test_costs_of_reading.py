@@ -151,7 +151,7 @@ def _searched(history: History, pattern: str) -> list[int]:
         pytest.param(_proxy_header, 3_000, id="header to the proxy"),
         pytest.param(_range, 4_000, id="range"),
         pytest.param(_base64, 4_000, id="encoded text"),
-        pytest.param(_broker_line, 1_000, id="line of a broker"),
+        pytest.param(_broker_line, 3_000, id="line of a broker"),
         pytest.param(_fence, 2_000, id="first line of a block"),
         pytest.param(_spaces_one_by_one, 4_000, id="spaces one by one"),
         pytest.param(_brackets, 15_000, id="brackets"),

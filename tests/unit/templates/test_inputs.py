@@ -13,7 +13,7 @@ from fumehood.templates import given_files, requirements
 from fumehood.templates.given_files import describe_files
 from fumehood.templates.pythons import find_python, installed_pythons
 from fumehood.templates.recipe import Recipe, Source, Workshop
-from fumehood.templates.requirements import RequirementsSource, run_program
+from fumehood.templates.requirements import Program, RequirementsSource, run_program
 from fumehood_guest.init import home
 
 
@@ -247,9 +247,8 @@ def test_a_program_that_fails_is_quoted_with_its_last_lines(tmp_path):
     with pytest.raises(TemplateStoreError) as caught:
         run_program(
             "doing it",
-            [sys.executable, "-c", code],
+            Program([sys.executable, "-c", code], cwd="/"),
             workshop(tmp_path, heard),
-            cwd="/",
             told=("Collecting",),
             hint="do less",
         )
@@ -264,7 +263,7 @@ def test_a_program_that_fails_is_quoted_with_its_last_lines(tmp_path):
 def test_a_program_that_cannot_start_is_named(tmp_path):
     """With what the system says."""
     with pytest.raises(TemplateStoreError, match="/nowhere/tool"):
-        run_program("doing it", ["/nowhere/tool"], workshop(tmp_path, []), cwd="/")
+        run_program("doing it", Program(["/nowhere/tool"], cwd="/"), workshop(tmp_path, []))
 
 
 def test_nothing_of_a_program_stays_after_an_interrupt(tmp_path):
@@ -280,7 +279,7 @@ def test_nothing_of_a_program_stays_after_an_interrupt(tmp_path):
     place = Workshop(template="x", folder=place.folder, lock_fd=place.lock_fd, say=interrupt)
     script = "sleep 600 & echo pid $!; wait"
     with pytest.raises(KeyboardInterrupt):
-        run_program("doing it", ["/bin/sh", "-c", script], place, cwd="/", told=("pid",))
+        run_program("doing it", Program(["/bin/sh", "-c", script], cwd="/"), place, told=("pid",))
 
     ended, _, _ = select.select(children, [], [], 30)
     assert ended == children
