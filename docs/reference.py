@@ -37,6 +37,7 @@ _SECTIONS: _Sections = (
     ("api.pty", "Terminals"),
     ("api.activity", "Activity"),
     ("values.looking", "What ran"),
+    ("values.watching", "What happens"),
     ("values.execution", "Executions"),
     ("api.tools", "Tools"),
     ("values.results", "Results"),

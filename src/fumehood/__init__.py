@@ -164,7 +164,15 @@ if TYPE_CHECKING:
     )
     from fumehood.values.judging import CaseResult, CaseRun
     from fumehood.values.limits import Limits, Usage
-    from fumehood.values.looking import Cell, CellPage, ChangeCounts, PartSummary, PendingInput, ResultSummary
+    from fumehood.values.looking import (
+        Cell,
+        CellPage,
+        ChangeCounts,
+        PartSummary,
+        PendingInput,
+        ResultSummary,
+        SandboxUse,
+    )
     from fumehood.values.network import EgressRecord, Network
     from fumehood.values.published_file import PublishedFile
     from fumehood.values.results import Result
@@ -186,6 +194,7 @@ if TYPE_CHECKING:
     from fumehood.values.security import SecurityEvent, SecurityRule
     from fumehood.values.start_command import StartCommand
     from fumehood.values.template import Template
+    from fumehood.values.watching import WatchEvent
 
 __all__ = [
     "Activity",
@@ -337,6 +346,7 @@ __all__ = [
     "SandboxNotStartedError",
     "SandboxPausedError",
     "SandboxStartError",
+    "SandboxUse",
     "SaveError",
     "SaveReport",
     "SavedStateDamagedError",
@@ -371,6 +381,7 @@ __all__ = [
     "Usage",
     "VariableChange",
     "Watch",
+    "WatchEvent",
     "WrappedOutput",
     "WriteEntry",
     "WrongProcessError",
@@ -454,7 +465,8 @@ _HOMES = {
     """,
     "values.judging": "CaseResult CaseRun",
     "values.limits": "Limits Usage",
-    "values.looking": "Cell CellPage ChangeCounts PartSummary PendingInput ResultSummary",
+    "values.looking": "Cell CellPage ChangeCounts PartSummary PendingInput ResultSummary SandboxUse",
+    "values.watching": "WatchEvent",
     "values.network": "EgressRecord Network",
     "values.results": "Result",
     "values.sandbox": """

@@ -85,3 +85,71 @@ def test_looking_leaves_a_paused_sandbox_paused(face):
     # Control: a call of another kind resumes it.
     sandbox.run_code("2")
     assert sandbox.get_info().state == "running"
+
+
+def test_followers_see_what_any_caller_runs(face):
+    """Code, output, results by their size, the end with its outcome; the last event is that of the sandbox."""
+    sandbox = face.open()
+    sandbox.run_code("before = 1")
+    events = sandbox.activity.events()
+    here = next(iter(events))
+    assert here.type == "here"
+    other = face.connect(sandbox.id)
+    ran = other.run_code("print('out')\ndisplay(1)\n1/0")
+    checkpoint = other.checkpoint(name="here")
+    seen = []
+
+    while not seen or seen[-1].type != "checkpoint_made":
+        seen.append(next(events))
+
+    assert [event.type for event in seen] == [
+        "execution_started",
+        "output",
+        "result",
+        "error",
+        "execution_finished",
+        "checkpoint_made",
+    ]
+    started, output, result, error, finished, made = (event.fields for event in seen)
+    assert (started["execution_id"], started["code"], started["position"]) == (
+        ran.id,
+        "print('out')\ndisplay(1)\n1/0",
+        1,
+    )
+    assert (output["stream"], output["text"]) == ("stdout", "out\n")
+    assert (result["number"], result["parts"]) == (0, [{"mime": "text/plain", "size_bytes": 1}])
+    assert error["error"]["name"] == "ZeroDivisionError"
+    assert (finished["outcome"], finished["state_lost"], finished["position"]) == ("exception", False, 1)
+    assert made["checkpoint"]["id"] == checkpoint.id
+    assert [event.seq for event in seen] == list(range(here.seq + 1, here.seq + 7))
+
+    # Again, from a number; and to the end.
+    again = sandbox.activity.events(after=seen[3].seq)
+    assert [next(again).type for _ in range(3)] == ["here", "execution_finished", "checkpoint_made"]
+    assert sandbox.activity.use().watchers == 2
+    sandbox.kill()
+    rest = list(again)
+    assert (rest[-1].type, rest[-1].fields["reason"]) == ("ended", "killed")
+
+
+def test_a_running_cell_says_which_events_are_in_it(sandbox):
+    """A page reads the cell once and appends what comes later: nothing is missing and nothing comes twice."""
+    coming = sandbox.activity.events()
+    next(coming)
+    code = "import time\nfor n in range(40): print(n, flush=True); time.sleep(0.01)"
+    events = sandbox.stream_code(code)
+    next(events)
+    next(events)
+    (cell,) = sandbox.activity.executions(whole=True).items
+    assert cell.state == "running"
+    text = "".join(cell.execution.logs.stdout)
+    assert any(isinstance(event, ExecutionFinished) for event in events)
+
+    for event in coming:
+        if event.type == "execution_finished":
+            break
+
+        if event.type == "output" and event.seq > cell.seq:
+            text += event.fields["text"]
+
+    assert text.split() == [str(n) for n in range(40)]

@@ -6,8 +6,12 @@ life and adds nothing to the record. Names and text in the answers are a guest's
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 from fumehood.api.handle import SandboxHandle
-from fumehood.values.looking import Cell, CellPage, ReadCell, ReadCells, ReadResult
+from fumehood.values.looking import Cell, CellPage, ReadCell, ReadCells, ReadResult, ReadUse, SandboxUse
+from fumehood.values.watching import WatchEvent
 
 
 class AsyncActivity:
@@ -67,3 +71,21 @@ class AsyncActivity:
         request = ReadResult(execution_id=execution_id, number=number, mime=mime)
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, request)
+
+    async def use(self) -> SandboxUse:
+        """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadUse())
+
+    async def events(self, *, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what happens in the sandbox, whichever caller causes it: `here` first, `ended` last.
+
+        Args:
+            after: The `seq` of an event: those behind it come first, or a `gap` where they are not kept any more.
+                Unless given, following begins now.
+        """
+        handle = self._sandbox_handle
+
+        async with aclosing(handle.backend.watch_events(handle.id, after)) as coming:
+            async for event in coming:
+                yield event

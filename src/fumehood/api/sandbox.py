@@ -56,7 +56,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
-from fumehood.values.looking import Cell, CellPage
+from fumehood.values.looking import Cell, CellPage, SandboxUse
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
 from fumehood.values.sandbox import (
@@ -73,6 +73,7 @@ from fumehood.values.sandbox import (
 from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule
 from fumehood.values.template import Template
+from fumehood.values.watching import WatchEvent
 
 if TYPE_CHECKING:
     from fumehood.notebook.ipynb import NotebookSource
@@ -1269,3 +1270,17 @@ class Activity:
             ExecutionNotFoundError: The execution is not known, or no longer.
         """
         return call(self._async.result_bytes, execution_id, number, mime)
+
+    def use(self) -> SandboxUse:
+        """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""
+        return call(self._async.use)
+
+    def events(self, *, after: int | None = None) -> Iterator[WatchEvent]:
+        """Yield what happens in the sandbox, whichever caller causes it: `here` first, `ended` last.
+
+        Args:
+            after: The `seq` of an event: those behind it come first, or a `gap` where they are not kept any more.
+                Unless given, following begins now.
+        """
+        turn = Turn()
+        return turn.iterate(self._async.events(after=after))

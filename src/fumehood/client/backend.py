@@ -115,6 +115,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import StatelessReply, StatelessRequest
+from fumehood.values.watching import WatchEvent, watch_event_of
 
 
 def _security_event_of(line: dict[str, Any]) -> SecurityEvent:
@@ -346,6 +347,16 @@ class HttpBackend(LoopBound, Backend):
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
         found = await self._ask("GET", sandbox_path(sandbox_id, "network", "log"))
         return tuple(self._read(EgressRecord, item) for item in found["items"])
+
+    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        return self._lines(
+            watch_event_of, "GET", sandbox_path(sandbox_id, "events"), params=query_of(after=after)
+        )
+
+    def watch_sandboxes(
+        self, owner: str | None = None, after: int | None = None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        return self._lines(watch_event_of, "GET", "/v1/events", params=query_of(owner=owner, after=after))
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         return self._read(Metrics, await self._ask("GET", sandbox_path(sandbox_id, "metrics")))

@@ -21,6 +21,7 @@ from fumehood.values.looking import (
     ReadCell,
     ReadCells,
     ReadResult,
+    ReadUse,
     SandboxList,
     SandboxUse,
 )
@@ -53,6 +54,8 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
                 sandbox_id, "executions", request.execution_id, "results", str(request.number)
             )
             return await ask_bytes("GET", f"{place}/{quote(request.mime, safe='/')}")
+        case ReadUse():
+            return read_value(SandboxUse, await ask("GET", sandbox_path(sandbox_id, "use")))
         case _:
             raise InvalidArgumentError(
                 field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"

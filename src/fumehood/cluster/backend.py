@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from random import SystemRandom
@@ -45,6 +45,7 @@ from fumehood.values.machines import MachineInfo, machine_of
 from fumehood.values.requests import Loaded, LoadRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo
 from fumehood.values.stateless import StatelessReply, StatelessRequest
+from fumehood.values.watching import WatchEvent
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 2.0
@@ -56,6 +57,7 @@ _GRACE_SECONDS = 60.0
 # What a sandbox takes at once; its limit is far above.
 _SANDBOX_BYTES = 64 << 20
 _RUNS_PER_CORE = 2
+_WAITING_EVENTS = 1000
 _CLUSTER = "the cluster"
 _FIGURES = ("GET", "/v1/host/figures", b"", b"", "")
 _T = TypeVar("_T")
@@ -168,6 +170,28 @@ class ClusterBackend(LoopBound, Backend):
 
         found = await asyncio.gather(*(asked(site) for site in self._sites_present))
         return merged(request, [item for items in found for item in items])
+
+    async def watch_sandboxes(
+        self, owner: str | None = None, after: int | None = None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield the events of all machines that answer now; each counts by itself, so none is given by its number."""
+        coming: asyncio.Queue[WatchEvent] = asyncio.Queue(_WAITING_EVENTS)
+
+        async def follow(site: _Site) -> None:
+            with suppress(FumehoodError):
+                async with aclosing(site.backend.watch_sandboxes(owner)) as events_of_site:
+                    async for event in events_of_site:
+                        if event.type != "here":
+                            await coming.put(replace(event, seq=0))
+
+        followers = [asyncio.create_task(follow(site)) for site in self._sites_present]
+        try:
+            yield WatchEvent(type="here")
+
+            while True:
+                yield await coming.get()
+        finally:
+            await cancel_and_wait(*followers)
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:

@@ -67,6 +67,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import StatelessReply, StatelessRequest
+from fumehood.values.watching import WatchEvent
 
 if TYPE_CHECKING:
     from fumehood.engine.sandbox import LiveSandbox
@@ -297,6 +298,7 @@ class LocalBackend(LoopBound, Backend):
 
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         await self._with(sandbox_id, lambda sandbox: audited_verbs.set_network(sandbox, network))
+        await self._do(self._later, self._supervisor.note_network, sandbox_id)
 
     async def egress_log(self, sandbox_id: str) -> tuple[EgressRecord, ...]:
         return await self._do(self._later, lambda: self._supervisor.find(sandbox_id).egress.records)
@@ -306,6 +308,14 @@ class LocalBackend(LoopBound, Backend):
 
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
         return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).security.follow()))
+
+    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).feed.follow(after)))
+
+    def watch_sandboxes(
+        self, owner: str | None = None, after: int | None = None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        return self._items(lambda: self._later(self._supervisor.watch, owner, after))
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         return await self._do(lambda: self._supervisor.find(sandbox_id).metrics())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fumehood.values.events import ErrorEvent, Event, InputRequestEvent
+from fumehood.values.charts import JsonValue
+from fumehood.values.events import ErrorEvent, Event, InputRequestEvent, ResultEvent
 from fumehood.values.execution import Execution, RecordedCell
 from fumehood.values.limits import Usage
 from fumehood.values.looking import (
@@ -60,6 +61,21 @@ class Underway:
         """Notes that a question was answered."""
         if self.input_request is not None and self.input_request.request_id == request_id:
             self.input_request = None
+
+    def begun(self) -> dict[str, JsonValue]:
+        """Returns what is known of it from the start."""
+        request = self._request
+        return {
+            "context_id": self._context_id,
+            "position": self.position,
+            "code": request.code,
+            "by": request.by,
+            "via": request.via,
+        }
+
+    def number_of(self, event: ResultEvent) -> int:
+        """Returns which of its results an event is about, from 0."""
+        return self._transcript.number_of(event.result)
 
     def execution(self) -> Execution:
         """Returns it as far as it is."""

@@ -7,6 +7,7 @@ wait for a context, resume a sandbox, lengthen its life or run code of the guest
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from fumehood.engine.cells import Underway, cell_of
@@ -14,7 +15,7 @@ from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.errors import ExecutionNotFoundError, InvalidArgumentError
 from fumehood.values.execution import RecordedCell
-from fumehood.values.looking import Cell, CellPage, Look, ReadCell, ReadCells, ReadResult, SandboxUse
+from fumehood.values.looking import Cell, CellPage, Look, ReadCell, ReadCells, ReadResult, ReadUse, SandboxUse
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 
 
@@ -27,6 +28,8 @@ def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
             return read_cell(sandbox, request)
         case ReadResult():
             return read_result(sandbox, request)
+        case ReadUse():
+            return use_of(sandbox)
         case _:
             raise InvalidArgumentError(
                 field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"
@@ -45,6 +48,7 @@ def use_of(sandbox: LiveSandbox) -> SandboxUse:
         is_running=any(True for _ in _all_underway(sandbox)),
         last_outcome=recorder.last_outcome,
         last_at=recorder.last_at,
+        watchers=sandbox.feed.followers,
     )
 
 
@@ -69,7 +73,7 @@ def read_cells(sandbox: LiveSandbox, request: ReadCells) -> CellPage:
     ]
 
     if underway is not None and low <= underway.position < high:
-        cells.append(underway.cell(whole=request.whole))
+        cells.append(_running(sandbox, underway, whole=request.whole))
 
     return CellPage(
         items=tuple(cells),
@@ -88,7 +92,7 @@ def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
     """
     for underway in _all_underway(sandbox):
         if underway.execution_id == request.execution_id:
-            return underway.cell(whole=True)
+            return _running(sandbox, underway, whole=True)
 
     context_id, position, recorded = _found(sandbox, request.execution_id)
     return cell_of(recorded, context_id, position, whole=True)
@@ -119,6 +123,12 @@ def read_result(sandbox: LiveSandbox, request: ReadResult) -> bytes:
         )
 
     return parts[request.mime]
+
+
+def _running(sandbox: LiveSandbox, underway: Underway, *, whole: bool) -> Cell:
+    """Returns a running cell, with the number of the last event that is in it."""
+    sandbox.feed.flush()
+    return replace(underway.cell(whole=whole), seq=sandbox.feed.seq)
 
 
 def _existing(sandbox: LiveSandbox, context_id: str) -> LiveContext | None:

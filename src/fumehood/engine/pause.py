@@ -62,6 +62,8 @@ class Pausing:
     def __init__(self, sandbox: Pausable, ask_init: Callable[[str], Awaitable[tuple[Any, bytes]]]) -> None:
         self.is_paused = False
         self.report: PauseReport | None = None
+        # Called when it was paused, and when it was resumed.
+        self.on_change: Callable[[], None] = lambda: None
         self._sandbox = sandbox
         self._ask_init = ask_init
         self._turn = asyncio.Lock()
@@ -125,6 +127,7 @@ class Pausing:
             raise
 
         self.is_paused = True
+        self.on_change()
         self._sandbox.audit.note("paused")
         self.report = PauseReport(files_only=files_only)
         await self._give_memory_back(self.report)
@@ -141,6 +144,7 @@ class Pausing:
 
         await self._thaw()
         self.is_paused = False
+        self.on_change()
         self.report = None
         self._sandbox.audit.note("resumed")
         await failpoints.reach("resume.thawed", self._sandbox)

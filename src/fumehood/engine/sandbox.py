@@ -24,6 +24,7 @@ from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import LiveContexts, default_context
 from fumehood.engine.contexts.process import ContextStartError, new_link
 from fumehood.engine.egress import LiveEgress, route_envs
+from fumehood.engine.feed import Feed
 from fumehood.engine.files import LiveFiles, one_piece
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
 from fumehood.engine.loop_share import LoopShare
@@ -55,22 +56,35 @@ from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.judging import CaseRun, JudgeRequest
 from fumehood.values.languages import ProgramSteps
 from fumehood.values.limits import Limits
-from fumehood.values.network import Network
+from fumehood.values.network import EgressRecord, Network
+from fumehood.values.plain_data import as_data
 from fumehood.values.questions import Answer, CommMessage, Question
 from fumehood.values.requests import (
     CheckpointCall,
     CommitAnswer,
     ContextCall,
+    CreateContext,
+    DropCheckpoint,
     ExecuteRequest,
     InputAnswer,
+    RemoveContext,
+    RestartContext,
+    RollBack,
+    TakeCheckpoint,
     ToolAnswer,
     WatchFiles,
 )
 from fumehood.values.sandbox import CheckpointInfo, ContextInfo, FileChange, Metrics
+from fumehood.values.security import SecurityEvent
 from fumehood_wire.frames import ProtocolError
 
 _T = TypeVar("_T")
 
+_CONTEXT_EVENTS: Mapping[type, str] = {
+    CreateContext: "context_made",
+    RestartContext: "context_restarted",
+    RemoveContext: "context_removed",
+}
 _NO_CONTEXT = "the sandbox goes on: mend what is named, or remove this context and make another"
 _REHEARSAL = ExecuteRequest(code="print(end='')\n0", silent=True)
 
@@ -170,12 +184,14 @@ class LiveSandbox:
         self.transactions = Transactions(self.checkpoints)
         self._judge = Judge(self, self.checkpoints)
         self.recorder = Recorder()
+        self.feed = Feed()
         self.audit = AuditTrail()
         self.security = SecurityMonitor(self, self.audit, self.pausing.pause, self.init.ask)
         self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
         guest.on_refused = self.security.note_refused_call
         guest.on_excess = partial(self.end, "excess")
-        self.egress = LiveEgress(self.id, self.init.ask, self.broken, self.security.note_egress)
+        self.security.on_told = self._tell_security
+        self.egress = LiveEgress(self.id, self.init.ask, self.broken, self._note_egress)
         self.contexts = LiveContexts(self, self.files.start_folder, self.workdir)
         self.contexts.default.attach(launching.link, guest.first_context)
         when_done(guest.ended, self._ended)
@@ -383,7 +399,13 @@ class LiveSandbox:
         self._check_alive()
         self.touch()
 
-        return await self._guarded(self.contexts.call(call))
+        done = await self._guarded(self.contexts.call(call))
+
+        if self.feed.is_live and (kind := _CONTEXT_EVENTS.get(type(call))) is not None:
+            name = done[0].id if done else getattr(call, "context_id", "")
+            self.feed.put(kind, {"context_id": name})
+
+        return done
 
     async def record(self, context_id: str | None) -> Record:
         """Returns the record of a context."""
@@ -400,8 +422,30 @@ class LiveSandbox:
             self._log_checkpoint_fault(error)
             raise
 
+        if self.feed.is_live:
+            self._tell_checkpoint(call, done)
+
         self.touch()
         return done
+
+    def _tell_checkpoint(self, call: CheckpointCall, done: tuple[CheckpointInfo, ...]) -> None:
+        match call:
+            case TakeCheckpoint():
+                self.feed.put("checkpoint_made", {"checkpoint": as_data(done[0])})
+            case RollBack():
+                self.feed.put("checkpoint_rolled_back", {"checkpoint": as_data(done[0])})
+            case DropCheckpoint():
+                self.feed.put("checkpoint_dropped", {"checkpoint_id": call.checkpoint_id})
+
+    def _tell_security(self, event: SecurityEvent) -> None:
+        if self.feed.is_live:
+            self.feed.put("security_event", {"event": as_data(event)}, len(event.detail))
+
+    def _note_egress(self, record: EgressRecord) -> None:
+        self.security.note_egress(record)
+
+        if self.feed.is_live:
+            self.feed.put("egress", {"record": as_data(record)})
 
     async def judge(self, request: JudgeRequest) -> tuple[CaseRun, ...]:
         """Runs one program with many inputs."""
@@ -527,6 +571,7 @@ class LiveSandbox:
 
         # In reverse order, and completely: an exception of one step must not prevent the others.
         with ExitStack() as closing:
+            closing.callback(self.feed.close, self.end_cause[0])
             closing.callback(self._on_end, self)
             closing.callback(self.security.end, self.end_reason, str(self._breach or ""))
             closing.callback(self._watches.close)

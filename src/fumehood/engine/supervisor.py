@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +21,7 @@ from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.clock import Timer
 from fumehood.engine.cpu_fairness import CpuFairness
+from fumehood.engine.feed import HostFeeds
 from fumehood.engine.identity import make_name, make_part, parse_name
 from fumehood.engine.listing import Listing
 from fumehood.engine.looking import use_of
@@ -43,12 +44,17 @@ from fumehood.errors import (
 from fumehood.log import events
 from fumehood.log.request_ids import logged_request
 from fumehood.runtimes.base import Guest
+from fumehood.values.charts import JsonValue
 from fumehood.values.looking import ListSandboxes, SandboxList, SandboxUse
+from fumehood.values.plain_data import as_data
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo, SandboxState
 from fumehood.values.template import Template
+from fumehood.values.watching import WatchEvent
 
 _REMEMBERED = 10_000
+# About what the description of a sandbox takes.
+_INFO_BYTES = 3000
 # Reasons of an end that is no usual one.
 _FAILURES = frozenset({"protocol_violation", "out_of_memory", "died", "policy", "excess"})
 
@@ -77,6 +83,7 @@ class Supervisor:
         self.templates = self._provisioner
         self._lifetimes: dict[str, Lifetime] = {}
         self._listing: Listing[Lifetime] = Listing()
+        self._feeds = HostFeeds()
         self._cpu_fairness = CpuFairness(self._lifetimes)
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
@@ -133,6 +140,8 @@ class Supervisor:
         lifetime = Lifetime(sandbox, spec, sandbox.pausing.pause, parent_id)
         self._lifetimes[sandbox.id] = lifetime
         self._listing.add(lifetime)
+        lifetime.on_change = sandbox.pausing.on_change = lambda: self._tell_change(lifetime)
+        self._tell("sandbox_started", lifetime)
         return lifetime.info
 
     def find(self, sandbox_id: str) -> LiveSandbox:
@@ -272,6 +281,7 @@ class Supervisor:
             _log_creation(info, time.monotonic() - begun)
 
         lifetime.sandbox.audit.note("forked", {"children": [info.id for info in items]})
+        lifetime.sandbox.feed.put("forked", {"sandbox_ids": [info.id for info in items]})
         return Forked(items=items, left_behind=forking.left_behind)
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
@@ -287,6 +297,7 @@ class Supervisor:
                 field="child", value=child_id, allowed=f"a sandbox that was forked from {sandbox_id!r}"
             )
 
+        place.sandbox.feed.put("adopted", {"child_id": child_id})
         place.sandbox.end("killed")
         await wait_shared(place.sandbox.guest.ended)
         # It may have ended meanwhile.
@@ -299,6 +310,8 @@ class Supervisor:
         child.parent_id = place.parent_id
         self._lifetimes[sandbox_id] = child
         self._listing.add(child)
+        self._feeds.put("sandbox_ended", child.spec.owner, {"sandbox_id": child_id, "reason": "adopted"})
+        self._tell("sandbox_started", child)
         self.records.rename(child_id, sandbox_id)
         events.SANDBOX_ADOPTED.log(sandbox_id=sandbox_id, child_id=child_id)
 
@@ -311,6 +324,27 @@ class Supervisor:
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Sets the remaining lifetime of a sandbox."""
         self._lifetime(sandbox_id).set_timeout(timeout_seconds)
+
+    def watch(self, owner: str | None, after: int | None) -> AsyncGenerator[WatchEvent, None]:
+        """Follows the starts, changes and ends of all sandboxes, or of those of one owner."""
+        return self._feeds.follow(owner, after)
+
+    def note_network(self, sandbox_id: str) -> None:
+        """Tells followers that the network of a sandbox was changed."""
+        if (lifetime := self._lifetimes.get(sandbox_id)) is not None:
+            self._tell_change(lifetime)
+
+    def _tell_change(self, lifetime: Lifetime) -> None:
+        feed = lifetime.sandbox.feed
+
+        if feed.is_live and lifetime.sandbox.alive:
+            feed.put("changed", {"sandbox": as_data(lifetime.info)}, _INFO_BYTES)
+
+        self._tell("sandbox_changed", lifetime)
+
+    def _tell(self, kind: str, lifetime: Lifetime) -> None:
+        if self._feeds.are_live and lifetime.sandbox.alive:
+            self._feeds.put(kind, lifetime.spec.owner, {"sandbox": as_data(lifetime.info)}, _INFO_BYTES)
 
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool is full."""
@@ -366,6 +400,8 @@ class Supervisor:
         self._cpu_fairness.forget(lifetime)
         self.records.keep(sandbox)
         self._remember_end(sandbox.id, sandbox.make_closed_error())
+        ended: dict[str, JsonValue] = {"sandbox_id": sandbox.id, "reason": sandbox.end_cause[0]}
+        self._feeds.put("sandbox_ended", lifetime.spec.owner, ended)
 
     def _remember_end(self, sandbox_id: str, make_closed_error: Callable[[], FumehoodError]) -> None:
         self._ended[sandbox_id] = make_closed_error
@@ -528,6 +564,8 @@ class Lifetime:
         self.sandbox = sandbox
         self.spec = spec
         self._pause = pause
+        # Called when its time was changed.
+        self.on_change: Callable[[], None] = lambda: None
         self.started_at = datetime.now(UTC)
         self._timer: Timer | None = None
         self._idle_timer: Timer | None = None
@@ -600,6 +638,8 @@ class Lifetime:
 
         if timeout_seconds is not None:
             self._timer = clock.call_later(timeout_seconds, self._time_over)
+
+        self.on_change()
 
     def close(self) -> None:
         """Cancels the timers, after its end."""

@@ -69,6 +69,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import MAX_STATELESS_FILES, StatelessReply, StatelessRequest
+from fumehood.values.watching import WatchEvent
 
 _Answer = TypeVar("_Answer")
 _PIECE_BYTES = 1 * MIB
@@ -225,6 +226,20 @@ class Backend(ABC):
     @abstractmethod
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
         """Yield the security events of a sandbox, paused or not: the last 1000, then each new one, to its end."""
+
+    @abstractmethod
+    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        """Yield the events of a sandbox, paused or not: `here`, then each new one, `ended` at last.
+
+        With `after` those behind that number come first, or a `gap` where they are not kept any more. A reader that is
+        slow gets a `gap` too; neither it nor its absence ever slows the sandbox. Following is no use of the sandbox.
+        """
+
+    @abstractmethod
+    def watch_sandboxes(
+        self, owner: str | None = None, after: int | None = None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield the starts, changes and ends of all sandboxes, or of those of one owner, as `watch_events` does."""
 
     @abstractmethod
     async def metrics(self, sandbox_id: str) -> Metrics:

@@ -85,7 +85,17 @@ async def principal_of_websocket(websocket: WebSocket) -> Principal:
         tokens = [name.removeprefix(_TOKEN_PROTOCOL) for name in offered if name.startswith(_TOKEN_PROTOCOL)]
         token = tokens[0] if tokens else None
 
+    websocket.state.token = token
     return await _authenticated(websocket, token, takes_login=True)
+
+
+async def check_again(websocket: WebSocket) -> None:
+    """Authenticates a WebSocket once more that has been open for a while.
+
+    Raises:
+        UnauthenticatedError: Its key was revoked, its token replaced, or its login has ended meanwhile.
+    """
+    await _authenticated(websocket, websocket.state.token, takes_login=True)
 
 
 async def _authenticated(connection: HTTPConnection, token: str | None, *, takes_login: bool) -> Principal:

@@ -19,6 +19,7 @@ from fumehood.server.schemas.files import WATCH_LINES
 from fumehood.server.schemas.problem import Problem
 from fumehood.server.schemas.sandboxes import SECURITY_LINES
 from fumehood.server.schemas.templates import BUILD_LINES
+from fumehood.server.schemas.watching import EVENT_LINES
 
 _REF = "#/components/schemas/{model}"
 _STREAMS = {
@@ -27,6 +28,7 @@ _STREAMS = {
     "SecurityLine": SECURITY_LINES,
     "WatchLine": WATCH_LINES,
     "BuildLine": BUILD_LINES,
+    "EventLine": EVENT_LINES,
 }
 
 

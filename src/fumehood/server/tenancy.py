@@ -40,6 +40,7 @@ from fumehood.values.requests import (
 )
 from fumehood.values.sandbox import Capacity, ProcessInfo, SandboxInfo
 from fumehood.values.stateless import StatelessReply, StatelessRequest
+from fumehood.values.watching import WatchEvent
 
 
 class Work(Enum):
@@ -63,8 +64,8 @@ _WORKS = (
     "read write file_call watch settle_watch process_output process_call open_port"
 )
 _LOOKS = (
-    "info list page look capacity kill set_timeout pause set_network egress_log audit_log security_events metrics "
-    "port_address"
+    "info list page look watch_events watch_sandboxes capacity kill set_timeout pause set_network egress_log audit_log "
+    "security_events metrics port_address"
 )
 # They call other verbs, each of which passes the guard by itself.
 _MADE_OF_OTHERS = frozenset({"run_many", "aclose"})
@@ -280,6 +281,19 @@ class TenantBackend(Backend):
 
         async with self._way("page") as inner:
             return await inner.page(request)
+
+    async def watch_sandboxes(
+        self, owner: str | None = None, after: int | None = None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Follow the caller's sandboxes; the server's owner may follow those of all keys."""
+        whose = owner if self._principal.is_owner else self._principal.key_id
+
+        async with (
+            self._way("watch_sandboxes") as inner,
+            aclosing(inner.watch_sandboxes(whose, after)) as events,
+        ):
+            async for event in events:
+                yield event
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:

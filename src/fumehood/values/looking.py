@@ -102,6 +102,11 @@ class ReadResult(Look[bytes]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadUse(Look["SandboxUse"]):
+    """Asks what a sandbox uses and does now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartSummary:
     """One format of a result.
 
@@ -189,6 +194,7 @@ class Cell:
         results: Its results, without content.
         input_request: The question that it waits on.
         execution: The whole execution, if that was asked for.
+        seq: Of a running one: the number of the last event of its sandbox that is in it, for those that follow.
     """
 
     position: int
@@ -216,6 +222,7 @@ class Cell:
     results: tuple[ResultSummary, ...] = ()
     input_request: PendingInput | None = None
     execution: Execution | None = None
+    seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

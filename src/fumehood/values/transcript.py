@@ -104,6 +104,14 @@ class Transcript:
             case _:
                 return event
 
+    def number_of(self, result: Result) -> int:
+        """Return the place of a recorded result among the results, from 0; the last one if it is not among them."""
+        for number in range(len(self._results) - 1, -1, -1):
+            if self._results[number] is result:
+                return number
+
+        return max(0, len(self._results) - 1)
+
     def held_back(self) -> list[StdoutEvent | StderrEvent]:
         """Return the kept output that `add` has not passed on, each piece once, for a stream that ends."""
         return [

@@ -74,6 +74,14 @@ class ScriptedBackend(Backend):
     async def page(self, request):
         return SandboxList(items=tuple(ListedSandbox(info=info) for info in self.alive.values()))
 
+    async def watch_events(self, sandbox_id, after=None):
+        for event in self.seen:
+            yield event
+
+    async def watch_sandboxes(self, owner=None, after=None):
+        for event in self.seen:
+            yield event
+
     async def look(self, sandbox_id, request):
         self.asked.append(request)
         return self.seen

@@ -73,6 +73,8 @@ class SecurityMonitor:
     ) -> None:
         # Called with each event, for a count over all sandboxes.
         self.on_event: Callable[[SecurityEvent], None] = lambda _: None
+        # Called with each event, for followers of this sandbox.
+        self.on_told: Callable[[SecurityEvent], None] = lambda _: None
         self._sandbox = sandbox
         self._trail = trail
         self._pause = pause
@@ -226,6 +228,7 @@ class SecurityMonitor:
         self._made += 1
         self._news.set()
         self.on_event(event)
+        self.on_told(event)
         self._act(action, event)
 
     def end(self, reason: EndReason | None, breach: str) -> None:

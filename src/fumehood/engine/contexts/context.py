@@ -22,6 +22,7 @@ from fumehood.engine.contexts.runner import ExecutionRunner
 from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.records import ContextRecorder
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
+from fumehood.engine.told_events import tell_end, tell_given_up, telling
 from fumehood.engine.usage import Measure
 from fumehood.errors import InvalidArgumentError
 from fumehood.runtimes.base import GuestContext
@@ -127,6 +128,7 @@ class LiveContext:
                 await failpoints.reach("run.ready", self)
 
         audited = await begin_execution(self._sandbox, self.info, request, comm)
+        emit = emit if request.silent else telling(self._sandbox.feed, self._work, emit)
 
         def run(living: ContextProcess) -> Awaitable[Execution]:
             return self._work.run(living, request, message, emit)
@@ -139,15 +141,18 @@ class LiveContext:
             else:
                 execution = await run(process)
         except BaseException as error:
-            self._work.underway = None
+            tell_given_up(self._sandbox.feed, self._sandbox.recorder, self._work.take_underway())
             audited.failed(error)
             raise
 
         execution = audited.ended(execution)
-        self._work.underway = None
+        underway = self._work.take_underway()
 
         if not request.silent:
             self.record.note(process.link.name, request, execution)
+
+        if underway is not None and self._sandbox.feed.is_live:
+            tell_end(self._sandbox.feed, execution, underway.position)
 
         if execution.state_lost:
             self._life.prepare_next()

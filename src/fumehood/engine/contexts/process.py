@@ -19,6 +19,7 @@ from fumehood.cancellation import keep, when_done
 from fumehood.engine.audit.trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.connection import ContextConnection
+from fumehood.engine.feed import Feed
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Recorder
 from fumehood.engine.tasks import PendingCleanups
@@ -87,6 +88,7 @@ class ContextOwner(Protocol):
     audit: AuditTrail
     cleanups: PendingCleanups
     share: LoopShare
+    feed: Feed
     isolation_level: str
     template_name: str
 

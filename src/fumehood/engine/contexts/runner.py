@@ -74,6 +74,11 @@ class ExecutionRunner:
         self._was_interrupted = False
         self._cleanup: asyncio.Task[None] | None = None
 
+    def take_underway(self) -> Underway | None:
+        """Returns what readers see of the execution under way, and ends that."""
+        underway, self.underway = self.underway, None
+        return underway
+
     @property
     def is_cleaning_up(self) -> bool:
         """Whether work of a cancelled caller is still under way."""

@@ -29,6 +29,7 @@ from fumehood.server.routes import (
     saved,
     templates,
     time_travel,
+    watch,
 )
 
 # In the order in which the description lists them.
@@ -37,6 +38,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     sandboxes.router,
     executions.router,
     cells.router,
+    watch.router,
+    watch.socket_router,
     contexts.router,
     time_travel.checkpoints_router,
     time_travel.forks_router,

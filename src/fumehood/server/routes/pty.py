@@ -58,7 +58,7 @@ async def terminal(websocket: WebSocket, sandbox_id: str) -> None:
         spec = _spec(websocket.query_params)
         process = await backend.start_process(sandbox_id, spec)
     except FumehoodError as error:
-        await _refuse(websocket, error)
+        await refuse_websocket(websocket, error)
         return
 
     shell = _Terminal(websocket, backend, sandbox_id, process.pid)
@@ -173,7 +173,8 @@ def _number(query: QueryParams, name: str, default: int) -> int:
     return int(text)
 
 
-async def _refuse(websocket: WebSocket, error: FumehoodError) -> None:
+async def refuse_websocket(websocket: WebSocket, error: FumehoodError) -> None:
+    """Answers the handshake of a WebSocket with a problem."""
     body = problem_data(error, _request_id(websocket))
     response = JSONResponse(body, body["status"], headers=headers_of(error), media_type=MEDIA_TYPE)
     await websocket.send_denial_response(response)

@@ -25,9 +25,10 @@ from fumehood.server.schemas.sandboxes import (
     NewTimeout,
     SandboxAnswer,
     SandboxPage,
+    UseAnswer,
 )
 from fumehood.values.charts import JsonValue
-from fumehood.values.looking import MAX_LISTED, ListedSandbox, ListOrder, ListSandboxes
+from fumehood.values.looking import MAX_LISTED, ListedSandbox, ListOrder, ListSandboxes, ReadUse
 from fumehood.values.plain_data import as_data, fields_data
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
@@ -220,6 +221,18 @@ async def resume_sandbox(
 async def get_metrics(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     """Returns the current resource use of a sandbox."""
     return answer(await backend.metrics(sandbox_id))
+
+
+@router.get(
+    "/{sandbox_id}/use",
+    summary="Tell what a sandbox uses, without asking it",
+    response_model=UseAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def get_use(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Returns what a sandbox uses and does now, as far as the host knows it: nothing in it runs for that."""
+    use = await backend.look(sandbox_id, ReadUse())
+    return answer(use)
 
 
 @router.get(

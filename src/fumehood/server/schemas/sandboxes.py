@@ -243,10 +243,13 @@ class NewTimeout(Body):
     )
 
 
+UseAnswer = model_of(SandboxUse)
+
+
 class ListedAnswer(SandboxAnswer):  # type: ignore[valid-type,misc]
     """A sandbox of a list."""
 
-    use: model_of(SandboxUse) | None = Field(  # type: ignore[valid-type]
+    use: UseAnswer | None = Field(  # type: ignore[valid-type]
         default=None, description="What it uses and does now, with `with=use`."
     )
 

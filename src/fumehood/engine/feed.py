@@ -1,0 +1,215 @@
+"""The feed of a sandbox, or of a host: its events, kept for a while for any number of followers.
+
+Runs in the host process, on the engine's loop. Followers read one ring at their own pace: a slow one falls out of it
+and gets a gap, and never slows or ends what it follows. A feed without followers keeps nothing and costs a test of one
+attribute for each event; it goes on for a minute when the last has left, for a page that is loaded anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from fumehood.values.charts import JsonValue
+from fumehood.values.watching import WatchEvent
+
+MAX_EVENTS = 1000
+MAX_FEED_BYTES = 1 << 20
+MAX_OUTPUT_CHARACTERS = 64 * 1024
+GATHER_SECONDS = 0.05
+LINGER_SECONDS = 60.0
+_EVENT_BYTES = 200
+
+
+class _Gathered:
+    """Output of one stream that is sent as one event."""
+
+    __slots__ = ("at_seconds", "execution_id", "pieces", "size", "stream")
+
+    def __init__(self, execution_id: str, stream: str, at_seconds: float) -> None:
+        self.execution_id = execution_id
+        self.stream = stream
+        self.at_seconds = at_seconds
+        self.pieces: list[str] = []
+        self.size = 0
+
+
+class Feed:
+    """Events for followers.
+
+    Attributes:
+        is_live: Whether events are kept; looked at before an event is made.
+        seq: The number of the last event.
+        followers: How many follow.
+    """
+
+    def __init__(self) -> None:
+        self.is_live = False
+        # Above those of an earlier feed of this name, so that its followers notice that they have missed some.
+        self.seq = int(time.time() * 1000)
+        self.followers = 0
+        self._events: deque[tuple[WatchEvent, int]] = deque()
+        self._size_bytes = 0
+        self._is_over = False
+        self._news = asyncio.Event()
+        self._gathered: _Gathered | None = None
+        self._gathering: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+
+    def put(self, kind: str, fields: Mapping[str, JsonValue], size_bytes: int = 0) -> None:
+        """Adds an event, if there are followers; output that was gathered comes first."""
+        if self.is_live and not self._is_over:
+            self.flush()
+            self._add(kind, fields, size_bytes)
+
+    def put_output(self, execution_id: str, stream: str, text: str, at_seconds: float) -> None:
+        """Adds output, if there are followers; short pieces are gathered for a moment."""
+        if not self.is_live or self._is_over:
+            return
+
+        held = self._gathered
+
+        if held is None or (held.execution_id, held.stream) != (execution_id, stream):
+            self.flush()
+            held = self._gathered = _Gathered(execution_id, stream, at_seconds)
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.flush)
+
+        held.pieces.append(text)
+        held.size += len(text)
+
+        if held.size >= MAX_OUTPUT_CHARACTERS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends the gathered output now."""
+        held, self._gathered = self._gathered, None
+
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+
+        if held is None:
+            return
+
+        text = "".join(held.pieces)
+
+        for start in range(0, len(text), MAX_OUTPUT_CHARACTERS):
+            piece = text[start : start + MAX_OUTPUT_CHARACTERS]
+            fields: dict[str, JsonValue] = {
+                "execution_id": held.execution_id,
+                "stream": held.stream,
+                "at_seconds": held.at_seconds,
+                "text": piece,
+            }
+            self._add("output", fields, len(piece))
+
+    def close(self, reason: str) -> None:
+        """Ends the feed: each follower gets what is left, and the reason."""
+        if self._is_over:
+            return
+
+        self.put("ended", {"reason": reason})
+        self._is_over = True
+        self._news.set()
+
+        if self._lingering is not None:
+            self._lingering.cancel()
+
+    async def follow(self, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        """Yields events: the kept ones after a number, or none of those, then each new one, to the end of the feed."""
+        self._begin()
+        self.followers += 1
+        try:
+            self.flush()
+            position = self.seq if after is None else min(after, self.seq)
+            yield WatchEvent(type="here", seq=self.seq)
+
+            if after is not None and after > self.seq:
+                yield WatchEvent(type="gap", seq=self.seq, fields={"from": self.seq, "to": self.seq})
+
+            while True:
+                while position < self.seq:
+                    event = self._next(position)
+                    position = event.seq
+                    yield event
+
+                if self._is_over:
+                    return
+
+                self._news.clear()
+                await self._news.wait()
+        finally:
+            self.followers -= 1
+            self._linger()
+
+    def _next(self, position: int) -> WatchEvent:
+        first = self._events[0][0].seq if self._events else self.seq + 1
+
+        if position + 1 < first:
+            return WatchEvent(type="gap", seq=first - 1, fields={"from": position + 1, "to": first - 1})
+
+        return self._events[position + 1 - first][0]
+
+    def _add(self, kind: str, fields: Mapping[str, JsonValue], size_bytes: int) -> None:
+        self.seq += 1
+        size_bytes += _EVENT_BYTES
+        self._events.append((WatchEvent(type=kind, seq=self.seq, fields=fields), size_bytes))
+        self._size_bytes += size_bytes
+
+        while len(self._events) > MAX_EVENTS or (self._size_bytes > MAX_FEED_BYTES and len(self._events) > 1):
+            self._size_bytes -= self._events.popleft()[1]
+
+        self._news.set()
+
+    def _begin(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+
+        if not self.is_live:
+            self.is_live = True
+            # What happened meanwhile is not known: a follower that asks for it gets a gap.
+            self.seq += 1
+
+    def _linger(self) -> None:
+        if self.followers == 0 and not self._is_over:
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._rest)
+
+    def _rest(self) -> None:
+        self._lingering = None
+        self.is_live = False
+        self.flush()
+        self._events.clear()
+        self._size_bytes = 0
+
+
+class HostFeeds:
+    """The feeds about all sandboxes of a host: one for followers of all of them, one for those of each owner.
+
+    Each has numbers of its own, so that they tell no owner how much others do.
+    """
+
+    def __init__(self) -> None:
+        self._feeds: dict[str | None, Feed] = {}
+
+    @property
+    def are_live(self) -> bool:
+        """Whether one of them keeps events."""
+        return bool(self._feeds)
+
+    async def follow(self, owner: str | None, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+        """Follows the sandboxes of one owner, or all of them; see `Feed.follow`."""
+        self._feeds = {name: feed for name, feed in self._feeds.items() if feed.is_live}
+
+        async with aclosing(self._feeds.setdefault(owner, Feed()).follow(after)) as events:
+            async for event in events:
+                yield event
+
+    def put(self, kind: str, owner: str, fields: Mapping[str, JsonValue], size_bytes: int = 0) -> None:
+        """Adds an event about a sandbox of an owner."""
+        for name in (None, owner):
+            if (feed := self._feeds.get(name)) is not None:
+                feed.put(kind, fields, size_bytes)

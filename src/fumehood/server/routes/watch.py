@@ -1,0 +1,272 @@
+"""Events of sandboxes, live: one WebSocket for all that a page follows, and streams of lines for programs.
+
+Runs in the server process. A follower reads at its own pace: a slow one gets a `gap`, reads what it missed by other
+routes, and never slows what it follows. Following resumes no sandbox and lengthens no life. A socket whose key or login
+has ended is closed within two seconds (decision 44).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from importlib import metadata
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, WebSocket
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.responses import Response
+
+from fumehood.cancellation import cancel_and_wait
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.port.backend import Backend
+from fumehood.server.auth import (
+    CallersBackend,
+    check_again,
+    offered_protocols,
+    principal_of_websocket,
+)
+from fumehood.server.openapi import stream_of
+from fumehood.server.principal import Principal
+from fumehood.server.problems import problem_data
+from fumehood.server.responses import json_bytes, stream_response
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.pty import refuse_websocket
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
+from fumehood.server.schemas.base import Body
+from fumehood.server.schemas.problem import problems
+from fumehood.server.services import AppServices, services_of
+from fumehood.values.looking import ReadUse
+from fumehood.values.plain_data import as_data
+from fumehood.values.watching import WatchEvent
+
+router = guarded_router("watching", "/v1")
+socket_router = APIRouter(tags=["watching"])
+_PROTOCOL = "fumehood.watch"
+_EVERY_SECONDS = 2.0
+_SEND_SECONDS = 60.0
+_MAX_FOLLOWED = 32
+_MAX_MESSAGE_CHARACTERS = 4096
+_POLICY_VIOLATION = 1008
+_After = Annotated[
+    int | None,
+    Query(ge=0, le=1 << 53, description="Begin behind the event with this `seq`; without it, with the next."),
+]
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A line for each event, `here` first.", "content": stream_of("EventLine")}
+}
+
+
+@router.get(
+    "/events",
+    summary="Follow all sandboxes",
+    response_class=Response,
+    responses=problems(401, 403, 422, 503) | _STREAM,
+)
+async def follow_sandboxes(
+    request: Request,
+    backend: CallersBackend,
+    after: _After = None,
+    owner: Annotated[
+        str | None,
+        Query(max_length=255, description="Only those of this key; others than the owner have their own."),
+    ] = None,
+) -> Response:
+    """Streams the starts, changes and ends of the caller's sandboxes; the server's owner sees those of all keys."""
+    return await stream_response(request, _lines(backend.watch_sandboxes(owner, after)))
+
+
+@router.get(
+    "/sandboxes/{sandbox_id}/events",
+    summary="Follow a sandbox",
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS | _STREAM,
+)
+async def follow_sandbox(
+    sandbox_id: SandboxId, request: Request, backend: CallersBackend, after: _After = None
+) -> Response:
+    """Streams what happens in a sandbox, whichever client or dialect causes it, to its end."""
+    return await stream_response(request, _lines(backend.watch_events(sandbox_id, after)))
+
+
+async def _lines(events: AsyncGenerator[WatchEvent, None]) -> AsyncGenerator[dict[str, Any], None]:
+    async with aclosing(events):
+        async for event in events:
+            yield event.plain_data()
+
+
+class Follow(Body):
+    """A message of a page: begin to follow."""
+
+    op: Literal["follow"]
+    id: int = Field(ge=0, le=1 << 31)
+    what: Literal["server", "sandbox"]
+    sandbox_id: str | None = Field(default=None, max_length=64)
+    after: int | None = Field(default=None, ge=0, le=1 << 53)
+    metrics: bool = False
+
+
+class Leave(Body):
+    """A message of a page: follow no longer."""
+
+    op: Literal["leave"]
+    id: int = Field(ge=0, le=1 << 31)
+
+
+_MESSAGE: TypeAdapter[Follow | Leave] = TypeAdapter(Annotated[Follow | Leave, Field(discriminator="op")])
+
+
+@socket_router.websocket("/v1/watch")
+async def watch(websocket: WebSocket) -> None:
+    """Follows what the client's messages ask for, until it disconnects or may follow no longer."""
+    try:
+        principal = await principal_of_websocket(websocket)
+        principal.require("sandboxes")
+    except FumehoodError as error:
+        await refuse_websocket(websocket, error)
+        return
+
+    await websocket.accept(_PROTOCOL if _PROTOCOL in offered_protocols(websocket) else None)
+    await _Socket(websocket, services_of(websocket), principal).run()
+
+
+class _Socket:
+    """One connection, and all that it follows."""
+
+    def __init__(self, websocket: WebSocket, services: AppServices, principal: Principal) -> None:
+        self._websocket = websocket
+        self._services = services
+        self._principal = principal
+        self._backend: Backend = services.backend_for(principal)
+        self._followed: dict[int, asyncio.Task[None]] = {}
+        self._sending = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Returns when the client has disconnected, or may follow no longer."""
+        listening = asyncio.create_task(self._listen())
+        checking = asyncio.create_task(self._check())
+        try:
+            await asyncio.wait({listening, checking}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(listening, checking, *self._followed.values())
+
+        with suppress(RuntimeError):
+            # Closing a connection that is closed already raises, and is no fault.
+            await self._websocket.close(_POLICY_VIOLATION if checking.done() else 1000)
+
+    async def _listen(self) -> None:
+        while (message := await self._websocket.receive())["type"] == "websocket.receive":
+            text = message.get("text") or ""
+
+            try:
+                asked = _MESSAGE.validate_json(text[: _MAX_MESSAGE_CHARACTERS + 1])
+            except ValidationError:
+                allowed = (
+                    '{"op": "follow", "id", "what": "server" or "sandbox", ...} or {"op": "leave", "id"}'
+                )
+                await self._complain(
+                    None, InvalidArgumentError(field="message", value="this text", allowed=allowed)
+                )
+                continue
+
+            await self._leave(asked.id)
+
+            if isinstance(asked, Follow):
+                await self._begin(asked)
+
+    async def _check(self) -> None:
+        """Returns when the key, the token or the login of the client does not count any longer."""
+        while True:
+            await asyncio.sleep(_EVERY_SECONDS)
+
+            try:
+                await check_again(self._websocket)
+            except FumehoodError as error:
+                await self._complain(None, error)
+                return
+
+    async def _leave(self, name: int) -> None:
+        task = self._followed.pop(name, None)
+
+        if task is not None:
+            await cancel_and_wait(task)
+
+    async def _begin(self, asked: Follow) -> None:
+        self._followed = {name: task for name, task in self._followed.items() if not task.done()}
+
+        if len(self._followed) >= _MAX_FOLLOWED:
+            error = InvalidArgumentError(
+                field="follow", value=asked.id, allowed=f"at most {_MAX_FOLLOWED} at a time"
+            )
+            await self._complain(asked.id, error)
+        elif (asked.what == "sandbox") != (asked.sandbox_id is not None):
+            error = InvalidArgumentError(
+                field="sandbox_id",
+                value=asked.sandbox_id,
+                allowed="the sandbox to follow, and none for the server",
+            )
+            await self._complain(asked.id, error)
+        else:
+            self._followed[asked.id] = asyncio.create_task(self._follow(asked))
+
+    async def _follow(self, asked: Follow) -> None:
+        figures = asyncio.create_task(self._tell_figures(asked))
+        sandbox_id = asked.sandbox_id
+        try:
+            events = (
+                self._backend.watch_sandboxes(None, asked.after)
+                if sandbox_id is None
+                else self._backend.watch_events(sandbox_id, asked.after)
+            )
+
+            async with aclosing(events):
+                async for event in events:
+                    line = event.plain_data()
+
+                    if event.type == "here":
+                        line["version"] = metadata.version("fumehood")
+
+                    await self._say(asked.id, line)
+        except FumehoodError as error:
+            await self._complain(asked.id, error)
+        finally:
+            await cancel_and_wait(figures)
+
+    async def _tell_figures(self, asked: Follow) -> None:
+        """Sends figures every two seconds: of a sandbox if that is asked for, of the server to keys that may know."""
+        while True:
+            if asked.sandbox_id is not None and asked.metrics:
+                with suppress(FumehoodError):
+                    use = await self._backend.look(asked.sandbox_id, ReadUse())
+                    await self._say(asked.id, {"type": "metrics", "metrics": as_data(use)})
+            elif asked.sandbox_id is None and "keys" in self._principal.scopes:
+                with suppress(FumehoodError):
+                    await self._say(asked.id, {"type": "counters", "counters": await self._counters()})
+
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    async def _counters(self) -> dict[str, Any]:
+        queue, capacity = self._services.queue, await self._services.backend.capacity()
+        return {
+            "runs_running": queue.running,
+            "runs_waiting": queue.waiting,
+            "sandboxes": capacity.sandboxes,
+            "max_sandboxes": capacity.max_sandboxes,
+            "pool_ready": capacity.pool_ready,
+            "memory_available_bytes": capacity.memory_available_bytes,
+            "memory_total_bytes": capacity.memory_total_bytes,
+            "cpu_cores": capacity.cpu_cores,
+            "load": capacity.load,
+        }
+
+    async def _complain(self, name: int | None, error: FumehoodError) -> None:
+        request_id = str(self._websocket.scope.get("state", {}).get("request_id", ""))
+        await self._say(name, {"type": "problem", "problem": problem_data(error, request_id)})
+
+    async def _say(self, name: int | None, what: dict[str, Any]) -> None:
+        line = what if name is None else {"id": name, **what}
+
+        with suppress(RuntimeError):
+            # The client may have disconnected meanwhile.
+            async with self._sending, asyncio.timeout(_SEND_SECONDS):
+                await self._websocket.send_text(json_bytes(line).decode())

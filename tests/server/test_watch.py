@@ -1,0 +1,223 @@
+"""The socket of a page: what it follows, how it is refused, and that a slow one changes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from fumehood.server.routes import watch as watching
+
+
+class Page:
+    """A page that follows, over a real socket."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    def say(self, **message: Any) -> None:
+        self._socket.send(json.dumps(message))
+
+    def hear(self, seconds: float = 30) -> dict[str, Any]:
+        return dict(json.loads(self._socket.recv(timeout=seconds)))
+
+    def until(self, kind: str, name: int | None = None) -> list[dict[str, Any]]:
+        """All messages up to the first of a kind; figures, which come with time, are left out."""
+        heard: list[dict[str, Any]] = []
+
+        while True:
+            message = self.hear()
+
+            if message["type"] in ("counters", "metrics") and kind not in ("counters", "metrics"):
+                continue
+
+            heard.append(message)
+
+            if message["type"] == kind and name in (None, message.get("id")):
+                return heard
+
+
+@contextmanager
+def page_of(server: Any, **options: Any) -> Iterator[Page]:
+    options.setdefault("additional_headers", server.headers)
+    address = f"{server.url.replace('http', 'ws', 1)}/v1/watch"
+
+    with connect(address, subprotocols=["fumehood.watch"], **options) as socket:  # type: ignore[list-item]
+        yield Page(socket)
+
+
+def test_a_page_follows_sandboxes_and_the_server(server: Any, api: httpx2.Client) -> None:
+    """One socket for all; what starts, what changes, what runs there, what ends; figures come by themselves."""
+    with page_of(server) as page:
+        page.say(op="follow", id=1, what="server")
+        assert page.until("here", 1)[-1]["version"]
+        assert page.until("counters")[-1]["counters"]["max_sandboxes"] > 0
+        sandbox = api.post("/v1/sandboxes", json={"metadata": {"team": "blue"}}).json()["id"]
+        started = next(one for one in page.until("sandbox_started") if one["type"] == "sandbox_started")
+        assert (started["sandbox"]["id"], started["sandbox"]["metadata"]) == (sandbox, {"team": "blue"})
+        page.say(op="follow", id=2, what="sandbox", sandbox_id=sandbox, metrics=True)
+        page.until("here", 2)
+        assert page.until("metrics")[-1]["metrics"]["watchers"] == 1
+        begun = time.monotonic()
+        api.post(f"/v1/sandboxes/{sandbox}/executions", json={"code": "print(6 * 7)"})
+        heard = [one for one in page.until("execution_finished") if one["id"] == 2]
+        assert [one["type"] for one in heard] == ["execution_started", "output", "execution_finished"]
+        assert (heard[0]["by"], heard[0]["via"], heard[1]["text"]) == ("owner", "api", "42\n")
+        assert time.monotonic() - begun < 10
+        api.post(f"/v1/sandboxes/{sandbox}/timeout", json={"timeout_seconds": 900})
+        assert page.until("changed", 2)[-1]["sandbox"]["ends_at"]
+        api.delete(f"/v1/sandboxes/{sandbox}")
+        kinds = [(one["id"], one["type"]) for one in page.until("ended", 2)]
+        assert (2, "ended") in kinds
+        assert (1, "sandbox_ended") in kinds or page.until("sandbox_ended", 1)
+        page.say(op="leave", id=1)
+        page.say(op="follow", id=3, what="sandbox", sandbox_id=sandbox)
+        gone = page.until("problem", 3)[-1]["problem"]
+        assert (gone["status"], gone["code"]) == (410, "sandbox_closed")
+
+
+def test_a_key_follows_its_own_alone(
+    server: Any, api: httpx2.Client, other: httpx2.Client, place: str
+) -> None:
+    """A sandbox of another key is not there, and its start and end are not heard of; figures are for the owner."""
+    with page_of(server, additional_headers={"Authorization": other.headers["Authorization"]}) as page:
+        page.say(op="follow", id=1, what="sandbox", sandbox_id=place.rpartition("/")[2])
+        assert page.until("problem", 1)[-1]["problem"]["status"] == 404
+        page.say(op="follow", id=2, what="server")
+        page.until("here", 2)
+        api.delete(f"/v1/sandboxes/{api.post('/v1/sandboxes', json={}).json()['id']}")
+        own = other.post("/v1/sandboxes", json={}).json()["id"]
+        heard = page.until("sandbox_started")
+        assert [(one["type"], one["sandbox"]["id"]) for one in heard] == [("sandbox_started", own)]
+        other.delete(f"/v1/sandboxes/{own}")
+
+
+def test_messages_without_sense_are_problems_and_end_nothing(server: Any, place: str) -> None:
+    with page_of(server) as page:
+        for message in ({"op": "fly", "id": 1}, {"op": "follow", "id": 1}, {"op": "leave", "id": "x"}, {}):
+            page.say(**message)
+            assert page.until("problem")[-1]["problem"]["status"] == 422
+
+        page.say(op="follow", id=1, what="server", sandbox_id="x")
+        assert page.until("problem", 1)[-1]["problem"]["code"] == "invalid_argument"
+        page.say(op="leave", id=7)
+
+        for name in range(watching._MAX_FOLLOWED + 1):
+            page.say(op="follow", id=name, what="sandbox", sandbox_id=place.rpartition("/")[2])
+
+        assert page.until("problem", watching._MAX_FOLLOWED)[-1]["problem"]["code"] == "invalid_argument"
+        # Control: the socket still works.
+        page.say(op="leave", id=0)
+        page.say(op="follow", id=99, what="sandbox", sandbox_id=place.rpartition("/")[2])
+        page.until("here", 99)
+
+
+def test_a_page_that_does_not_read_slows_nothing_and_gets_a_gap(server: Any, api: httpx2.Client) -> None:
+    """24 MB are written while it reads nothing: the code runs to its end, and the page learns what it lacks."""
+    sandbox = api.post("/v1/sandboxes", json={"limits": {"stdout_bytes": 32 << 20}}).json()["id"]
+
+    with page_of(server, max_queue=1, compression=None) as page:
+        page.say(op="follow", id=1, what="sandbox", sandbox_id=sandbox)
+        page.until("here", 1)
+        code = "for n in range(200): print('x' * 120_000)"
+        answer = api.post(f"/v1/sandboxes/{sandbox}/executions", json={"code": code}).json()
+        assert (answer["error"], answer["truncated"]["stdout_bytes"]) == (None, 0)
+        heard = page.until("execution_finished", 1)
+        gap = next(one for one in heard if one["type"] == "gap")
+        assert gap["to"] >= gap["from"]
+        after = [one["seq"] for one in heard[heard.index(gap) :]]
+        assert after == list(range(after[0], after[0] + len(after)))
+
+    api.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def test_a_page_whose_key_or_login_ends_is_closed_soon(server: Any, api: httpx2.Client) -> None:
+    """Within two seconds and a little; a login opens the socket only from our own origin."""
+    key = api.post("/v1/keys", json={"name": "short"}).json()
+    code = api.post("/v1/login/codes").json()["code"]
+
+    with httpx2.Client(base_url=server.url) as browser:
+        browser.post("/v1/login", json={"code": code}, headers={"X-Fumehood-Console": "1"})
+        cookie = {"Cookie": f"fumehood-console={browser.cookies['fumehood-console']}"}
+
+    for origin in (None, "https://evil.example"):
+        with pytest.raises(InvalidStatus), page_of(server, additional_headers=cookie, origin=origin):
+            pytest.fail("it was opened")
+
+    held = {"X-API-Key": key["token"]}
+
+    with (
+        page_of(server, additional_headers=held) as by_key,
+        page_of(server, additional_headers=cookie, origin=server.url) as by_login,
+    ):
+        for page in (by_key, by_login):
+            page.say(op="follow", id=1, what="server")
+            page.until("here", 1)
+
+        api.delete(f"/v1/keys/{key['key']['id']}")
+        api.delete("/v1/logins")
+
+        for page in (by_key, by_login):
+            assert page.until("problem")[-1]["problem"]["code"] == "unauthenticated"
+
+            with pytest.raises(ConnectionClosed):
+                page.hear()
+
+
+def test_programs_follow_by_lines(api: httpx2.Client, place: str, run: Any) -> None:
+    """NDJSON and server-sent events, for one sandbox and for all."""
+    with api.stream("GET", f"{place}/events") as answer:
+        lines = answer.iter_lines()
+        here = json.loads(next(lines))
+        run("print(1)")
+        kinds = []
+
+        while "execution_finished" not in kinds:
+            kinds.append(json.loads(next(lines))["type"])
+
+    assert (here["type"], kinds) == ("here", ["execution_started", "output", "execution_finished"])
+
+    with api.stream(
+        "GET", f"{place}/events?after={here['seq']}", headers={"Accept": "text/event-stream"}
+    ) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: here"
+        assert any("execution_started" in next(lines) for _ in range(3))
+
+    with api.stream("GET", "/v1/events") as answer:
+        assert json.loads(next(answer.iter_lines()))["type"] == "here"
+
+
+def test_events_and_their_origin_cross_a_host_daemon(
+    start_host: Callable[..., Any], start_server: Callable[..., Any]
+) -> None:
+    """A server in front of a host: the page follows what runs there, with the key and the interface; and lists it."""
+    server = start_server(host_socket=start_host().socket, dialects="")
+
+    with (
+        httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client,
+        page_of(server) as page,
+    ):
+        sandbox = client.post("/v1/sandboxes", json={}).json()["id"]
+        page.say(op="follow", id=1, what="sandbox", sandbox_id=sandbox)
+        page.until("here", 1)
+        client.post(f"/v1/sandboxes/{sandbox}/executions", json={"code": "print(1); 2"})
+        heard = page.until("execution_finished", 1)
+        assert (heard[0]["by"], heard[0]["via"]) == ("owner", "api")
+        cells = client.get(f"/v1/sandboxes/{sandbox}/contexts/default/executions").json()["items"]
+        assert [(cell["by"], cell["via"], cell["outcome"]) for cell in cells] == [("owner", "api", "ok")]
+        result = client.get(f"/v1/sandboxes/{sandbox}/executions/{cells[0]['id']}/results/0/text/plain")
+        assert result.content == b"2"
+        (listed,) = client.get("/v1/sandboxes", params={"with": "use", "q": sandbox}).json()["items"]
+        assert (listed["use"]["cells"], listed["use"]["watchers"]) == (1, 1)
+        page.say(op="follow", id=2, what="server")
+        page.until("here", 2)
+        client.delete(f"/v1/sandboxes/{sandbox}")
+        assert page.until("sandbox_ended", 2)[-1]["reason"] == "killed"
