@@ -35,6 +35,7 @@ from fumehood.port.backend import Backend
 from fumehood.server.app import assemble_app
 from fumehood.server.auth import CallersBackend
 from fumehood.server.batches import Batches
+from fumehood.server.detached import DetachedRuns
 from fumehood.server.http_server import serve_app
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
@@ -114,7 +115,7 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
 
     await backend.set_draining((state / _DRAINING).exists())
     warming = asyncio.create_task(backend.warm())
-    batches = Batches()
+    batches, detached = Batches(), DetachedRuns()
 
     try:
         yield HostServices(
@@ -127,9 +128,11 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
             queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
             metrics=metrics,
             batches=batches,
+            detached=detached,
         )
     finally:
         await batches.close()
+        await detached.close()
         await stop(warming)
         await backend.aclose()
 

@@ -106,6 +106,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
         )
         await stack.enter_async_context(services.spending.cpu.running())
         stack.push_async_callback(services.batches.close)
+        stack.push_async_callback(services.detached.close)
         stack.push_async_callback(services.at_end.aclose)
         yield services
 

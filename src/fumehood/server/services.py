@@ -19,6 +19,7 @@ from fumehood.server.allowance import Allowance, CpuMeter, Spending
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.batches import Batches
 from fumehood.server.body_limits import admit_caller
+from fumehood.server.detached import DetachedRuns
 from fumehood.server.drain import Drain
 from fumehood.server.logins import ConsoleLogins
 from fumehood.server.metrics import ServerMetrics
@@ -51,6 +52,7 @@ class AppServices(ABC):
         drain: Whether it takes new work, and how much is under way.
         port_dialects: The dialects whose sandboxes have ports with host names.
         batches: Batches of stateless runs that outlive the connection that began them.
+        detached: Executions that outlive the request that began them.
     """
 
     settings: ServerSettings
@@ -62,6 +64,7 @@ class AppServices(ABC):
     drain: Drain = field(default_factory=Drain)
     port_dialects: list[PortDialect] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
+    detached: DetachedRuns = field(default_factory=DetachedRuns)
 
     @abstractmethod
     def backend_for(self, principal: Principal) -> Backend:

@@ -26,7 +26,7 @@ MAX_LISTED = 1000
 _NAME_BYTES = 255
 _MOST = 1 << 53
 
-CellState = Literal["running", "ended"]
+CellState = Literal["waiting", "running", "ended"]
 ListOrder = Literal["started", "-started", "ends"]
 ORDERS: tuple[ListOrder, ...] = get_args(ListOrder)
 
@@ -172,7 +172,7 @@ class Cell:
         position: Its place in the record of its context; never given twice.
         id: Its execution.
         context_id: Its context.
-        state: running or ended.
+        state: running or ended; at a server a detached one can be waiting for its turn, and has no position yet.
         code: The code.
         stdin: Its standard input; None: empty.
         by: The key that ran it, at a server; `owner` for the server's own token.

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from fumehood.server.auth import CallersBackend
+from fumehood.server.auth import CallersBackend, principal_of
+from fumehood.server.detached import PREFIX
 from fumehood.server.downloads import span_of
 from fumehood.server.responses import off_loop_answer
 from fumehood.server.routes.contexts import ContextId
@@ -19,6 +20,7 @@ from fumehood.server.routes.executions import ExecutionId
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.cells import CellAnswer, CellPageAnswer
+from fumehood.server.services import services_of
 from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadResult
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
@@ -63,8 +65,18 @@ async def read_cells(
     response_model=CellAnswer,
     responses=SANDBOX_PROBLEMS,
 )
-async def read_cell(sandbox_id: SandboxId, execution_id: ExecutionId, backend: CallersBackend) -> Response:
+async def read_cell(
+    sandbox_id: SandboxId, execution_id: ExecutionId, backend: CallersBackend, request: Request
+) -> Response:
     """Returns an execution with its outputs; of one that runs, its outputs so far."""
+    if execution_id.startswith(PREFIX):
+        run = services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id)
+
+        if run.execution_id is None:
+            return answer(run.waiting_cell())
+
+        execution_id = run.execution_id
+
     cell = await backend.look(sandbox_id, ReadCell(execution_id=execution_id))
     return await off_loop_answer(cell)
 

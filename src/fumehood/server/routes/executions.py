@@ -1,6 +1,6 @@
 """Executions: code run in a context of a sandbox, as one answer or as a stream of events.
 
-When the client disconnects, its execution ends.
+When the client disconnects, its execution ends, unless it was begun with `detached`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,26 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.server.auth import CallersBackend
+from fumehood.port.backend import Backend
+from fumehood.server.auth import CallersBackend, principal_of
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
-from fumehood.server.responses import GONE, is_stream_wanted, large_answer, stream_events, unless_gone
+from fumehood.server.responses import (
+    GONE,
+    is_stream_wanted,
+    large_answer,
+    stream_events,
+    stream_response,
+    unless_gone,
+)
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.executions import (
+    DetachedAnswer,
     ExecutionAnswer,
     NewDecision,
     NewExecution,
@@ -28,9 +37,10 @@ from fumehood.server.schemas.executions import (
     NewToolAnswer,
 )
 from fumehood.server.schemas.problem import problems
+from fumehood.server.services import services_of
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
-from fumehood.values.requests import CommitAnswer, ExecuteRequest, InputAnswer, ToolAnswer
+from fumehood.values.requests import DEFAULT_CONTEXT_ID, CommitAnswer, ExecuteRequest, InputAnswer, ToolAnswer
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 _NAME_CHARACTERS = 64
@@ -44,7 +54,10 @@ EXECUTION_STREAM: dict[int | str, dict[str, Any]] = {
     "/executions",
     summary="Run code",
     response_model=ExecutionAnswer,
-    responses=SANDBOX_PROBLEMS | problems(400, 413, 429) | EXECUTION_STREAM,
+    responses=SANDBOX_PROBLEMS
+    | problems(400, 413, 429)
+    | EXECUTION_STREAM
+    | {202: {"description": "It was begun, `detached`.", "model": DetachedAnswer}},
 )
 async def execute(
     sandbox_id: SandboxId,
@@ -60,6 +73,13 @@ async def execute(
     `problem`. A client that disconnects ends the execution, as an interrupt does.
     """
     wanted = attributed(body.request(), request)
+
+    if body.detached:
+
+        async def begin() -> Response:
+            return await _begin_detached(request, backend, sandbox_id, wanted)
+
+        return await once(request, idempotency_key, begin)
 
     if is_stream_wanted(request):
         if idempotency_key is not None:
@@ -94,6 +114,80 @@ async def execute(
     return await once(request, idempotency_key, run)
 
 
+async def _begin_detached(
+    request: Request, backend: Backend, sandbox_id: str, wanted: ExecuteRequest
+) -> Response:
+    if wanted.silent:
+        raise InvalidArgumentError(
+            field="silent",
+            value=True,
+            allowed="nothing detached: it is in no record to be read from afterwards",
+        )
+
+    principal = await principal_of(request)
+    run = await services_of(request).detached.begin(principal, backend, sandbox_id, wanted)
+    return answer(
+        {
+            "id": run.id,
+            "execution_id": run.execution_id,
+            "context_id": wanted.context_id
+            or (DEFAULT_CONTEXT_ID if wanted.language == "python" else wanted.language),
+            "state": run.state,
+        },
+        202,
+    )
+
+
+@router.get(
+    "/executions/{execution_id}/events",
+    summary="Follow a detached execution",
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS
+    | {
+        200: {
+            "description": "Its events from `after` on, each with its `seq`.",
+            "content": stream_of("ExecutionLine"),
+        }
+    },
+)
+async def follow_execution(
+    sandbox_id: SandboxId,
+    execution_id: ExecutionId,
+    backend: CallersBackend,
+    request: Request,
+    after: Annotated[
+        int, Query(ge=0, le=1 << 53, description="The `seq` of the last line that you have.")
+    ] = 0,
+) -> Response:
+    """Streams the events of an execution that was begun with `detached`, for any number of followers.
+
+    The last line is `finished` with the whole execution, or `problem`. Where lines are not kept any more, a line of the
+    type `gap` says which. Leaving ends nothing.
+    """
+    run = services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id)
+    return await stream_response(request, run.follow(after))
+
+
+@router.delete(
+    "/executions/{execution_id}",
+    summary="End a detached execution",
+    status_code=204,
+    response_class=Response,
+    responses=SANDBOX_PROBLEMS,
+)
+async def end_execution(
+    sandbox_id: SandboxId, execution_id: ExecutionId, backend: CallersBackend, request: Request
+) -> Response:
+    """Takes a detached execution out of the queue, or interrupts it; one that has ended stays as it is."""
+    await services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id).end()
+    return Response(status_code=204)
+
+
+async def _id_of(request: Request, sandbox_id: str, name: str) -> str:
+    """Returns the id of an execution that is named by it or, if it is a detached one, by its own name."""
+    return services_of(request).detached.execution_id(await principal_of(request), sandbox_id, name)
+
+
 def attributed(wanted: ExecuteRequest, request: Request) -> ExecuteRequest:
     """Returns code with its origin, as a server names it to a host daemon; at a server the caller's backend sets it."""
     headers = request.headers
@@ -109,9 +203,14 @@ def attributed(wanted: ExecuteRequest, request: Request) -> ExecuteRequest:
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def answer_input(
-    sandbox_id: SandboxId, execution_id: ExecutionId, body: NewInput, backend: CallersBackend
+    sandbox_id: SandboxId,
+    execution_id: ExecutionId,
+    body: NewInput,
+    backend: CallersBackend,
+    request: Request,
 ) -> Response:
     """Answers an `input_request` of a stream; an answer that comes too late is dropped."""
+    execution_id = await _id_of(request, sandbox_id, execution_id)
     given = InputAnswer(execution_id=execution_id, request_id=body.request_id, text=body.text)
     await backend.answer_input(sandbox_id, given)
     return Response(status_code=204)
@@ -125,9 +224,14 @@ async def answer_input(
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def answer_tool(
-    sandbox_id: SandboxId, execution_id: ExecutionId, body: NewToolAnswer, backend: CallersBackend
+    sandbox_id: SandboxId,
+    execution_id: ExecutionId,
+    body: NewToolAnswer,
+    backend: CallersBackend,
+    request: Request,
 ) -> Response:
     """Answers a `tool_call` of a stream; an answer that comes too late is dropped."""
+    execution_id = await _id_of(request, sandbox_id, execution_id)
     given = ToolAnswer(
         execution_id=execution_id, request_id=body.request_id, value=body.value, error=body.error
     )
@@ -143,9 +247,14 @@ async def answer_tool(
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def answer_commit(
-    sandbox_id: SandboxId, execution_id: ExecutionId, body: NewDecision, backend: CallersBackend
+    sandbox_id: SandboxId,
+    execution_id: ExecutionId,
+    body: NewDecision,
+    backend: CallersBackend,
+    request: Request,
 ) -> Response:
     """Answers a `commit_request` of a stream; an answer that comes too late is dropped."""
+    execution_id = await _id_of(request, sandbox_id, execution_id)
     await backend.answer_commit(sandbox_id, CommitAnswer(execution_id=execution_id, commit=body.commit))
     return Response(status_code=204)
 

@@ -96,6 +96,12 @@ class NewExecution(Body):
         "be asked for. All together it may make 100 calls, or as many as the most generous tool allows.",
     )
 
+    detached: bool = Field(
+        False,
+        description="Answer at once with 202; the code goes on without this request, and is followed at "
+        "`.../executions/{id}/events`.",
+    )
+
     def request(self) -> ExecuteRequest:
         """Returns the request of the port."""
         return request_of(
@@ -106,6 +112,15 @@ class NewExecution(Body):
             via="",
             tools=tuple(tool.spec() for tool in self.tools),
         )
+
+
+class DetachedAnswer(BaseModel):
+    """An execution that goes on by itself."""
+
+    id: str = Field(description="Its name in `.../executions/{id}` and the routes below that.")
+    execution_id: str | None = Field(description="The id of the execution; null while it waits for its turn.")
+    context_id: str = Field(description="Where it runs.")
+    state: Literal["waiting", "running", "ended"]
 
 
 class NewDecision(Body):
