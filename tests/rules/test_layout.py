@@ -9,6 +9,7 @@ FOLDERS = {
     "artifacts": "files that sandboxes publish, in folders and in object stores",
     "attacks": "what hostile code tries, with a control outside for each",
     "cluster": "machines in network namespaces of their own, and what survives their faults",
+    "console": "the page of the server, in a real browser",
     "contract": "what every implementation of the API promises",
     "dialects": "other projects' APIs, by their own clients",
     "external_clients": "what those clients are, installed without what they would bring along",

@@ -7,6 +7,7 @@ import { applyTheme, keptTheme } from "./parts/theme";
 import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/views.css";
+import "./styles/cells.css";
 
 function takeCode(): string | null {
   const found = /^#login=([A-Za-z0-9_-]+)$/.exec(location.hash);

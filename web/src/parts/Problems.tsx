@@ -18,7 +18,7 @@ export function ProblemBox({ error, retry, title }: Given) {
       {problem.hint && <p className="hint">{visible(problem.hint)}</p>}
       {left !== null && <p>Tries again in {left} s.</p>}
       <div className="row">
-        {retry && (
+        {retry && problem.status !== 410 && (
           <button type="button" onClick={retry}>
             {problem.isOutcomeUnknown ? "Look whether it happened" : "Try again"}
           </button>

@@ -1,17 +1,40 @@
-/** One sandbox: its state and what holds it. */
+/** One sandbox: what ran in it, where one can go back to, and what it holds now. */
 
-import { useQuery } from "@tanstack/react-query";
-import { get, segment } from "../api/client";
-import type { Sandbox as Box } from "../api/types";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { Dialog, Tabs } from "radix-ui";
+import { type ReactNode, useCallback, useMemo, useRef } from "react";
+import { useLocation, useSearchParams } from "wouter";
+import { get, segment, send } from "../api/client";
+import { asProblem } from "../api/problem";
+import type { Sandbox as Box, Page } from "../api/types";
+import { AuditPanel } from "../panels/Audit";
+import { FilesPanel } from "../panels/Files";
 import { Isolation } from "../panels/Isolation";
+import type { EditorHandle } from "../parts/Editor";
+import { visibleLine } from "../parts/format";
+import { useKeys, useMedia } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
+import { Composer } from "./Composer";
 import { SandboxHead } from "./SandboxHead";
+import { Timeline } from "./Timeline";
+import { Transcript } from "./Transcript";
+import { useCells } from "./useCells";
+
+const PANELS = ["files", "audit", "isolation"] as const;
+const NAMES: Record<string, string> = {
+  variables: "Variables",
+  files: "Files",
+  audit: "Audit",
+  isolation: "Isolation",
+};
+const TWICE_MILLISECONDS = 1000;
 
 export default function Sandbox({ id }: { id: string }) {
   const sandbox = useQuery({
     queryKey: ["sandbox", id],
     queryFn: ({ signal }) => get<Box>(`/v1/sandboxes/${segment(id)}`, signal),
-    refetchInterval: (query) => (query.state.error ? false : 3000),
+    refetchInterval: (query) => (query.state.error ? false : 5000),
+    retry: false,
   });
 
   if (!sandbox.data) {
@@ -25,11 +48,232 @@ export default function Sandbox({ id }: { id: string }) {
       </div>
     );
   }
+  return <Living sandbox={sandbox.data} problem={sandbox.error} />;
+}
+
+function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
+  const { id } = sandbox;
+  const queries = useQueryClient();
+  const [, go] = useLocation();
+  const [search, setSearch] = useSearchParams();
+  const editor = useRef<EditorHandle | null>(null);
+  const isWide = useMedia("(min-width: 900px)");
+  const isGone = problem !== null && [404, 410].includes(asProblem(problem).status);
+  const canAct = !isGone && sandbox.state === "running";
+  const contextId = search.get("context") ?? "default";
+  const chosen = search.get("cell");
+  const panel = search.get("panel") ?? PANELS[0];
+  const set = useCallback(
+    (name: string, value: string | null) =>
+      setSearch(
+        (earlier) => {
+          const next = new URLSearchParams(earlier);
+          if (value === null) next.delete(name);
+          else next.set(name, value);
+          return next;
+        },
+        { replace: true },
+      ),
+    [setSearch],
+  );
+  const choose = useCallback((cell: string | null) => set("cell", cell), [set]);
+  const cells = useCells(id, contextId, !isGone);
+  const isRunning = cells.cells.some((cell) => cell.state === "running");
+
+  const checkpoint = useMutation({
+    mutationFn: () => send("POST", `/v1/sandboxes/${segment(id)}/checkpoints`, { context_id: contextId }),
+    onSettled: () => queries.invalidateQueries({ queryKey: ["timeline", id] }),
+  });
+  const fork = useMutation({
+    mutationFn: () => send<Page<Box>>("POST", `/v1/sandboxes/${segment(id)}/forks`, { count: 1 }),
+    onSuccess: (made) => made.items[0] && go(`/sandboxes/${made.items[0].id}`),
+  });
+  useSandboxKeys({
+    canAct,
+    checkpoint: checkpoint.mutate,
+    fork: fork.mutate,
+    focus: () => editor.current?.focus(),
+    panel: (name) => set("panel", name),
+    interrupt: () =>
+      send("POST", `/v1/sandboxes/${segment(id)}/contexts/${segment(contextId)}/interrupt`).catch(
+        () => undefined,
+      ),
+    step: (by) => {
+      const list = cells.cells;
+      const at = list.findIndex((cell) => cell.id === chosen);
+      const next = list[at === -1 ? list.length - 1 : Math.min(list.length - 1, Math.max(0, at + by))];
+      if (next) choose(next.id);
+    },
+  });
+  const failed = checkpoint.error ?? fork.error;
+
+  const inspector = (
+    <Tabs.Root className="inspector" value={panel} onValueChange={(value) => set("panel", value)}>
+      <Tabs.List className="tabs" aria-label="Inspector">
+        {PANELS.map((name) => (
+          <Tabs.Trigger key={name} value={name}>
+            {NAMES[name]}
+          </Tabs.Trigger>
+        ))}
+      </Tabs.List>
+      <Tabs.Content value="files" className="panel">
+        <FilesPanel sandboxId={id} />
+      </Tabs.Content>
+      <Tabs.Content value="audit" className="panel">
+        <AuditPanel sandboxId={id} />
+      </Tabs.Content>
+      <Tabs.Content value="isolation" className="panel">
+        <Isolation sandbox={sandbox} />
+      </Tabs.Content>
+    </Tabs.Root>
+  );
 
   return (
-    <div className="page">
-      <SandboxHead sandbox={sandbox.data} problem={sandbox.error} />
-      <Isolation sandbox={sandbox.data} />
+    <div className="page sandbox-page">
+      <SandboxHead sandbox={sandbox} problem={problem}>
+        {canAct && (
+          <>
+            <button type="button" disabled={checkpoint.isPending} onClick={() => checkpoint.mutate()}>
+              Checkpoint <kbd>c</kbd>
+            </button>
+            <button type="button" disabled={fork.isPending} onClick={() => fork.mutate()}>
+              Fork <kbd>f</kbd>
+            </button>
+          </>
+        )}
+        {!isWide && <Sheet>{inspector}</Sheet>}
+      </SandboxHead>
+      {failed && <ProblemBox error={failed} />}
+      <Contexts
+        sandboxId={id}
+        chosen={contextId}
+        choose={(name) => set("context", name === "default" ? null : name)}
+        isThere={!isGone}
+      />
+      <Timeline
+        sandboxId={id}
+        contextId={contextId}
+        cells={cells.cells}
+        chosen={chosen}
+        choose={choose}
+        isThere={!isGone}
+      />
+      <div className="split">
+        <div className="main-column">
+          <Transcript
+            sandboxId={id}
+            cells={cells}
+            chosen={chosen}
+            choose={choose}
+            reuse={
+              canAct
+                ? (code) => {
+                    editor.current?.set(code);
+                    editor.current?.focus();
+                  }
+                : null
+            }
+          />
+          {canAct && (
+            <Composer
+              key={contextId}
+              sandboxId={id}
+              contextId={contextId}
+              cells={cells.cells}
+              isRunning={isRunning}
+              ran={cells.refresh}
+              handle={(made) => {
+                editor.current = made;
+              }}
+            />
+          )}
+        </div>
+        {isWide && inspector}
+      </div>
     </div>
   );
+}
+
+type ContextsGiven = { sandboxId: string; chosen: string; choose: (name: string) => void; isThere: boolean };
+
+function Contexts({ sandboxId, chosen, choose, isThere }: ContextsGiven) {
+  const list = useQuery({
+    queryKey: ["contexts", sandboxId],
+    queryFn: ({ signal }) =>
+      get<Page<{ id: string; language?: string }>>(`/v1/sandboxes/${segment(sandboxId)}/contexts`, signal),
+    enabled: isThere,
+    retry: false,
+  });
+  const items = list.data?.items ?? [];
+  if (items.length < 2) return null;
+  return (
+    <label className="row">
+      Context
+      <select value={chosen} onChange={(event) => choose(event.target.value)}>
+        {items.map((each) => (
+          <option key={each.id} value={each.id}>
+            {visibleLine(each.id, 60)}
+            {each.language && each.language !== "python" ? ` (${visibleLine(each.language, 20)})` : ""}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** On a narrow screen the inspector lies over the cells when it is asked for. */
+function Sheet({ children }: { children: ReactNode }) {
+  return (
+    <Dialog.Root>
+      <Dialog.Trigger asChild>
+        <button type="button">Inspect</button>
+      </Dialog.Trigger>
+      <Dialog.Portal>
+        <Dialog.Overlay className="overlay" />
+        <Dialog.Content className="sheet" aria-describedby={undefined}>
+          <div className="row">
+            <Dialog.Title>Inspector</Dialog.Title>
+            <Dialog.Close className="subtle">Close</Dialog.Close>
+          </div>
+          {children}
+        </Dialog.Content>
+      </Dialog.Portal>
+    </Dialog.Root>
+  );
+}
+
+type KeyActs = {
+  canAct: boolean;
+  checkpoint: () => void;
+  fork: () => void;
+  focus: () => void;
+  interrupt: () => void;
+  panel: (name: string) => void;
+  step: (by: number) => void;
+};
+
+function useSandboxKeys(given: KeyActs): void {
+  const latest = useRef(given);
+  latest.current = given;
+  const last = useRef(0);
+  const keys = useMemo(() => {
+    const acting = (act: () => void) => () => latest.current.canAct && act();
+    const found: Record<string, () => void> = {
+      c: acting(() => latest.current.checkpoint()),
+      f: acting(() => latest.current.fork()),
+      Enter: acting(() => latest.current.focus()),
+      j: () => latest.current.step(1),
+      k: () => latest.current.step(-1),
+      i: acting(() => {
+        const now = window.event?.timeStamp ?? performance.now();
+        if (now - last.current < TWICE_MILLISECONDS) latest.current.interrupt();
+        last.current = now;
+      }),
+    };
+    PANELS.forEach((name, index) => {
+      found[String(index + 1)] = () => latest.current.panel(name);
+    });
+    return found;
+  }, []);
+  useKeys(keys);
 }

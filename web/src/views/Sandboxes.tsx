@@ -23,7 +23,8 @@ export function Sandboxes() {
   const filter = useRef<HTMLInputElement>(null);
   const list = useQuery({
     queryKey: ["sandboxes"],
-    queryFn: ({ signal }) => get<Page<Sandbox>>(`/v1/sandboxes?limit=${MOST}`, signal),
+    queryFn: ({ signal }) =>
+      get<Page<Sandbox>>(`/v1/sandboxes?with=use&order=-started&limit=${MOST}`, signal),
     refetchInterval: 2000,
   });
   const make = useMutation({
@@ -108,7 +109,6 @@ function Table({ items, isStale }: { items: Sandbox[]; isStale: boolean }) {
       aria-rowcount={items.length + 1}
       aria-label="Sandboxes"
       ref={scroller}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls can be scrolled by keyboard
       tabIndex={0}
     >
       <div role="rowgroup" className="table-head">

@@ -1,0 +1,221 @@
+/** The files of a sandbox: folders one by one, a look into a file, up- and download. */
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { ask, get, segment, send } from "../api/client";
+import { Confirm } from "../parts/Confirm";
+import { bytes, visible, visibleLine } from "../parts/format";
+import { ProblemBox } from "../parts/Problems";
+import { Download, Raster } from "../results/Picture";
+
+type FileInfo = {
+  name: string;
+  path: string;
+  type: string;
+  size_bytes: number;
+  modified_at: string;
+  symlink_target: string | null;
+};
+const HOME = "/home/user";
+const PREVIEW_BYTES = 256 * 1024;
+const PICTURE_BYTES = 20 * 1024 * 1024;
+
+export function FilesPanel({ sandboxId }: { sandboxId: string }) {
+  const queries = useQueryClient();
+  const [folder, setFolder] = useState(HOME);
+  const [chosen, setChosen] = useState<FileInfo | null>(null);
+  const [problem, setProblem] = useState<unknown>(null);
+  const base = `/v1/sandboxes/${segment(sandboxId)}/files`;
+  const list = useQuery({
+    queryKey: ["files", sandboxId, folder],
+    queryFn: ({ signal }) => get<{ items: FileInfo[] }>(`${base}?path=${segment(folder)}`, signal),
+    retry: false,
+    staleTime: 0,
+  });
+  const refresh = () => queries.invalidateQueries({ queryKey: ["files", sandboxId] });
+  const upload = async (files: FileList | null) => {
+    setProblem(null);
+    try {
+      for (const file of files ?? []) {
+        await ask(`${base}/content?path=${segment(`${folder}/${file.name}`)}`, { method: "PUT", body: file });
+      }
+    } catch (error) {
+      setProblem(error);
+    }
+    refresh();
+  };
+  const items = [...(list.data?.items ?? [])].sort(
+    (one, other) =>
+      Number(other.type === "dir") - Number(one.type === "dir") || one.name.localeCompare(other.name),
+  );
+
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: files can be dropped here, and chosen by the button as well
+    <div
+      className="panel-body"
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        upload(event.dataTransfer.files);
+      }}
+    >
+      <div className="row">
+        <Trail folder={folder} open={setFolder} />
+        <label className="button">
+          Upload
+          <input type="file" multiple className="unseen" onChange={(event) => upload(event.target.files)} />
+        </label>
+      </div>
+      {problem !== null && <ProblemBox error={problem} title="It was not uploaded" />}
+      {list.error && <ProblemBox error={list.error} retry={() => list.refetch()} />}
+      {list.data && items.length === 0 && (
+        <p className="quiet">This folder is empty. Drop files here to upload them.</p>
+      )}
+      <ul className="files">
+        {items.map((item) => (
+          <li key={item.path} className={chosen?.path === item.path ? "chosen" : undefined}>
+            <button
+              type="button"
+              className="link"
+              onClick={() => (item.type === "dir" ? setFolder(item.path) : setChosen(item))}
+            >
+              <span aria-hidden="true">
+                {item.type === "dir" ? "▸" : item.type === "symlink" ? "↪" : "·"}
+              </span>{" "}
+              {visibleLine(item.name, 120)}
+              {item.type === "dir" && "/"}
+            </button>
+            <span className="quiet">{item.type === "file" ? bytes(item.size_bytes) : item.type}</span>
+            <Confirm
+              trigger={
+                <button type="button" className="subtle small" aria-label={`Delete ${item.name}`}>
+                  Delete
+                </button>
+              }
+              title={`Delete ${visibleLine(item.name, 60)}?`}
+              act="Delete"
+              run={() => send("DELETE", `${base}?path=${segment(item.path)}`)}
+              done={() => {
+                if (chosen?.path === item.path) setChosen(null);
+                refresh();
+              }}
+            >
+              {item.type === "dir"
+                ? "All that is in the folder goes with it."
+                : "Only an earlier checkpoint still has it."}
+            </Confirm>
+          </li>
+        ))}
+      </ul>
+      {chosen && (
+        <Preview key={chosen.path + chosen.modified_at} base={base} file={chosen} sandboxId={sandboxId} />
+      )}
+    </div>
+  );
+}
+
+function Trail({ folder, open }: { folder: string; open: (folder: string) => void }) {
+  const parts = folder.split("/").filter(Boolean);
+  return (
+    <nav className="trail" aria-label="Folder">
+      <button type="button" className="link" onClick={() => open("/")}>
+        /
+      </button>
+      {parts.map((part, index) => {
+        const path = `/${parts.slice(0, index + 1).join("/")}`;
+        return (
+          <button
+            key={path}
+            type="button"
+            className="link"
+            onClick={() => open(path)}
+            aria-current={index === parts.length - 1 ? "true" : undefined}
+          >
+            {visibleLine(part, 40)}/
+          </button>
+        );
+      })}
+    </nav>
+  );
+}
+
+function Preview({ base, file, sandboxId }: { base: string; file: FileInfo; sandboxId: string }) {
+  const kind = /\.png$/i.test(file.name) ? "image/png" : /\.jpe?g$/i.test(file.name) ? "image/jpeg" : null;
+  const isPicture = kind !== null && file.size_bytes <= PICTURE_BYTES;
+  const address = `${base}/content?path=${segment(file.path)}`;
+  const content = useQuery({
+    queryKey: ["files", sandboxId, "content", file.path, file.modified_at],
+    queryFn: async ({ signal }) => {
+      const answer = await ask(address, { signal, accept: "*/*" });
+      return isPicture ? new Uint8Array(await answer.arrayBuffer()) : await beginning(answer);
+    },
+    retry: false,
+    refetchOnWindowFocus: false,
+  });
+  const [whole, setWhole] = useState<Uint8Array<ArrayBuffer> | null>(null);
+  const bytesOf = content.data;
+
+  return (
+    <section className="detail" aria-label={`File ${file.name}`}>
+      <div className="row">
+        <h2>{visibleLine(file.name, 80)}</h2>
+        <span className="quiet">{bytes(file.size_bytes)}</span>
+        {whole ? (
+          <Download content={whole} type="application/octet-stream" name={file.name} />
+        ) : (
+          <button
+            type="button"
+            className="subtle"
+            onClick={async () => {
+              const answer = await ask(address, { accept: "*/*" });
+              setWhole(new Uint8Array(await answer.arrayBuffer()));
+            }}
+          >
+            Get it
+          </button>
+        )}
+      </div>
+      {content.error && <ProblemBox error={content.error} />}
+      {bytesOf && isPicture && <Raster base64={encoded(bytesOf)} type={kind} />}
+      {bytesOf && !isPicture && <pre className="plain-text">{shown(bytesOf)}</pre>}
+      {bytesOf && !isPicture && file.size_bytes > PREVIEW_BYTES && (
+        <p className="quiet">The first {bytes(PREVIEW_BYTES)} are shown.</p>
+      )}
+    </section>
+  );
+}
+
+/** Reads no more of an answer than is shown. */
+async function beginning(answer: Response): Promise<Uint8Array<ArrayBuffer>> {
+  const reader = answer.body?.getReader();
+  const whole = new Uint8Array(PREVIEW_BYTES);
+  let size = 0;
+  while (reader && size < PREVIEW_BYTES) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const part = value.subarray(0, PREVIEW_BYTES - size);
+    whole.set(part, size);
+    size += part.length;
+  }
+  await reader?.cancel();
+  return whole.slice(0, size);
+}
+
+function shown(content: Uint8Array): string {
+  if (!content.subarray(0, 4096).includes(0)) return visible(new TextDecoder().decode(content));
+  const lines: string[] = [];
+  for (let at = 0; at < Math.min(content.length, 4096); at += 16) {
+    const row = [...content.subarray(at, at + 16)];
+    const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    const text = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(47)}  ${text}`);
+  }
+  return lines.join("\n");
+}
+
+function encoded(content: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < content.length; at += 32_768)
+    text += String.fromCharCode(...content.subarray(at, at + 32_768));
+  return btoa(text);
+}

@@ -1,0 +1,95 @@
+/** HTML of a guest, in a document of its own that reaches neither the page nor the network.
+ *
+ * Still by default: no script of it runs. The viewer can have its scripts run, for this one result.
+ */
+
+import { useEffect, useRef, useState } from "react";
+
+const MOST_HEIGHT = 600;
+const LEAST_HEIGHT = 24;
+
+type Given = { html: string; canMove?: boolean; startsMoving?: boolean };
+
+export function HtmlFrame({ html, canMove = true, startsMoving = false }: Given) {
+  const [isMoving, setMoving] = useState(startsMoving);
+  return (
+    <div className="guest">
+      <div className="guest-head">
+        <span>from the sandbox{isMoving ? ", its scripts run" : ""}</span>
+        {canMove && !isMoving && (
+          <button type="button" className="subtle" onClick={() => setMoving(true)}>
+            Run its scripts
+          </button>
+        )}
+        {isMoving && (
+          <button type="button" className="subtle" onClick={() => setMoving(false)}>
+            Stop them
+          </button>
+        )}
+      </div>
+      {isMoving && (
+        <p className="hint">
+          The scripts of this result can send what they see over WebRTC. They reach nothing of this page.
+        </p>
+      )}
+      <Frame key={String(isMoving)} html={html} isMoving={isMoving} />
+    </div>
+  );
+}
+
+function Frame({ html, isMoving }: { html: string; isMoving: boolean }) {
+  const frame = useRef<HTMLIFrameElement>(null);
+  const [height, setHeight] = useState(LEAST_HEIGHT);
+
+  useEffect(() => {
+    let port: MessagePort | null = null;
+    const take = (event: MessageEvent) => {
+      const inside = frame.current?.contentWindow;
+      // Another frame may claim to be this one; a second greeting is the guest's.
+      if (port || !inside || event.source !== inside || event.data?.fumehood !== "ready") return;
+      const channel = new MessageChannel();
+      port = channel.port1;
+      port.onmessage = ({ data }) => setHeight(bounded(data?.height));
+      inside.postMessage({ html: withTheme(html) }, "*", [channel.port2]);
+    };
+    addEventListener("message", take);
+    return () => {
+      removeEventListener("message", take);
+      port?.close();
+    };
+  }, [html]);
+
+  return (
+    <iframe
+      ref={frame}
+      title="A result from the sandbox"
+      src={isMoving ? "/console/frame?scripts" : "/console/frame"}
+      sandbox="allow-scripts"
+      referrerPolicy="no-referrer"
+      loading="lazy"
+      style={{ height }}
+    />
+  );
+}
+
+export function bounded(height: unknown): number {
+  return typeof height === "number" && Number.isFinite(height)
+    ? Math.min(MOST_HEIGHT, Math.max(LEAST_HEIGHT, height))
+    : LEAST_HEIGHT;
+}
+
+/** The guest's HTML behind the colours of the page, which it may set otherwise. */
+function withTheme(html: string): string {
+  const style = getComputedStyle(document.body);
+  const scheme = matchesDark() ? "dark" : "light";
+  return (
+    `<!doctype html><meta charset="utf-8"><style>:root{color-scheme:${scheme}}` +
+    `body{margin:8px;background:${style.getPropertyValue("background-color")};color:${style.color};font:14px system-ui,sans-serif}` +
+    `table.dataframe{border-collapse:collapse}table.dataframe td,table.dataframe th{padding:2px 8px}</style>${html}`
+  );
+}
+
+function matchesDark(): boolean {
+  const chosen = document.documentElement.style.colorScheme;
+  return chosen === "dark" || (chosen !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+}

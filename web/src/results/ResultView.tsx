@@ -1,0 +1,140 @@
+/** One result: of its formats the one that says most, by data before markup, and the others as a choice. */
+
+import { lazy, type ReactNode, Suspense, useState } from "react";
+import type { Result } from "../api/types";
+import { Code } from "../output/Code";
+import { bytes, visible, visibleLine } from "../parts/format";
+import { ChartView } from "./ChartView";
+import { readChart } from "./chart";
+import { DataGrid, readFrame } from "./DataGrid";
+import { HtmlFrame } from "./HtmlFrame";
+import { laidOut } from "./json";
+import { Download, decoded, Raster, Vector } from "./Picture";
+
+const Markdown = lazy(() => import("./Markdown"));
+const DATA = "application/vnd.fumehood.data+json";
+const TEXT_CHARACTERS = 20_000;
+
+type Way = { name: string; show: () => ReactNode };
+
+export function ResultView({ result }: { result: Result }) {
+  const ways = waysOf(result);
+  const [chosen, setChosen] = useState(0);
+  const way = ways[Math.min(chosen, ways.length - 1)];
+  const cut = Object.entries(result.truncated);
+
+  return (
+    <div className={result.is_main_result ? "result main" : "result"}>
+      {ways.length > 1 && (
+        <fieldset className="ways">
+          <legend className="unseen">Show this result as</legend>
+          {ways.map((each, index) => (
+            <button
+              key={each.name}
+              type="button"
+              className="subtle"
+              aria-pressed={index === chosen}
+              onClick={() => setChosen(index)}
+            >
+              {each.name}
+            </button>
+          ))}
+        </fieldset>
+      )}
+      {way?.show()}
+      {cut.length > 0 && (
+        <p className="note">
+          Cut to the limit of results:{" "}
+          {cut.map(([mime, size]) => `${visibleLine(mime, 60)} had ${bytes(size)}`).join(", ")}.
+        </p>
+      )}
+    </div>
+  );
+}
+
+function waysOf(result: Result): Way[] {
+  const ways: Way[] = [];
+  const { data, chart, png, jpeg, svg, html, markdown, latex, json, javascript, pdf, text } = result;
+  const frame = data ? readFrame(data) : null;
+  const drawn = chart ? readChart(chart) : null;
+
+  if (frame) {
+    const about = result.metadata[DATA] as { rows?: number; truncated?: boolean } | undefined;
+    ways.push({ name: "Table", show: () => <DataGrid frame={frame} metadata={about ?? {}} /> });
+  }
+  if (drawn) ways.push({ name: "Chart", show: () => <ChartView chart={drawn} /> });
+  if (png) ways.push({ name: "Picture", show: () => <Raster base64={png} type="image/png" /> });
+  if (jpeg) ways.push({ name: "JPEG", show: () => <Raster base64={jpeg} type="image/jpeg" /> });
+  if (svg) ways.push({ name: "SVG", show: () => <Vector svg={svg} /> });
+  if (markdown !== undefined && markdown !== null) {
+    ways.push({
+      name: "Markdown",
+      show: () => (
+        <Suspense fallback={<pre className="plain-text">{visible(markdown.slice(0, TEXT_CHARACTERS))}</pre>}>
+          <Markdown text={markdown} />
+        </Suspense>
+      ),
+    });
+  }
+  if (html) ways.push({ name: "HTML", show: () => <HtmlFrame html={html} /> });
+  if (latex) ways.push({ name: "LaTeX", show: () => <Plain text={latex} /> });
+  if (json !== undefined && json !== null)
+    ways.push({ name: "JSON", show: () => <Plain text={laidOut(JSON.stringify(json))} /> });
+  if (javascript) ways.push({ name: "JavaScript", show: () => <Script code={javascript} /> });
+  if (pdf) ways.push({ name: "PDF", show: () => <File base64={pdf} /> });
+  for (const [mime, value] of Object.entries(result.extra)) {
+    ways.push({
+      name: visibleLine(mime, 40),
+      show: () => <Plain text={typeof value === "string" ? value : JSON.stringify(value)} />,
+    });
+  }
+  if (text !== undefined && text !== null && (text !== "" || ways.length === 0))
+    ways.push({ name: "Text", show: () => <Plain text={text} /> });
+  return ways.length > 0
+    ? ways
+    : [{ name: "Nothing", show: () => <p className="note">This result has no content.</p> }];
+}
+
+function Plain({ text }: { text: string }) {
+  const [isWhole, setWhole] = useState(false);
+  const shown = isWhole ? text : text.slice(0, TEXT_CHARACTERS);
+  return (
+    <>
+      <pre className="plain-text">{visible(shown)}</pre>
+      {text.length > shown.length && (
+        <button type="button" className="subtle" onClick={() => setWhole(true)}>
+          {(text.length - shown.length).toLocaleString()} characters more
+        </button>
+      )}
+    </>
+  );
+}
+
+function Script({ code }: { code: string }) {
+  const [isRun, setRun] = useState(false);
+  // As text of a script element: its own end in it would end it.
+  const html = `<div id="element"></div><script>const element = document.getElementById("element");\n${code.replaceAll("</", "<\\/")}</script>`;
+  return (
+    <>
+      <Code code={code} />
+      {isRun ? (
+        <HtmlFrame html={html} startsMoving />
+      ) : (
+        <button type="button" onClick={() => setRun(true)}>
+          Run it in a frame of its own
+        </button>
+      )}
+    </>
+  );
+}
+
+function File({ base64 }: { base64: string }) {
+  const content = decoded(base64);
+  if (!content) return <p className="note">This is no PDF, though its type says it is.</p>;
+  return (
+    <p>
+      A PDF of {bytes(content.length)}.{" "}
+      <Download content={content} type="application/pdf" name="result.pdf" />
+    </p>
+  );
+}
