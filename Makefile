@@ -64,7 +64,15 @@ test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandbo
 
 test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian, with apt-get and a display: mmdebstrap makes the base, and downloads 60 MB
 	@command -v mmdebstrap >/dev/null || apt-get -qq install --no-install-recommends mmdebstrap >/dev/null
+	@$(MAKE) --no-print-directory .venv-harbor/.installed
 	@EVERY_IMAGE=1 $(BIN)/python -m pytest -q tests/integration/test_debian_image.py $(ARGS)
+
+# Harbor needs a newer Python than this project: one of this machine, or one that uv fetches.
+.venv-harbor/.installed: pyproject.toml | $(VENV)/.installed-dev
+	@$(BIN)/uv venv --quiet --clear --seed --python "$$($(BIN)/python -c \
+		"from fumehood.templates.pythons import installed_pythons as all; print(next((one.path for one in all() if one.version[:2] >= (3, 12)), '3.12'))")" .venv-harbor
+	@$(BIN)/uv pip install --quiet --python .venv-harbor/bin/python --editable '.[harbor,images]' harbor==0.26.0 uv
+	@touch $@
 
 test-languages: $(VENV)/.installed-dev programs ## programs in every language of Debian, which root has apt-get install: 400 MB to download
 	@[ "$$(id -u)" != 0 ] || DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \
@@ -144,7 +152,7 @@ scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, 
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-frameworks .venv-packages .venv-cluster tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build web/node_modules src/fumehood/console/dist
+	rm -rf $(VENV) .venv-frameworks .venv-harbor .venv-packages .venv-cluster tests/npm_programs/node_modules tests/external_clients/packages tests/small_model/model tests/external_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output dist build web/node_modules src/fumehood/console/dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

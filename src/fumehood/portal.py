@@ -101,7 +101,14 @@ class Portal:
 
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
-        await self.loop.shutdown_default_executor()
+
+        try:
+            await self.loop.shutdown_default_executor()
+        except RuntimeError:
+            # While the interpreter ends, Python 3.12 starts no thread, in which this would wait. The threads of the
+            # executor have ended by then.
+            if not sys.is_finalizing() and threading.main_thread().is_alive():
+                raise
 
 
 async def _awaited(function: Callable[[], Awaitable[_T]]) -> _T:

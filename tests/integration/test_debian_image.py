@@ -40,6 +40,15 @@ WORKDIR /app
 USER app
 CMD ["sl"]
 """
+# A task of Harbor: its image, what its agent is asked for, the reference solution, and what judges it.
+_TASK = {
+    "environment/Dockerfile": "FROM scratch\nADD base.tar /\nWORKDIR /app\nCOPY data.txt /app/\n",
+    "environment/data.txt": "41\n",
+    "task.toml": 'version = "1.0"\n[environment]\ncpus = 1\nmemory_mb = 512\n',
+    "instruction.md": "Write the number after that of data.txt into answer.txt",
+    "solution/solve.sh": "#!/bin/bash\necho $(( $(cat data.txt) + 1 )) > answer.txt\necho solved\n",
+    "tests/test.sh": '#!/bin/bash\n[ "$(cat /app/answer.txt)" = 42 ]\necho $((! $?)) > /logs/verifier/reward.txt\n',
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +109,33 @@ def test_packages_are_installed_and_run(context):
     assert _build(context) == []
     (context / "note.txt").write_text("changed")
     assert _build(context) == ["COPY", "WORKDIR"]
+
+
+def test_a_task_of_harbor_runs(context, tmp_path):
+    """Harbor's command, its reference agent and its verifier, with our environment by its import path."""
+    harbor = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "harbor"
+    assert harbor.exists(), "`make test-images` installs it"
+    task = tmp_path / "task"
+
+    for name, text in _TASK.items():
+        path = task / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755 if name.endswith(".sh") else 0o644)
+
+    os.link(context / "base.tar", task / "environment" / "base.tar")
+    done = subprocess.run(
+        [
+            *(harbor, "run", "-p", task, "-a", "oracle", "-o", "jobs", "-n", "1", "--quiet"),
+            *("--env", "fumehood.frameworks.harbor:FumehoodEnvironment"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    rewards = [path.read_text() for path in tmp_path.glob("jobs/*/*/verifier/reward.txt")]
+    assert rewards == ["1\n"], done.stdout[-3000:] + done.stderr[-3000:]
+    assert "solved" in next(tmp_path.glob("jobs/*/*/agent/oracle.txt")).read_text()
+    assert "interpreter shutdown" not in done.stderr

@@ -16,6 +16,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "deepagents": {"deepagents"},
     "dspy": {"dspy", "pydantic_core"},
     "google_adk": {"google", "pydantic"},
+    "harbor": {"harbor"},
     "inspect": {"inspect_ai", "pydantic"},
     "langchain": {"langchain_core", "pydantic"},
     "llama_index": {"llama_index"},
