@@ -16,6 +16,8 @@ from mcp.types import CallToolResult
 
 SCENE_SECONDS = 60
 ARGV = ("-P", "-m", "fumehood", "mcp")
+# A server of one test starts without a pool, and with no libraries, which are most of what a start takes.
+QUICK = {"FUMEHOOD_POOL_SIZE": "0", "FUMEHOOD_PRELOAD": ""}
 # How the client begins: with a handshake (2025-11-25), or with none (2026-07-28).
 MODES = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 
@@ -27,7 +29,7 @@ async def over_stdio(
     mode: str = "auto", options: Sequence[str] = (), **envs: str
 ) -> AsyncGenerator[Client, None]:
     """A client that has started a server of its own, with options of the command."""
-    given = {"FUMEHOOD_POOL_SIZE": "0", **envs}
+    given = {**QUICK, **envs}
 
     async with Client(
         StdioServerParameters(command=sys.executable, args=[*ARGV, *options], env=given), mode=mode

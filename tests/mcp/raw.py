@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from .conftest import ARGV
+from .conftest import ARGV, QUICK
 
 WAIT_SECONDS = 60
 
@@ -28,7 +28,7 @@ class RawServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**given, "FUMEHOOD_POOL_SIZE": "0", **envs},
+            env={**given, **QUICK, **envs},
         )
         # Whatever hangs is ended, and read as the end of the output.
         self._watch = threading.Timer(WAIT_SECONDS, self.process.kill)

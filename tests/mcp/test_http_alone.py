@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 
-from .conftest import ARGV, over_http, play, run
+from .conftest import ARGV, QUICK, over_http, play, run
 
 TOKEN = "a-token-of-the-test-0123"
 
@@ -21,7 +21,7 @@ def test_it_listens_and_ends(tmp_path: Path) -> None:
     state = {
         "FUMEHOOD_STATE_FOLDER": str(tmp_path / "state"),
         "FUMEHOOD_TOKEN": TOKEN,
-        "FUMEHOOD_POOL_SIZE": "0",
+        **QUICK,
     }
     argv = [sys.executable, *ARGV, "--http", "--port", "0"]
 
