@@ -14,7 +14,19 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, NoReturn, Optional
 
-from fumehood_jail import caps, counts, landlock, mounts, network, own_root, rlimits, seccomp, syscalls, users
+from fumehood_jail import (
+    caps,
+    counts,
+    landlock,
+    mounts,
+    namespaces,
+    network,
+    own_root,
+    rlimits,
+    seccomp,
+    syscalls,
+    users,
+)
 from fumehood_jail.errors import JailError
 
 # The user id of every process inside a sandbox.
@@ -61,8 +73,10 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     # 1 and not 0: only 1 keeps core dumps from the program that a core_pattern may name (fs/coredump.c). No guest can
     # change it.
     _step("forbid core dumps", rlimits.apply, {"core": 1})
-    _step("close what is not ours", _keep_only, plan["jail_init_fd"], plan["zygote_fd"])
     _step("die with the launcher", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _step("lock the mounts", _go_below)
+    _step("close what is not ours", _keep_only, plan["jail_init_fd"], plan["zygote_fd"])
+    _step("die with the one above", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)
     _step("forbid new privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
     _step("load the system call filter of jail init and zygote", seccomp.load, bytes.fromhex(plan["seccomp"]))
@@ -227,6 +241,36 @@ def _enforce_landlock(is_context: bool) -> int:
         devices=("/dev",),
         scoped=is_context,
     )
+
+
+def _go_below() -> None:
+    """Goes on in a clone in a user namespace below, in which the kernel has locked every mount as it is.
+
+    Code of a template that gets into jail init or zygote can then neither make a folder of the host writable nor
+    uncover what a mount hides: it would need rights in the namespace above. The process that stays there, the builder,
+    only waits, and ends as the clone does.
+    """
+    # Off since the change of user: the clone's id maps could not be opened.
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    gate = namespaces.Gate()
+    pid = syscalls.clone(namespaces.INNER_FLAGS)
+
+    if pid:
+        namespaces.write_same_map(pid)
+        gate.open()
+        _wait_above(pid)
+
+    gate.wait()
+    mounts.mount_own_proc()
+
+
+def _wait_above(pid: int) -> NoReturn:
+    """Ends with the status of the process below; holds nothing open meanwhile."""
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    caps.drop_all()
+    syscalls.close_range(0)
+    _, status = os.waitpid(pid, 0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
 def _keep_only(jail_init_fd: int, zygote_fd: int) -> None:

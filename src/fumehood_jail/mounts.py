@@ -203,6 +203,11 @@ def seal_root() -> None:
     syscalls.mount_setattr("/", read_only, 0, False)
 
 
+def mount_own_proc() -> None:
+    """Covers /proc by that of this process's own PID namespace."""
+    _mount_proc("/proc")
+
+
 def _make_fork_root() -> None:
     names = os.listdir("/")
     os.mkdir(FORK_ROOT)

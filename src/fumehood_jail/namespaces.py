@@ -36,6 +36,8 @@ def clone_flags() -> int:
 
 
 JAIL_FLAGS = clone_flags()
+# A copy of the mounts whose owner cannot change them, and numbers of its own, which the owner can enter again.
+INNER_FLAGS = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
 
 
 def own_numbers() -> dict[str, int]:
@@ -103,6 +105,24 @@ def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, in
         fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, content)
+        finally:
+            os.close(fd)
+
+
+def write_same_map(pid: int) -> None:
+    """Maps every id of this user namespace to itself in that of a freshly cloned child.
+
+    Before: the caller is the parent, with CAP_SETUID, CAP_SETGID and CAP_SETFCAP in its own user namespace.
+    """
+    for name in ("uid_map", "gid_map"):
+        # Read as bytes: the root of the jail is in place, so no codec can be imported any more.
+        with open(f"/proc/self/{name}", "rb") as file:
+            lines = [line.split() for line in file]
+
+        text = b"".join(b"%b %b %b\n" % (first, first, count) for first, _, count in lines)
+        fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text)
         finally:
             os.close(fd)
 

@@ -51,11 +51,13 @@ def parts_of(host: int) -> dict[str, list[int]]:
     """Lists the parts of a host by what they are, as pids of the host."""
     children = _children()
     launchers = [pid for pid in children.get(host, ()) if b"fumehood_jail.launcher" in _command_line(pid)]
-    jail_inits = [child for pid in launchers for child in children.get(pid, ())]
+    builders = [child for pid in launchers for child in children.get(pid, ())]
+    jail_inits = [child for pid in builders for child in children.get(pid, ())]
     below = [(jail_init, child) for jail_init in jail_inits for child in children.get(jail_init, ())]
     zygotes = [child for jail_init, child in below if _pid_namespace(child) == _pid_namespace(jail_init)]
     return {
         "launcher": launchers,
+        "builder": builders,
         "jail_init": jail_inits,
         "zygote": zygotes,
         "init": [child for _, child in below if child not in zygotes],

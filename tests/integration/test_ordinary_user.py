@@ -5,9 +5,11 @@ When the tests run as root, the children become an ordinary user; otherwise they
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -77,6 +79,18 @@ def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
         # The reason is the same for all of them, and told once.
         reason = isolation["cgroup memory"][1] if "as 'cgroup memory' tells" in why else why
         assert "not writable" in reason or "does not" in reason
+
+
+def test_code_of_a_template_cannot_change_the_mounts() -> None:
+    """Neither make a folder of the user writable, nor uncover what a mount covers; the same user could outside."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)
+        seen = run_scene("user_scenes.a_template_that_changes_its_mounts", folder, ordinary=True)
+
+    assert seen["written"] is False
+    assert seen["tried"].pop("write") == errno.EROFS
+    assert len(seen["tried"]) > 3
+    assert set(seen["tried"].values()) <= {errno.EPERM, errno.EINVAL}
 
 
 def test_an_ordinary_user_forks() -> None:

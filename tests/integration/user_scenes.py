@@ -5,14 +5,19 @@ Run by `launching.py`, as whatever user and in whatever place; returns plain val
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fumehood import CommandExitError, FumehoodError, IsolationUnavailableError, Limits, Sandbox
+from fumehood import CommandExitError, FumehoodError, IsolationUnavailableError, Limits, Sandbox, Template
 from fumehood.assemble import local_backend
 from fumehood.portal import call
 
@@ -321,3 +326,71 @@ def doctor() -> dict[str, Any]:
         [sys.executable, "-m", "fumehood", "doctor", "--json"], capture_output=True, text=True, check=False
     )
     return {"code": done.returncode, "layers": json.loads(done.stdout), "stderr": done.stderr}
+
+
+# Runs wherever its environment's interpreter starts. In a base jail it makes its own folder writable, and takes off
+# what covers others, in whatever way the kernel allows.
+_HOSTILE = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+own = os.path.dirname(os.path.abspath(__file__))
+tried = {}
+class Attributes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ('set', 'clear', 'propagation', 'users')]
+def attempt(name, *arguments):
+    ctypes.set_errno(0)
+    tried[name] = 0 if libc.syscall(*arguments) >= 0 else ctypes.get_errno()
+mount, umount2, mount_setattr = {'x86_64': (165, 166, 442), 'aarch64': (40, 39, 442)}[os.uname().machine]
+def attack():
+    with open('/proc/self/mountinfo') as file:
+        places = [line.split()[4] for line in file]
+    for place in sorted({p for p in places if (own + '/').startswith(p.rstrip('/') + '/')}, key=len):
+        at = place.encode()
+        attempt('remount ' + place, mount, None, at, None, 32 | 4096, None)
+        attempt('setattr ' + place, mount_setattr, -100, at, 0, ctypes.byref(Attributes(0, 1, 0, 0)), 32)
+    try:
+        open(own + '/written', 'w').close()
+        tried['write'] = 0
+    except OSError as error:
+        tried['write'] = error.errno
+    for place in places:
+        # That of /proc is the jail's own, made last.
+        if place not in ('/', '/proc'): attempt('uncover ' + place, umount2, place.encode(), 2)
+if os.path.isdir('/opt/fumehood'): attack()
+"""
+
+
+def a_template_that_changes_its_mounts(folder: str) -> dict[str, Any]:
+    """Starts a sandbox of an environment of this user, whose packages try to make it writable from inside."""
+    environment = Path(folder) / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    _copy_with_what_it_needs("ipython", packages)
+    (packages / "hostile.pth").write_text("import hostile\n")
+    (packages / "hostile.py").write_text(_HOSTILE)
+    template = Template(name="hostile", python=str(environment / "bin" / "python"), preload=())
+
+    with Sandbox(template=template) as sandbox:
+        seen = sandbox.run_code("import hostile; hostile.tried")
+
+    assert seen.error is None, seen.error
+    return {"tried": ast.literal_eval(str(seen.text)), "written": (packages / "written").exists()}
+
+
+def _copy_with_what_it_needs(name: str, folder: Path) -> None:
+    """Copies an installed distribution and, in turn, those that it requires."""
+    names, copied = [name], set()
+
+    while names:
+        name = re.split(r"[^\w.-]", names.pop())[0]
+
+        if name in copied or (found := next(metadata.Distribution.discover(name=name), None)) is None:
+            continue
+
+        copied.add(name)
+        names += [one for one in found.requires or () if "extra ==" not in one]
+
+        for file in found.files or ():
+            if not str(file).startswith(".."):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.locate(), folder / file)

@@ -195,6 +195,25 @@ def test_socket_options(in_filter, syscall, numbers):
     assert in_filter(try_all) == [-errno.EPERM] * 4 + [-errno.ENOPROTOOPT] * 2 + [0, 0]
 
 
+@pytest.mark.parametrize("option", [socket.SO_SNDBUF, socket.SO_RCVBUF])
+def test_sizes_of_buffers_stay(in_filter, option):
+    """A larger one would hold more frames than the host reads in a turn: the call succeeds, and does nothing."""
+
+    def try_it():
+        with socket.socket(socket.AF_UNIX) as one:
+            before = [
+                one.getsockopt(socket.SOL_SOCKET, kind) for kind in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            ]
+
+            one.setsockopt(socket.SOL_SOCKET, option, 4 << 20)
+
+            after = [one.getsockopt(socket.SOL_SOCKET, kind) for kind in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
+            return [before, after]
+
+    before, after = in_filter(try_it)
+    assert before == after
+
+
 def test_terminal_injection(in_filter, syscall, numbers):
     """Nobody types into a terminal, also not with high bits set in the request; its size can be asked."""
     requests = [TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD]
