@@ -172,6 +172,8 @@ if TYPE_CHECKING:
         PendingInput,
         ResultSummary,
         SandboxUse,
+        Variable,
+        VariablePage,
     )
     from fumehood.values.network import EgressRecord, Network
     from fumehood.values.published_file import PublishedFile
@@ -379,7 +381,9 @@ __all__ = [
     "UnauthenticatedError",
     "UnknownChart",
     "Usage",
+    "Variable",
     "VariableChange",
+    "VariablePage",
     "Watch",
     "WatchEvent",
     "WrappedOutput",
@@ -465,7 +469,9 @@ _HOMES = {
     """,
     "values.judging": "CaseResult CaseRun",
     "values.limits": "Limits Usage",
-    "values.looking": "Cell CellPage ChangeCounts PartSummary PendingInput ResultSummary SandboxUse",
+    "values.looking": """
+        Cell CellPage ChangeCounts PartSummary PendingInput ResultSummary SandboxUse Variable VariablePage
+    """,
     "values.watching": "WatchEvent",
     "values.network": "EgressRecord Network",
     "values.results": "Result",

@@ -39,6 +39,7 @@ __all__ = [
     "MAX_CHUNK_BYTES",
     "MAX_COMM_BUFFERS",
     "MAX_COMM_ID_CHARS",
+    "MAX_DIMENSIONS",
     "MAX_DISPLAY_ID_CHARS",
     "MAX_ENAME_CHARS",
     "MAX_EVALUE_CHARS",
@@ -50,6 +51,8 @@ __all__ = [
     "MAX_MATCHES",
     "MAX_MATCH_CHARS",
     "MAX_PARTS",
+    "MAX_SHOWN_CHARS",
+    "MAX_SHOWN_ITEMS",
     "MAX_TIME_NS",
     "MAX_TOOLS",
     "MAX_TOOL_ARGUMENT_BYTES",
@@ -99,6 +102,10 @@ MAX_TIME_NS = 2**62
 MAX_CHANGED_FILES = 1_000
 # What a cell has changed is named up to this number, and each text of it cut to this length.
 MAX_VARIABLES = 1_000
+# Of one variable: how many items, rows and columns are shown of it, and how much of a text.
+MAX_SHOWN_ITEMS = 50
+MAX_SHOWN_CHARS = 4_000
+MAX_DIMENSIONS = 64
 # Different things that one execution tells of in its telemetry, and how long each may be.
 MAX_TELEMETRY = 100
 MAX_TELEMETRY_CHARS = 300
@@ -240,6 +247,8 @@ HOST_TO_CONTEXT: Table = {
     "complete_request": _question({"cursor_pos": _COUNT}),
     "inspect_request": _question({"cursor_pos": _COUNT, "detail_level": integer(0, 1)}),
     "is_complete_request": _question(),
+    # The payload is the name of one variable, which is to be shown in detail; empty: all are to be listed.
+    "variables_request": _question(),
     # The handlers run as an execution does, and end with an execute_reply.
     **_comms(_BOUNDS, _AFTER_INTERRUPT),
     # One descriptor comes with it: the line to the checkpoint, which the context is to become a fork of itself for.
@@ -325,6 +334,8 @@ CONTEXT_TO_HOST: Table = {
             "indent": text(MAX_INDENT_CHARS),
         }
     ),
+    # The payload is the variables, for `payloads.parse_variables`; "count" is how many there are.
+    "variables_reply": _message({"id": _ID, "count": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
     **_comms({"at": _SECONDS}),
     # The context waits for "proceed" if there is a checkpoint, and goes on if it could not be made.
     "checkpoint_reply": _message({"id": _ID, "errno": _ERRNO}),

@@ -10,8 +10,11 @@ from typing import Any, cast
 
 from fumehood_wire.frames import Header, ProtocolError, parse_json
 from fumehood_wire.messages import (
+    MAX_DIMENSIONS,
     MAX_MATCH_CHARS,
     MAX_MATCHES,
+    MAX_SHOWN_CHARS,
+    MAX_SHOWN_ITEMS,
     MAX_TELEMETRY,
     MAX_TELEMETRY_CHARS,
     MAX_VARIABLE_CHARS,
@@ -19,7 +22,15 @@ from fumehood_wire.messages import (
 )
 from fumehood_wire.rules import any_object, integer, items, nullable, one_of, record, text
 
-__all__ = ["parse_arguments", "parse_changes", "parse_comm", "parse_matches", "parse_telemetry", "split_comm"]
+__all__ = [
+    "parse_arguments",
+    "parse_changes",
+    "parse_comm",
+    "parse_matches",
+    "parse_telemetry",
+    "parse_variables",
+    "split_comm",
+]
 
 _MATCHES = items(text(MAX_MATCH_CHARS), MAX_MATCHES)
 _TEXT = text(MAX_VARIABLE_CHARS)
@@ -32,6 +43,22 @@ _CHANGES = items(
             "summary": _TEXT,
             "size_bytes": nullable(integer(0, 2**63 - 1)),
         }
+    ),
+    MAX_VARIABLES,
+)
+_SHOWN = items(_TEXT, MAX_SHOWN_ITEMS)
+_VARIABLES = items(
+    record(
+        {"name": _TEXT, "type": _TEXT, "summary": _TEXT, "size_bytes": nullable(integer(0, 2**63 - 1))},
+        {
+            "text": text(MAX_SHOWN_CHARS),
+            "shape": items(integer(0, 2**63 - 1), MAX_DIMENSIONS),
+            # Label and type.
+            "columns": items(items(_TEXT, 2), MAX_SHOWN_ITEMS),
+            "rows": items(_SHOWN, MAX_SHOWN_ITEMS),
+            # Key, type and summary.
+            "items": items(items(_TEXT, 3), MAX_SHOWN_ITEMS),
+        },
     ),
     MAX_VARIABLES,
 )
@@ -91,6 +118,21 @@ def parse_changes(payload: bytes) -> list[dict[str, Any]]:
         raise ProtocolError("payload", f"changes {fault}")
 
     return cast("list[dict[str, Any]]", changes)
+
+
+def parse_variables(payload: bytes) -> list[dict[str, Any]]:
+    """Return the variables in the payload of a `variables_reply` that has passed `check`.
+
+    Raises:
+        ProtocolError: It is not a JSON list of at most `MAX_VARIABLES` descriptions.
+    """
+    found = parse_json(payload)
+    fault = _VARIABLES(found)
+
+    if fault is not None:
+        raise ProtocolError("payload", f"variables {fault}")
+
+    return cast("list[dict[str, Any]]", found)
 
 
 def parse_telemetry(payload: bytes) -> list[dict[str, Any]]:

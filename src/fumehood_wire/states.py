@@ -27,6 +27,7 @@ class State(enum.Enum):
     COMPLETING = "completing"  # the host has asked what could stand at a cursor
     INSPECTING = "inspecting"  # the host has asked what a cursor is on
     CHECKING = "checking"  # the host has asked whether code is complete
+    LOOKING = "looking"  # the host has asked for variables
     FORKING = "forking"  # the host has asked for a checkpoint
     HELD = "held"  # there is a checkpoint, and the context waits until the host lets it go on
     CLOSING = "closing"  # the context was asked to end
@@ -50,6 +51,7 @@ _SENT = {
     (State.IDLE, "complete_request"): State.COMPLETING,
     (State.IDLE, "inspect_request"): State.INSPECTING,
     (State.IDLE, "is_complete_request"): State.CHECKING,
+    (State.IDLE, "variables_request"): State.LOOKING,
     (State.IDLE, "checkpoint_request"): State.FORKING,
     (State.IDLE, "shutdown_request"): State.CLOSING,
     (State.STARTING, "proceed"): State.STARTING,
@@ -95,6 +97,7 @@ _RECEIVED = {
     (State.COMPLETING, "complete_reply"): State.IDLE,
     (State.INSPECTING, "inspect_reply"): State.IDLE,
     (State.CHECKING, "is_complete_reply"): State.IDLE,
+    (State.LOOKING, "variables_reply"): State.IDLE,
     (State.FORKING, "checkpoint_reply"): State.HELD,
 }
 
@@ -102,7 +105,9 @@ _RECEIVED = {
 _BACKGROUND = frozenset(
     {"stream", "display_data", "update_display_data", "clear_output", "comm_open", "comm_msg", "comm_close"}
 )
-_ANSWERS = frozenset({"complete_reply", "inspect_reply", "is_complete_reply", "checkpoint_reply"})
+_ANSWERS = frozenset(
+    {"complete_reply", "inspect_reply", "is_complete_reply", "variables_reply", "checkpoint_reply"}
+)
 
 _MAX_NAME_CHARS = 40
 

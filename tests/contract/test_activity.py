@@ -153,3 +153,127 @@ def test_a_running_cell_says_which_events_are_in_it(sandbox):
             text += event.fields["text"]
 
     assert text.split() == [str(n) for n in range(40)]
+
+
+# Everything in it that could run when it is looked at says so; what it says is asked for afterwards.
+HOSTILE = """
+ran = []
+
+class Meta(type):
+    def __getattribute__(cls, name): ran.append(f'Meta.{name}'); return type.__getattribute__(cls, name)
+    def __instancecheck__(cls, one): ran.append('Meta.check'); return True
+    def __repr__(cls): ran.append('Meta.repr'); return 'meta'
+
+class Evil(metaclass=Meta):
+    def __repr__(self): ran.append('repr'); return 'evil'
+    __str__ = __repr__
+    def __len__(self): ran.append('len'); return 1
+    def __iter__(self): ran.append('iter'); return iter(())
+    def __getattribute__(self, name): ran.append(f'get {name}'); return object.__getattribute__(self, name)
+    def __eq__(self, other): ran.append('eq'); return True
+    def __hash__(self): return 1
+    def __sizeof__(self): ran.append('sizeof'); return 1
+    @property
+    def shape(self): ran.append('shape'); return (1, 1)
+
+class Table(dict):
+    def __iter__(self): ran.append('table iter'); return dict.__iter__(self)
+    def items(self): ran.append('table items'); return dict.items(self)
+    def __len__(self): ran.append('table len'); return 1
+
+class Text(str):
+    def __repr__(self): ran.append('text repr'); return 'text'
+
+evil, table, text = Evil(), Table(a=1), Text('x')
+held = [Evil(), {Evil(): Evil()}, Text('y')]
+by_key = {Evil(): 1, Text('k'): Evil()}
+many = {f'n{n}': n for n in range(3000)}
+globals().update(many)
+ran.clear()
+"""
+
+
+def test_variables_are_listed_and_shown_without_running_their_code(sandbox):
+    """Names, classes, sizes, and of some a summary; nothing that a class of the guest's defines is called."""
+    sandbox.run_code(HOSTILE)
+    page = sandbox.activity.variables(text="evil")
+    assert page.state == "current"
+    assert ("evil", "Evil", "") in [(one.name, one.type, one.summary) for one in page.items]
+    assert page.count > 3000
+
+    for name in ("evil", "table", "text", "held", "by_key"):
+        sandbox.activity.variable(name)
+
+    held = sandbox.activity.variable("held").items[0]
+    assert held.items == (("0", "Evil", ""), ("1", "dict", "1 items"), ("2", "Text", ""))
+    assert sandbox.run_code("ran").text == "[]"
+    # Control: it does tell when it is looked at in the usual way.
+    assert "repr" in sandbox.run_code("repr(evil); ran").text
+
+
+def test_variables_come_in_pages_and_details(sandbox):
+    sandbox.run_code("a = 1; b = 'x' * 10_000; c = {'k': [1, 2], 'l': None}; _hidden = 1")
+    first = sandbox.activity.variables(limit=2)
+    one = first.items[0]
+    assert (one.name, one.type, one.summary) == ("a", "int", "1")
+    rest = sandbox.activity.variables(after=first.next_cursor)
+    assert [one.name for one in rest.items] == ["c"]
+    assert (rest.next_cursor, rest.count) == (None, 3)
+    assert len(sandbox.activity.variable("b").items[0].text) == 4000
+    assert sandbox.activity.variable("c").items[0].items == (
+        ("'k'", "list", "2 items"),
+        ("'l'", "NoneType", "None"),
+    )
+    assert sandbox.activity.variable("nothing").items == ()
+    execution = sandbox.run_code("a = 2", changes=True)
+    assert sandbox.activity.variable("a").items[0].since == execution.id
+    # Looking is no execution.
+    assert sandbox.activity.executions().end_position == 2
+    assert sandbox.run_code("In[-1]").execution_count == 3
+
+
+def test_frames_and_arrays_are_shown_by_their_first_rows(sandbox):
+    found = sandbox.run_code("import importlib.util as u; bool(u.find_spec('pandas'))").text
+
+    if found != "True":
+        pytest.skip("needs pandas in the template")
+
+    sandbox.run_code(
+        "import numpy as np, pandas as pd\n"
+        "days = pd.to_datetime(['2026-01-02'] * 2)\n"
+        "frame = pd.DataFrame({'n': [1, 2], 'x': [0.5, None], 's': ['a', 'b'], 'd': days})\n"
+        "series = frame['n']\narray = np.arange(6).reshape(2, 3)"
+    )
+    frame = sandbox.activity.variable("frame").items[0]
+    assert frame.shape == (2, 4)
+    assert [label for label, _ in frame.columns] == ["n", "x", "s", "d"]
+    assert frame.rows[0][:2] == ("1", "0.5")
+    assert frame.rows[0][3].startswith("2026-01-02")
+    array = sandbox.activity.variable("array").items[0]
+    assert (array.shape, array.rows) == ((2, 3), (("0", "1", "2"), ("3", "4", "5")))
+    assert sandbox.activity.variable("series").items[0].rows == (("1",), ("2",))
+
+
+def test_variables_never_wait(face):
+    """While code runs, and while it is paused, those that were seen last come at once; other contexts have none."""
+    sandbox = face.open(auto_resume=True)
+    assert sandbox.activity.variables().state in ("none", "current")
+    sandbox.run_code("a = 1")
+    assert [one.name for one in sandbox.activity.variables().items] == ["a"]
+    events = sandbox.stream_code("b = 2\nprint('begun', flush=True)\nwhile True: pass")
+    next(events)
+    next(events)
+    page = sandbox.activity.variables()
+    assert (page.state, [one.name for one in page.items]) == ("running", ["a"])
+    assert page.as_of is not None
+    assert sandbox.activity.variable("a").items[0].summary == "1"
+    assert sandbox.interrupt()
+    list(events)
+    assert [one.name for one in sandbox.activity.variables().items] == ["a", "b"]
+    sandbox.run_code("c=1", language="bash")
+    assert sandbox.activity.variables(context="bash").state == "none"
+    sandbox.pause()
+    assert (sandbox.activity.variables().state, sandbox.get_info().state) == ("paused", "paused")
+
+    with pytest.raises(ContextNotFoundError):
+        sandbox.activity.variables(context="nothing")

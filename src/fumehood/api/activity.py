@@ -10,7 +10,18 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from fumehood.api.handle import SandboxHandle
-from fumehood.values.looking import Cell, CellPage, ReadCell, ReadCells, ReadResult, ReadUse, SandboxUse
+from fumehood.values.looking import (
+    Cell,
+    CellPage,
+    ReadCell,
+    ReadCells,
+    ReadResult,
+    ReadUse,
+    ReadVariable,
+    ReadVariables,
+    SandboxUse,
+    VariablePage,
+)
 from fumehood.values.watching import WatchEvent
 
 
@@ -71,6 +82,39 @@ class AsyncActivity:
         request = ReadResult(execution_id=execution_id, number=number, mime=mime)
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, request)
+
+    async def variables(
+        self, *, context: str | None = None, text: str = "", after: str | None = None, limit: int = 200
+    ) -> VariablePage:
+        """Return the variables of a context by name, without running code of their classes.
+
+        While the context runs code, or is paused, those that were seen last are returned; nothing waits.
+
+        Args:
+            context: The context; the default one unless given.
+            text: Only those with this text in the name, the type or the summary.
+            after: `next_cursor` of the page before.
+            limit: How many at most.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+        request = ReadVariables(context_id=context, text=text, after=after, limit=limit)
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, request)
+
+    async def variable(self, name: str, *, context: str | None = None) -> VariablePage:
+        """Return one variable in detail, as the one item of a page; no item if there is no such variable.
+
+        Args:
+            name: Its name.
+            context: The context; the default one unless given.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadVariable(name=name, context_id=context))
 
     async def use(self) -> SandboxUse:
         """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""

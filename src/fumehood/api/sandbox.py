@@ -56,7 +56,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
-from fumehood.values.looking import Cell, CellPage, SandboxUse
+from fumehood.values.looking import Cell, CellPage, SandboxUse, VariablePage
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
 from fumehood.values.sandbox import (
@@ -1270,6 +1270,36 @@ class Activity:
             ExecutionNotFoundError: The execution is not known, or no longer.
         """
         return call(self._async.result_bytes, execution_id, number, mime)
+
+    def variables(
+        self, *, context: str | None = None, text: str = "", after: str | None = None, limit: int = 200
+    ) -> VariablePage:
+        """Return the variables of a context by name, without running code of their classes.
+
+        While the context runs code, or is paused, those that were seen last are returned; nothing waits.
+
+        Args:
+            context: The context; the default one unless given.
+            text: Only those with this text in the name, the type or the summary.
+            after: `next_cursor` of the page before.
+            limit: How many at most.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+        return call(self._async.variables, context=context, text=text, after=after, limit=limit)
+
+    def variable(self, name: str, *, context: str | None = None) -> VariablePage:
+        """Return one variable in detail, as the one item of a page; no item if there is no such variable.
+
+        Args:
+            name: Its name.
+            context: The context; the default one unless given.
+
+        Raises:
+            ContextNotFoundError: The context does not live.
+        """
+        return call(self._async.variable, name, context=context)
 
     def use(self) -> SandboxUse:
         """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from fumehood.client.connection import query_of, sandbox_path
+from fumehood.client.connection import query_of, quoted, sandbox_path
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.codec import read_value
 from fumehood.values.looking import (
@@ -22,8 +22,11 @@ from fumehood.values.looking import (
     ReadCells,
     ReadResult,
     ReadUse,
+    ReadVariable,
+    ReadVariables,
     SandboxList,
     SandboxUse,
+    VariablePage,
 )
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import SandboxInfo
@@ -56,6 +59,17 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
             return await ask_bytes("GET", f"{place}/{quote(request.mime, safe='/')}")
         case ReadUse():
             return read_value(SandboxUse, await ask("GET", sandbox_path(sandbox_id, "use")))
+        case ReadVariables():
+            place = sandbox_path(
+                sandbox_id, "contexts", request.context_id or DEFAULT_CONTEXT_ID, "variables"
+            )
+            query = query_of(q=request.text or None, cursor=request.after, limit=request.limit)
+            return read_value(VariablePage, await ask("GET", place, params=query))
+        case ReadVariable():
+            place = sandbox_path(
+                sandbox_id, "contexts", request.context_id or DEFAULT_CONTEXT_ID, "variables"
+            )
+            return read_value(VariablePage, await ask("GET", f"{place}/{quoted(request.name)}"))
         case _:
             raise InvalidArgumentError(
                 field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"

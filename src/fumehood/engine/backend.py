@@ -268,9 +268,10 @@ class LocalBackend(LoopBound, Backend):
         return await self._do(self._later, self._supervisor.page, request)
 
     async def look(self, sandbox_id: str, request: Look[_T]) -> _T:
-        answer: _T = await self._do(
-            self._later, lambda: answer_look(self._supervisor.find(sandbox_id), request)
-        )
+        async def look() -> Any:
+            return await answer_look(self._supervisor.find(sandbox_id), request)
+
+        answer: _T = await self._do(look)
         return answer
 
     async def capacity(self) -> Capacity:

@@ -6,7 +6,8 @@ change nothing of it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from fumehood.values.charts import JsonValue
 from fumehood.values.events import ErrorEvent, Event, InputRequestEvent, ResultEvent
@@ -18,10 +19,20 @@ from fumehood.values.looking import (
     PartSummary,
     PendingInput,
     ResultSummary,
+    Variable,
 )
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.results import Result
 from fumehood.values.transcript import Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The variables of a context when they were last seen."""
+
+    at: datetime
+    count: int
+    variables: tuple[Variable, ...]
 
 
 class Underway:

@@ -11,15 +11,26 @@ from dataclasses import replace
 from typing import Any
 
 from fumehood.engine.cells import Underway, cell_of
-from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.sandbox import LiveSandbox
+from fumehood.engine.variables import existing_context, list_variables, show_variable
 from fumehood.errors import ExecutionNotFoundError, InvalidArgumentError
 from fumehood.values.execution import RecordedCell
-from fumehood.values.looking import Cell, CellPage, Look, ReadCell, ReadCells, ReadResult, ReadUse, SandboxUse
+from fumehood.values.looking import (
+    Cell,
+    CellPage,
+    Look,
+    ReadCell,
+    ReadCells,
+    ReadResult,
+    ReadUse,
+    ReadVariable,
+    ReadVariables,
+    SandboxUse,
+)
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 
 
-def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
+async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
     """Returns the answer to a question; the class of the question says of which type it is."""
     match request:
         case ReadCells():
@@ -30,6 +41,10 @@ def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
             return read_result(sandbox, request)
         case ReadUse():
             return use_of(sandbox)
+        case ReadVariables():
+            return await list_variables(sandbox, request)
+        case ReadVariable():
+            return await show_variable(sandbox, request)
         case _:
             raise InvalidArgumentError(
                 field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"
@@ -55,7 +70,7 @@ def use_of(sandbox: LiveSandbox) -> SandboxUse:
 def read_cells(sandbox: LiveSandbox, request: ReadCells) -> CellPage:
     """Returns a page of what ran in a context, in order; a running cell is its last."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
-    context = _existing(sandbox, context_id)
+    context = existing_context(sandbox, context_id)
     log = sandbox.recorder.positions(context_id)
     underway = None if context is None else context.underway
     end = log.end + (underway is not None)
@@ -129,20 +144,6 @@ def _running(sandbox: LiveSandbox, underway: Underway, *, whole: bool) -> Cell:
     """Returns a running cell, with the number of the last event that is in it."""
     sandbox.feed.flush()
     return replace(underway.cell(whole=whole), seq=sandbox.feed.seq)
-
-
-def _existing(sandbox: LiveSandbox, context_id: str) -> LiveContext | None:
-    """Returns a context; None for the default one before its first use, which a look does not make.
-
-    Raises:
-        ContextNotFoundError: There is none.
-    """
-    found = next((one for one in sandbox.contexts if one.info.id == context_id), None)
-    return (
-        found
-        if found is not None or context_id == DEFAULT_CONTEXT_ID
-        else sandbox.contexts.existing(context_id)
-    )
 
 
 def _all_underway(sandbox: LiveSandbox) -> Iterable[Underway]:

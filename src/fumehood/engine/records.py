@@ -26,6 +26,7 @@ _RESULT_BYTES = 1 * KIB
 # Formats that a `Result` parses on demand and caches: our copy stays unparsed.
 _READ_LATER = frozenset({"application/json", DATA_MIME, CHART_MIME})
 _MAX_ERROR_CHARACTERS = 200
+_MAX_CHANGED = 5000
 
 
 @dataclass(slots=True)
@@ -79,6 +80,8 @@ class Recorder:
         # Of the cell that ended last.
         self.last_outcome: str | None = None
         self.last_at: datetime | None = None
+        # By context and name: the execution that has changed a variable last, of those that told their changes.
+        self.changed_by: dict[tuple[str, str], str] = {}
         self._size_bytes = 0
         self._bare_bytes = 0
         self._logs: dict[str, _Log] = {}
@@ -91,6 +94,7 @@ class Recorder:
         error = cell.execution.error
         self.last_outcome = "ok" if error is None else error.kind
         self.last_at = datetime.now(UTC)
+        self._note_changes(context_id, cell.execution)
 
         if any(not _READ_LATER.isdisjoint(result.parts) for result in cell.execution.results):
             cell = replace(cell, execution=_unread(cell.execution))
@@ -108,6 +112,13 @@ class Recorder:
                 self._drop_outputs(self._whole.popleft())
             else:
                 self._drop_cell(self._bare.popleft())
+
+    def _note_changes(self, context_id: str, execution: Execution) -> None:
+        for change in execution.changes.variables if execution.changes is not None else ():
+            self.changed_by[context_id, change.name] = execution.id
+
+        while len(self.changed_by) > _MAX_CHANGED:
+            del self.changed_by[next(iter(self.changed_by))]
 
     def begin_with(self, context_id: str, record: Record) -> None:
         """Begins the record of a context with an earlier record, within the same bound."""

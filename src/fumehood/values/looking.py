@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 MAX_CELLS = 500
 MAX_LISTED = 1000
 _NAME_BYTES = 255
+# A name of 200 characters, in UTF-8.
+_LONG_NAME_BYTES = 800
 _MOST = 1 << 53
 
 CellState = Literal["waiting", "running", "ended"]
@@ -99,6 +101,101 @@ class ReadResult(Look[bytes]):
         check_text("execution", self.execution_id, max_bytes=_NAME_BYTES)
         check_integer("number", self.number, low=0, high=_MOST)
         check_text("mime", self.mime, max_bytes=_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadVariables(Look["VariablePage"]):
+    """Asks for the variables of a context, by name.
+
+    Attributes:
+        context_id: The context; None: the default one.
+        text: Only those with this text in the name, the type or the summary, in upper or lower case.
+        after: Only those behind this name.
+        limit: How many at most.
+    """
+
+    context_id: str | None = None
+    text: str = ""
+    after: str | None = None
+    limit: int = 200
+
+    def __post_init__(self) -> None:
+        if self.context_id is not None:
+            check_text("context", self.context_id, max_bytes=_NAME_BYTES)
+
+        if self.after is not None:
+            check_text("cursor", self.after, max_bytes=_LONG_NAME_BYTES, empty=True)
+
+        check_text("q", self.text, max_bytes=_NAME_BYTES, empty=True)
+        check_integer("limit", self.limit, low=1, high=MAX_LISTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadVariable(Look["VariablePage"]):
+    """Asks for one variable of a context in detail; the answer has one item, or none if there is no such variable.
+
+    Attributes:
+        name: Its name.
+        context_id: The context; None: the default one.
+    """
+
+    name: str
+    context_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name, max_bytes=_LONG_NAME_BYTES)
+
+        if self.context_id is not None:
+            check_text("context", self.context_id, max_bytes=_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One variable of a context; everything of it is found without running code of its class.
+
+    Attributes:
+        name: Its name.
+        type: The name of its class.
+        summary: A few characters of it; empty where only its class could tell.
+        size_bytes: Memory that it takes by itself, as far as that is known.
+        since: The execution that changed it last, where executions have told their changes.
+        text: In detail: the beginning of a text.
+        shape: In detail: of an array or a frame.
+        columns: In detail: label and type of each of its first columns.
+        rows: In detail: its first rows, as text.
+        items: In detail: key, type and summary of the first elements of a container.
+    """
+
+    name: str
+    type: str
+    summary: str = ""
+    size_bytes: int | None = None
+    since: str | None = None
+    text: str | None = None
+    shape: tuple[int, ...] | None = None
+    columns: tuple[tuple[str, ...], ...] | None = None
+    rows: tuple[tuple[str, ...], ...] | None = None
+    items: tuple[tuple[str, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariablePage:
+    """Variables of a context.
+
+    Attributes:
+        state: current; running or paused: those that were seen last, as it cannot be asked now; none: it has no process
+            yet, or a language whose variables are not known.
+        items: The variables, by name.
+        as_of: When they were seen (UTC); None: never.
+        count: How many there are in all.
+        next_cursor: `after` for the next page; None: this is the last one.
+    """
+
+    state: Literal["current", "running", "paused", "none"]
+    items: tuple[Variable, ...] = ()
+    as_of: datetime | None = None
+    count: int = 0
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

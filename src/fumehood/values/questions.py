@@ -75,7 +75,20 @@ class CheckComplete:
         check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
 
 
-Question: TypeAlias = CompleteCode | InspectCode | CheckComplete
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAtVariables:
+    """Asks a context for its variables; asked by the engine itself, for those that look at a sandbox.
+
+    Attributes:
+        code: The name of the one to show in detail; empty: all are listed.
+        context_id: The context.
+    """
+
+    code: str = ""
+    context_id: str | None = None
+
+
+Question: TypeAlias = CompleteCode | InspectCode | CheckComplete | LookAtVariables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +115,20 @@ class CodeCompleteness:
     indent: str = ""
 
 
-Answer: TypeAlias = CodeCompletion | CodeInspection | CodeCompleteness
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenVariables:
+    """The variables of a context, as it describes them.
+
+    Attributes:
+        count: How many there are; a longer list is cut.
+        found: Each as its description.
+    """
+
+    count: int = 0
+    found: tuple[Mapping[str, JsonValue], ...] = ()
+
+
+Answer: TypeAlias = CodeCompletion | CodeInspection | CodeCompleteness | SeenVariables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ _HANDLERS = {"allow_stdin": False, "silent": True, "store_history": False, "envs
 _KERNEL_PREFIX = "kernel:"
 # The languages whose code runs in this process.
 _WITHIN = frozenset(("python", "r"))
-_QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request"))
+_QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request", "variables_request"))
 
 
 class Language(Protocol):

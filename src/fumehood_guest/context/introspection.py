@@ -72,6 +72,14 @@ class PythonAnswerer:
         except KeyError:
             return {}
 
+    def variables(self, name: str) -> Reply:
+        """Returns the variables of the namespace, or the one of this name in detail; runs no code of theirs."""
+        from fumehood_guest.context.variables import list_variables, show_variable
+
+        names = (self._shell.user_ns, self._shell.user_ns_hidden)
+        count, payload = show_variable(*names, name) if name else list_variables(*names)
+        return {"type": "variables_reply", "count": count}, payload
+
     def check(self, code: str) -> Tuple[str, str]:
         """Returns IPython's verdict and indentation."""
         status, indent = self._shell.check_complete(code)
@@ -132,6 +140,10 @@ def answer(answerer: Answerer, question: Header, code: str) -> Reply:
         cursor = min(question["cursor_pos"], len(code))
         return _inspection(answerer.inspect(code, cursor, question["detail_level"]))
 
+    if question["type"] == "variables_request":
+        # Of the other languages no variables are known.
+        return answerer.variables(code) if isinstance(answerer, PythonAnswerer) else empty_answer(question)
+
     status, indent = answerer.check(code)
     status = status if status in _STATUSES else "unknown"
     return {"type": "is_complete_reply", "status": status, "indent": indent[:MAX_INDENT_CHARS]}, b""
@@ -145,6 +157,9 @@ def empty_answer(question: Header) -> Reply:
 
     if question["type"] == "inspect_request":
         return _inspection({})
+
+    if question["type"] == "variables_request":
+        return {"type": "variables_reply", "count": 0}, b"[]"
 
     return {"type": "is_complete_reply", "status": "unknown", "indent": ""}, b""
 

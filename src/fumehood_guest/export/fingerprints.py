@@ -14,7 +14,7 @@ import zlib
 from collections import deque
 from itertools import islice
 from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType, ModuleType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 Mark = Tuple[Any, ...]
 
@@ -23,6 +23,8 @@ _MOST_ITEMS = 1_000
 # How many items an array in a container counts for: it takes about as long.
 _ARRAY_ITEMS = 50
 _SUMMARY_CHARACTERS = 60
+_MOST_SHOWN = 50
+_MOST_SHOWN_DIMENSIONS = 2
 _LONG_BITS = 256
 # By id: comparing or hashing a class can run code of its metaclass.
 _ATOMS = frozenset(map(id, (int, float, complex, bool, str, bytes, type(None))))
@@ -107,6 +109,125 @@ def size_of(value: Any) -> Optional[int]:
         return int(sum(block.values.nbytes for block in islice(value._mgr.blocks, 64)))
     except Exception:
         return None
+
+
+Table = Tuple[Sequence[int], List[Tuple[str, str]], List[List[str]]]
+
+
+def elements_of(value: Any) -> Iterator[Tuple[str, Any]]:
+    """Yields the first elements of a container with their keys or places; nothing for other objects."""
+    kind = type(value)
+
+    if kind is dict:
+        yield from (
+            (summary(key) or type_name(key), item) for key, item in list(islice(value.items(), _MOST_SHOWN))
+        )
+    elif kind in (list, tuple, set, frozenset):
+        yield from ((str(place), item) for place, item in enumerate(list(islice(value, _MOST_SHOWN))))
+
+
+def table_of(value: Any) -> Optional[Table]:
+    """Returns shape, columns and first rows of an array or a frame of a well-known library; None for other objects."""
+    origin = _origin(value)
+
+    if origin not in _LOOKS:
+        return None
+
+    try:
+        return _table_of_array(value) if origin == _ARRAY else _table_of_frame(value)
+    except Exception:
+        return None
+
+
+def _table_of_array(value: Any) -> Table:
+    shape = tuple(int(length) for length in value.shape)
+    kind = _kind_of(value)
+
+    if value.dtype.names is not None or not 1 <= len(shape) <= _MOST_SHOWN_DIMENSIONS:
+        return shape, [], []
+
+    if len(shape) == 1:
+        return shape, [("0", kind)], [[cell] for cell in _cells(value)]
+
+    part = value[:_MOST_SHOWN, :_MOST_SHOWN]
+    return shape, [(str(number), kind) for number in range(part.shape[1])], [_cells(row) for row in part]
+
+
+def _table_of_frame(value: Any) -> Table:
+    manager = (_attributes(value, type(value)) or {})["_mgr"]
+
+    if not _is_of_pandas(manager):
+        return (), [], []
+
+    # The manager's axes are the other way round: columns first, where there are any.
+    shape = tuple(int(length) for length in manager.shape)[::-1]
+    count = shape[1] if len(shape) > 1 else 1
+    columns: Dict[int, Tuple[str, List[str]]] = {}
+
+    for block in islice(manager.blocks, _MOST_SHOWN):
+        if not _is_of_pandas(block):
+            continue
+
+        values = block.values
+        places = [int(place) for place in islice(block.mgr_locs, count)]
+
+        for row, place in enumerate(places if len(shape) > 1 else [0]):
+            if place < _MOST_SHOWN:
+                one = values[row] if getattr(values, "ndim", 1) > 1 else values
+                columns[place] = (_kind_of(one), _cells(one))
+
+    labels = _labels(manager.axes[0]) if len(shape) > 1 else ["0"]
+    shown = [place for place in sorted(columns) if place < len(labels)]
+    rows = min((len(columns[place][1]) for place in shown), default=0)
+    return (
+        shape,
+        [(labels[place], columns[place][0]) for place in shown],
+        [[columns[place][1][row] for place in shown] for row in range(rows)],
+    )
+
+
+def _labels(axis: Any) -> List[str]:
+    if not _is_of_pandas(axis):
+        return []
+
+    values: Any = getattr(axis, "_values", None)
+
+    if values is None:
+        return [str(number) for number in range(_MOST_SHOWN)]
+
+    # Of a text the quotes that its summary has are left out.
+    return [text[1:-1] if text[:1] in ("'", '"') else text for text in _cells(values)]
+
+
+def _kind_of(values: Any) -> str:
+    if _origin(values) == _ARRAY:
+        return str(values.dtype.str) if values.dtype.names is None else "record"
+
+    return type_name(values)
+
+
+def _cells(values: Any) -> List[str]:
+    """Returns the first cells of one column as text: numbers and texts as they are, of other objects the class."""
+    if _is_of_pandas(values):
+        inner = next(
+            (
+                one
+                for one in (getattr(values, name, None) for name in ("_ndarray", "_data"))
+                if one is not None
+            ),
+            None,
+        )
+        values = inner if _origin(inner) == _ARRAY else None
+
+    if values is None or _origin(values) != _ARRAY:
+        return []
+
+    part = values[:_MOST_SHOWN]
+
+    if values.dtype.kind in "mM":
+        return [str(one) for one in part.astype(str).tolist()]
+
+    return [summary(one) or type_name(one) for one in part.tolist()]
 
 
 # -- contents of objects

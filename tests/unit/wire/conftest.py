@@ -110,6 +110,7 @@ def _from_host() -> list[Sample]:
             b"print",
         ),
         Sample("is_complete_request", table, {"type": "is_complete_request", "id": EXECUTION}, b"if x:"),
+        Sample("variables_request", table, {"type": "variables_request", "id": EXECUTION}, b"frame"),
         *_comms(table, "host", **BOUNDS),
         Sample("checkpoint_request", table, {"type": "checkpoint_request", "id": EXECUTION}),
         Sample("proceed", table, {"type": "proceed", "id": EXECUTION}),
@@ -187,6 +188,12 @@ def _from_context() -> list[Sample]:
             "is_complete_reply",
             table,
             {"type": "is_complete_reply", "id": EXECUTION, "status": "incomplete", "indent": "    "},
+        ),
+        Sample(
+            "variables_reply",
+            table,
+            {"type": "variables_reply", "id": EXECUTION, "count": 1},
+            b'[{"name":"x","type":"int","summary":"1","size_bytes":28}]',
         ),
         *_comms(table, "guest", at=4.5),
         Sample(

@@ -20,6 +20,7 @@ QUESTIONS = {
     "complete_request": ("complete_reply", State.COMPLETING),
     "inspect_request": ("inspect_reply", State.INSPECTING),
     "is_complete_request": ("is_complete_reply", State.CHECKING),
+    "variables_request": ("variables_reply", State.LOOKING),
 }
 ANSWERS = {state: {reply} for reply, state in QUESTIONS.values()}
 OF_CURRENT = BACKGROUND | {"changes", "telemetry", "execute_result", "error", "execute_reply", "tool_request"}

@@ -14,7 +14,7 @@ from typing import TypeVar
 from fumehood import failpoints
 from fumehood.cancellation import consume_result, wait_shared
 from fumehood.engine.audit.audited_executions import begin_execution
-from fumehood.engine.cells import Underway
+from fumehood.engine.cells import Seen, Underway
 from fumehood.engine.contexts.connection import ContextConnection, wire_request
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess
 from fumehood.engine.contexts.processes import ContextProcesses
@@ -56,6 +56,8 @@ class LiveContext:
         self.info = info
         self.record = ContextRecorder(sandbox.recorder, info.id)
         self._sandbox = sandbox
+        # Its variables when they were last seen.
+        self.seen: Seen | None = None
         self._turn = asyncio.Lock()
         self._life = ContextProcesses(sandbox, info, steps)
         self._work = ExecutionRunner(sandbox, info, self.record, meter or sandbox.meter)

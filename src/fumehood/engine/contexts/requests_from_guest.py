@@ -27,7 +27,9 @@ from fumehood.values.questions import (
     CommMessage,
     CompleteCode,
     InspectCode,
+    LookAtVariables,
     Question,
+    SeenVariables,
 )
 from fumehood.values.requests import ToolAnswer, ToolSpec
 from fumehood_wire import messages, payloads
@@ -69,6 +71,8 @@ def question_header(question: Question) -> Header:
             }
         case CheckComplete():
             return {"type": "is_complete_request"}
+        case LookAtVariables():
+            return {"type": "variables_request"}
 
 
 def read_answer(question: Question, header: Header, payload: bytes) -> Answer:
@@ -90,6 +94,8 @@ def read_answer(question: Question, header: Header, payload: bytes) -> Answer:
             return CodeInspection(data={mime: messages.read_text(content) for mime, content in parts})
         case CheckComplete():
             return CodeCompleteness(status=header["status"], indent=header["indent"])
+        case LookAtVariables():
+            return SeenVariables(count=header["count"], found=tuple(payloads.parse_variables(payload)))
 
 
 def empty_answer(question: Question) -> Answer:
@@ -101,6 +107,8 @@ def empty_answer(question: Question) -> Answer:
             return CodeInspection()
         case CheckComplete():
             return CodeCompleteness(status="unknown")
+        case LookAtVariables():
+            return SeenVariables()
 
 
 # Bounds on pending arguments, and on the answers of one execution, which a guest need not read.

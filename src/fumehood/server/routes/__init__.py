@@ -29,6 +29,7 @@ from fumehood.server.routes import (
     saved,
     templates,
     time_travel,
+    variables,
     watch,
 )
 
@@ -41,6 +42,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     watch.router,
     watch.socket_router,
     contexts.router,
+    variables.router,
     time_travel.checkpoints_router,
     time_travel.forks_router,
     saved.router,

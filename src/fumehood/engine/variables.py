@@ -1,0 +1,133 @@
+"""The variables of a context for readers that must not wait: asked of an idle context, else those that were seen last.
+
+Runs in the host process, on the engine's loop. A context that runs code, is paused or has no process is not asked; the
+others answer within a fraction of a second, without running code of the guest. What they say is a guest's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from fumehood.cancellation import consume_result, keep
+from fumehood.engine.cells import Seen
+from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.errors import FumehoodError
+from fumehood.values.charts import JsonValue
+from fumehood.values.codec import DataError, read_value
+from fumehood.values.looking import ReadVariable, ReadVariables, Variable, VariablePage
+from fumehood.values.questions import LookAtVariables, SeenVariables
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
+
+_ANSWER_SECONDS = 2.0
+_Busy = Literal["running", "paused", "none"]
+
+
+async def list_variables(sandbox: LiveSandbox, request: ReadVariables) -> VariablePage:
+    """Returns a page of the variables of a context, those that were seen last where it cannot be asked now."""
+    context_id = request.context_id or DEFAULT_CONTEXT_ID
+    context = existing_context(sandbox, context_id)
+    answer = await _asked(sandbox, context, "")
+
+    if isinstance(answer, SeenVariables) and context is not None:
+        context.seen = Seen(datetime.now(UTC), answer.count, tuple(map(_variable, answer.found)))
+
+    seen = None if context is None else context.seen
+
+    if seen is None:
+        return VariablePage(state="none" if isinstance(answer, SeenVariables) else answer)
+
+    text = request.text.casefold()
+    fitting = [
+        one
+        for one in seen.variables
+        if (request.after is None or one.name > request.after)
+        and (not text or any(text in word.casefold() for word in (one.name, one.type, one.summary)))
+    ]
+    shown = fitting[: request.limit]
+    return VariablePage(
+        state="current" if isinstance(answer, SeenVariables) else answer,
+        items=tuple(replace(one, since=_since(sandbox, context_id, one.name)) for one in shown),
+        as_of=seen.at,
+        count=seen.count,
+        next_cursor=shown[-1].name if len(fitting) > len(shown) else None,
+    )
+
+
+async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> VariablePage:
+    """Returns one variable in detail; where the context cannot be asked now, as the last list that was seen has it."""
+    context_id = request.context_id or DEFAULT_CONTEXT_ID
+    context = existing_context(sandbox, context_id)
+    answer = await _asked(sandbox, context, request.name)
+
+    if isinstance(answer, SeenVariables):
+        items = tuple(
+            replace(_variable(one), since=_since(sandbox, context_id, request.name)) for one in answer.found
+        )
+        return VariablePage(state="current", items=items, as_of=datetime.now(UTC), count=answer.count)
+
+    seen = None if context is None else context.seen
+
+    if seen is None:
+        return VariablePage(state=answer)
+
+    items = tuple(one for one in seen.variables if one.name == request.name)
+    return VariablePage(state=answer, items=items, as_of=seen.at, count=seen.count)
+
+
+def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | None:
+    """Returns a context; None for the default one before its first use, which looking does not make.
+
+    Raises:
+        ContextNotFoundError: There is none.
+    """
+    found = next((one for one in sandbox.contexts if one.info.id == context_id), None)
+
+    if found is not None or context_id == DEFAULT_CONTEXT_ID:
+        return found
+
+    return sandbox.contexts.existing(context_id)
+
+
+async def _asked(sandbox: LiveSandbox, context: LiveContext | None, name: str) -> SeenVariables | _Busy:
+    """Asks a context; returns why not if it cannot be asked now."""
+    if context is None or context.info.language != "python" or not context.is_begun:
+        return "none"
+
+    if not sandbox.pausing.is_running or not sandbox.cleanups.are_over:
+        return "paused"
+
+    if context.busy:
+        return "running"
+
+    # It goes on if it takes longer: a pause, or code that was run in the same moment.
+    asking = keep(context.answer(LookAtVariables(code=name, context_id=context.info.id)))
+    consume_result(asking)
+    await asyncio.wait([asking], timeout=_ANSWER_SECONDS)
+
+    if not asking.done() or asking.cancelled():
+        return "running"
+
+    if isinstance(asking.exception(), FumehoodError) and not sandbox.alive:
+        raise sandbox.closed_error()
+
+    answer = asking.result()
+    assert isinstance(answer, SeenVariables), "it belongs to the question"
+    return answer
+
+
+def _since(sandbox: LiveSandbox, context_id: str, name: str) -> str | None:
+    """Returns the execution that has changed a variable last, as far as executions have told their changes."""
+    return sandbox.recorder.changed_by.get((context_id, name))
+
+
+def _variable(data: Mapping[str, JsonValue]) -> Variable:
+    try:
+        return read_value(Variable, dict(data))
+    except DataError:
+        # The wire has checked its form.
+        return Variable(name=str(data["name"]), type=str(data["type"]))

@@ -1,0 +1,55 @@
+"""The variables of a context, for readers: they wait for nothing and run no code of the guest.
+
+Translation only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from fumehood.server.auth import CallersBackend
+from fumehood.server.routes.contexts import ContextId
+from fumehood.server.routes.guarded import guarded_router
+from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
+from fumehood.server.schemas.base import model_of
+from fumehood.values.looking import MAX_LISTED, ReadVariable, ReadVariables, VariablePage
+
+router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts/{context_id}/variables")
+_PageAnswer = model_of(VariablePage)
+
+
+@router.get("", summary="List variables", response_model=_PageAnswer, responses=SANDBOX_PROBLEMS)
+async def list_variables(
+    sandbox_id: SandboxId,
+    context_id: ContextId,
+    backend: CallersBackend,
+    q: Annotated[
+        str, Query(max_length=60, description="Only those with this text in name, type or summary.")
+    ] = "",
+    cursor: Annotated[
+        str | None, Query(max_length=200, description="`next_cursor` of the page before.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="How many at most.")] = 200,
+) -> Response:
+    """Lists the variables of a Python context by name, without running code of their classes.
+
+    While the context runs code, or is paused, those that were seen last are listed, with the time; nothing waits.
+    """
+    request = ReadVariables(context_id=context_id, text=q, after=cursor, limit=limit)
+    page = await backend.look(sandbox_id, request)
+    return answer(page)
+
+
+@router.get("/{name}", summary="Show a variable", response_model=_PageAnswer, responses=SANDBOX_PROBLEMS)
+async def show_variable(
+    sandbox_id: SandboxId,
+    context_id: ContextId,
+    name: Annotated[str, Path(max_length=200, description="The variable.")],
+    backend: CallersBackend,
+) -> Response:
+    """Returns one variable in detail, as the one item of the answer: text, shape, columns and rows, or elements."""
+    page = await backend.look(sandbox_id, ReadVariable(name=name, context_id=context_id))
+    return answer(page)
