@@ -30,7 +30,7 @@ def list_variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> T
     variables = _shown(namespace, hidden)
     deadline = time.monotonic() + _LOOK_SECONDS
     found = [
-        # Out of time: only the classes are told.
+        # Out of time: only the classes are named.
         _described(name, variables[name], is_short=time.monotonic() > deadline)
         for name in sorted(variables)[:MAX_VARIABLES]
     ]
