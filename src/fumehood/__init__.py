@@ -168,8 +168,10 @@ if TYPE_CHECKING:
         Cell,
         CellPage,
         ChangeCounts,
+        Family,
         PartSummary,
         PendingInput,
+        Relative,
         ResultSummary,
         SandboxUse,
         Variable,
@@ -267,6 +269,7 @@ __all__ = [
     "ExecutionFinished",
     "ExecutionNotFoundError",
     "ExecutionStarted",
+    "Family",
     "FileChange",
     "FileError",
     "FileInfo",
@@ -333,6 +336,7 @@ __all__ = [
     "RateLimitError",
     "Record",
     "RecordedCell",
+    "Relative",
     "ReplayReport",
     "RequestTooLargeError",
     "Result",
@@ -470,7 +474,8 @@ _HOMES = {
     "values.judging": "CaseResult CaseRun",
     "values.limits": "Limits Usage",
     "values.looking": """
-        Cell CellPage ChangeCounts PartSummary PendingInput ResultSummary SandboxUse Variable VariablePage
+        Cell CellPage ChangeCounts Family PartSummary PendingInput Relative ResultSummary SandboxUse Variable
+        VariablePage
     """,
     "values.watching": "WatchEvent",
     "values.network": "EgressRecord Network",

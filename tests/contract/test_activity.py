@@ -80,6 +80,7 @@ def test_looking_leaves_a_paused_sandbox_paused(face):
     assert sandbox.get_info().ends_at == before
     sandbox.pause()
     assert [cell.id for cell in sandbox.activity.executions().items] == [ran.id]
+    assert len(sandbox.get_record().cells) == 1
     assert sandbox.activity.execution(ran.id).execution.logs.stdout == ["1\n"]
     assert sandbox.get_info().state == "paused"
     # Control: a call of another kind resumes it.
@@ -277,3 +278,25 @@ def test_variables_never_wait(face):
 
     with pytest.raises(ContextNotFoundError):
         sandbox.activity.variables(context="nothing")
+
+
+def test_a_family_shows_who_was_forked_from_whom(sandbox):
+    """From any of its members, with those that have ended and how each did last; a stranger is in none."""
+    sandbox.run_code("x = 1")
+    one, other = sandbox.forks(2)
+    one.run_code("1/0")
+    grandchild = other.fork()
+    other.kill()
+    expected = [(sandbox.id, None), (one.id, sandbox.id), (other.id, sandbox.id), (grandchild.id, other.id)]
+
+    for member in (sandbox, one, grandchild):
+        family = member.activity.family().items
+        assert sorted((each.id, each.parent_id or "") for each in family) == sorted(
+            (name, parent or "") for name, parent in expected
+        )
+
+    by_id = {each.id: each for each in family}
+    assert (by_id[other.id].state, by_id[other.id].reason) == ("ended", "killed")
+    assert (by_id[one.id].state, by_id[one.id].last_outcome) == ("running", "exception")
+    one.kill()
+    grandchild.kill()

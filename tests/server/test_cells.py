@@ -100,3 +100,19 @@ def test_the_queue_is_told_to_its_owner(api: httpx2.Client, other: httpx2.Client
     assert told["places"] >= 1
     assert (told["running"], told["waiting"], told["oldest_wait_seconds"], told["keys"]) == (0, 0, None, [])
     assert other.get("/v1/queue").status_code == 403
+
+
+def test_a_record_is_a_file_for_a_download(api: httpx2.Client, place: str, run: Callable[..., Any]) -> None:
+    """A notebook, a Python file, a page in which nothing runs; unknown forms are refused."""
+    run("print('<script>alert(1)</script>')\n6 * 7")
+    base = f"{place}/contexts/default/record"
+    notebook = api.get(base, params={"form": "ipynb"})
+    assert notebook.json()["nbformat"] == 4
+    assert notebook.json()["cells"][0]["outputs"][-1]["data"]["text/plain"] in ("42", ["42"])
+    assert api.get(base, params={"form": "py"}).text.rstrip().endswith("6 * 7")
+    page = api.get(base, params={"form": "html"})
+    assert "&lt;script&gt;" in page.text
+    assert page.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    assert page.headers["content-disposition"].startswith("attachment")
+    assert api.get(base).json()["cells"][0]["execution"]["text"] == "42"
+    assert api.get(base, params={"form": "pdf"}).status_code == 422

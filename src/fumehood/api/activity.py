@@ -13,8 +13,10 @@ from fumehood.api.handle import SandboxHandle
 from fumehood.values.looking import (
     Cell,
     CellPage,
+    Family,
     ReadCell,
     ReadCells,
+    ReadFamily,
     ReadResult,
     ReadUse,
     ReadVariable,
@@ -115,6 +117,11 @@ class AsyncActivity:
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadVariable(name=name, context_id=context))
+
+    async def family(self) -> Family:
+        """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadFamily())
 
     async def use(self) -> SandboxUse:
         """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""

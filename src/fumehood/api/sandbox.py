@@ -56,7 +56,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
-from fumehood.values.looking import Cell, CellPage, SandboxUse, VariablePage
+from fumehood.values.looking import Cell, CellPage, Family, SandboxUse, VariablePage
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import ForkSeconds
 from fumehood.values.sandbox import (
@@ -1300,6 +1300,10 @@ class Activity:
             ContextNotFoundError: The context does not live.
         """
         return call(self._async.variable, name, context=context)
+
+    def family(self) -> Family:
+        """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
+        return call(self._async.family)
 
     def use(self) -> SandboxUse:
         """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""

@@ -15,11 +15,13 @@ from fumehood.values.codec import read_value
 from fumehood.values.looking import (
     Cell,
     CellPage,
+    Family,
     ListedSandbox,
     ListSandboxes,
     Look,
     ReadCell,
     ReadCells,
+    ReadFamily,
     ReadResult,
     ReadUse,
     ReadVariable,
@@ -57,6 +59,8 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
                 sandbox_id, "executions", request.execution_id, "results", str(request.number)
             )
             return await ask_bytes("GET", f"{place}/{quote(request.mime, safe='/')}")
+        case ReadFamily():
+            return read_value(Family, await ask("GET", sandbox_path(sandbox_id, "family")))
         case ReadUse():
             return read_value(SandboxUse, await ask("GET", sandbox_path(sandbox_id, "use")))
         case ReadVariables():

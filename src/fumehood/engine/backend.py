@@ -32,7 +32,7 @@ from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
 from fumehood.values.languages import NAMED_CONTEXTS
 from fumehood.values.limits import Limits
-from fumehood.values.looking import ListSandboxes, Look, SandboxList
+from fumehood.values.looking import ListSandboxes, Look, ReadFamily, SandboxList
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.questions import Answer, CommMessage, Question
 from fumehood.values.requests import (
@@ -269,6 +269,9 @@ class LocalBackend(LoopBound, Backend):
 
     async def look(self, sandbox_id: str, request: Look[_T]) -> _T:
         async def look() -> Any:
+            if isinstance(request, ReadFamily):
+                return self._supervisor.family(sandbox_id)
+
             return await answer_look(self._supervisor.find(sandbox_id), request)
 
         answer: _T = await self._do(look)
@@ -365,7 +368,8 @@ class LocalBackend(LoopBound, Backend):
         return await unpack(self, request, archive, remember)
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        return await self._with(sandbox_id, lambda sandbox: sandbox.record(context_id))
+        # The host holds it: a paused sandbox stays paused.
+        return await self._do(lambda: self._supervisor.find(sandbox_id).record(context_id))
 
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
         await self._with(sandbox_id, lambda sandbox: sandbox.answer_commit(answer))

@@ -21,6 +21,7 @@ from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
 from fumehood.engine.clock import Timer
 from fumehood.engine.cpu_fairness import CpuFairness
+from fumehood.engine.family import Families
 from fumehood.engine.feed import HostFeeds
 from fumehood.engine.identity import make_name, make_part, parse_name
 from fumehood.engine.listing import Listing
@@ -45,7 +46,7 @@ from fumehood.log import events
 from fumehood.log.request_ids import logged_request
 from fumehood.runtimes.base import Guest
 from fumehood.values.charts import JsonValue
-from fumehood.values.looking import ListSandboxes, SandboxList, SandboxUse
+from fumehood.values.looking import Family, ListSandboxes, SandboxList, SandboxUse
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo, SandboxState
@@ -84,6 +85,7 @@ class Supervisor:
         self._lifetimes: dict[str, Lifetime] = {}
         self._listing: Listing[Lifetime] = Listing()
         self._feeds = HostFeeds()
+        self._families = Families()
         self._cpu_fairness = CpuFairness(self._lifetimes)
         self._ended: OrderedDict[str, Callable[[], FumehoodError]] = OrderedDict()
         self._coming = 0
@@ -193,6 +195,10 @@ class Supervisor:
     def page(self, request: ListSandboxes) -> SandboxList:
         """Describes some of the living sandboxes, in the order that the request names."""
         return self._listing.page(request)
+
+    def family(self, sandbox_id: str) -> Family:
+        """Returns a living sandbox, its ancestors, and all their forks."""
+        return self._families.of(self._lifetime(sandbox_id), self._lifetimes.values())
 
     def capacity(self) -> Capacity:
         """Returns the capacity of this host."""
@@ -306,6 +312,7 @@ class Supervisor:
         self._listing.remove(child)
         self._remember_end(child_id, partial(SandboxClosedError, sandbox_id=child_id, reason="adopted"))
         self._ended.pop(sandbox_id, None)
+        self._families.forget(sandbox_id)
         child.sandbox.rename(sandbox_id)
         child.parent_id = place.parent_id
         self._lifetimes[sandbox_id] = child
@@ -400,6 +407,7 @@ class Supervisor:
         self._cpu_fairness.forget(lifetime)
         self.records.keep(sandbox)
         self._remember_end(sandbox.id, sandbox.make_closed_error())
+        self._families.note_end(lifetime, sandbox.id, sandbox.end_cause[0])
         ended: dict[str, JsonValue] = {"sandbox_id": sandbox.id, "reason": sandbox.end_cause[0]}
         self._feeds.put("sandbox_ended", lifetime.spec.owner, ended)
 

@@ -73,6 +73,11 @@ _FORMS: Mapping[str, Callable[[Record], str]] = {
 }
 
 
+def record_as(ending: str) -> Callable[[Record], str]:
+    """Return the function that gives the text of a record as a file that ends so: .ipynb, .py or .html."""
+    return _FORMS[ending]
+
+
 def check_form(path: str | os.PathLike[str] | None) -> None:
     """Raise InvalidArgumentError unless a record can be written under this path."""
     if path is None or (isinstance(path, (str, os.PathLike)) and _ending(path) in _FORMS):

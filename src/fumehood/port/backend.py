@@ -327,8 +327,8 @@ class Backend(ABC):
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         """Return the record of a context (None: the default one): its executions, in order.
 
-        Silent executions and comm messages are not in it. The records of a sandbox take 16 MiB at most: the oldest
-        outputs are dropped first, then the oldest cells, and both are counted.
+        A paused sandbox stays paused. Silent executions and comm messages are not in it. The records of a sandbox take
+        16 MiB at most: the oldest outputs are dropped first, then the oldest cells, and both are counted.
 
         Raises:
             ContextNotFoundError: The context does not live.

@@ -199,6 +199,47 @@ class VariablePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFamily(Look["Family"]):
+    """Asks for a sandbox, its ancestors, and all forks of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relative:
+    """One sandbox of a family.
+
+    Attributes:
+        id: Its id.
+        parent_id: The sandbox that it was forked from, or None.
+        state: running, paused, ending or ended.
+        started_at: When it was handed out (UTC).
+        ended_at: When it ended (UTC), or None.
+        reason: Why it ended; empty while it lives.
+        last_outcome: That of the cell that ended last: ok, or the kind of its error; None before the first.
+        cells: How many cells have run in it, those of its parents before the fork included.
+    """
+
+    id: str
+    parent_id: str | None
+    state: Literal["running", "paused", "ending", "ended"]
+    started_at: datetime
+    ended_at: datetime | None = None
+    reason: str = ""
+    last_outcome: str | None = None
+    cells: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A sandbox with its ancestors and all their forks, as far as they live or have ended lately.
+
+    Attributes:
+        items: The sandboxes, parents before their forks, the oldest first.
+    """
+
+    items: tuple[Relative, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadUse(Look["SandboxUse"]):
     """Asks what a sandbox uses and does now."""
 

@@ -5,12 +5,16 @@ Translation only.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from fumehood.notebook.record_file import record_as
+from fumehood.off_loop import off_loop
 from fumehood.server.auth import CallersBackend
+from fumehood.server.downloads import attachment
 from fumehood.server.responses import off_loop_answer
 from fumehood.server.routes.executions import EXECUTION_STREAM, events_or_execution
 from fumehood.server.routes.guarded import guarded_router
@@ -31,10 +35,18 @@ from fumehood.server.schemas.executions import (
     RecordAnswer,
 )
 from fumehood.server.schemas.problem import problems
+from fumehood.values.execution import Record
 from fumehood.values.requests import ListContexts, RemoveContext, RestartContext
 
 router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts")
 ContextId = Annotated[str, Path(max_length=255, description="The context; `default` is always there.")]
+_FILES: Mapping[str, tuple[str, Callable[[Record], str]]] = {
+    "ipynb": ("application/x-ipynb+json", record_as(".ipynb")),
+    "py": ("text/x-python", record_as(".py")),
+    "html": ("text/html", record_as(".html")),
+}
+# The outputs in it are a guest's.
+_INERT = {"Content-Security-Policy": "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"}
 _WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
 
 
@@ -95,11 +107,33 @@ async def interrupt_context(
     "/{context_id}/record",
     summary="Read the record of a context",
     response_model=RecordAnswer,
-    responses=SANDBOX_PROBLEMS,
+    responses=SANDBOX_PROBLEMS
+    | {
+        200: {
+            "description": "The record, or a file of it for a download.",
+            "content": {kind: {"schema": {"type": "string"}} for kind, _ in _FILES.values()},
+        }
+    },
 )
-async def get_record(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
+async def get_record(
+    sandbox_id: SandboxId,
+    context_id: ContextId,
+    backend: CallersBackend,
+    form: Annotated[
+        Literal["json", "ipynb", "py", "html"],
+        Query(description="As data, as a notebook, as a Python file, or as a page that runs nothing."),
+    ] = "json",
+) -> Response:
     """Returns what ran in a context, with its results, up to 16 MiB for each sandbox; the oldest outputs go first."""
-    return await off_loop_answer(await backend.record(sandbox_id, context_id))
+    record = await backend.record(sandbox_id, context_id)
+
+    if form == "json":
+        return await off_loop_answer(record)
+
+    media_type, render = _FILES[form]
+    headers = {**_INERT, "Content-Disposition": attachment(f"{sandbox_id[:8]}-{context_id}.{form}")}
+    text = await off_loop("answers", render, record)
+    return Response(text.encode("utf-8", "replace"), headers=headers, media_type=media_type)
 
 
 @router.post(

@@ -20,6 +20,7 @@ from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.sandboxes import (
     Changed,
+    FamilyAnswer,
     MetricsAnswer,
     NewSandbox,
     NewTimeout,
@@ -28,7 +29,7 @@ from fumehood.server.schemas.sandboxes import (
     UseAnswer,
 )
 from fumehood.values.charts import JsonValue
-from fumehood.values.looking import MAX_LISTED, ListedSandbox, ListOrder, ListSandboxes, ReadUse
+from fumehood.values.looking import MAX_LISTED, ListedSandbox, ListOrder, ListSandboxes, ReadFamily, ReadUse
 from fumehood.values.plain_data import as_data, fields_data
 
 router = guarded_router("sandboxes", "/v1/sandboxes")
@@ -233,6 +234,18 @@ async def get_use(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     """Returns what a sandbox uses and does now, as far as the host knows it: nothing in it runs for that."""
     use = await backend.look(sandbox_id, ReadUse())
     return answer(use)
+
+
+@router.get(
+    "/{sandbox_id}/family",
+    summary="Show the family of a sandbox",
+    response_model=FamilyAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def get_family(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Returns a sandbox, its ancestors and all their forks, those that have ended lately too, with their state."""
+    family = await backend.look(sandbox_id, ReadFamily())
+    return answer(family)
 
 
 @router.get(

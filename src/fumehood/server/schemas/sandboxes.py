@@ -28,7 +28,7 @@ from fumehood.values.audit import AuditEntry, AuditLog
 from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.languages import Language
 from fumehood.values.limits import Limits
-from fumehood.values.looking import SandboxUse
+from fumehood.values.looking import Family, SandboxUse
 from fumehood.values.network import EgressRecord, Network, read_network
 from fumehood.values.requests import (
     MAX_FORKS,
@@ -244,6 +244,7 @@ class NewTimeout(Body):
 
 
 UseAnswer = model_of(SandboxUse)
+FamilyAnswer = model_of(Family)
 
 
 class ListedAnswer(SandboxAnswer):  # type: ignore[valid-type,misc]
