@@ -219,7 +219,9 @@ def test_x07_a_damaged_database_is_put_aside(start_server: Start, tmp_path: Path
 # -- X10 and X11: clients that do not read, or have gone
 
 
-def raw_request(server: Any, path: str, body: str, *, room_bytes: int = 0) -> socket.socket:
+def raw_request(
+    server: Any, path: str, body: str, *, room_bytes: int = 0, accept: str = "application/x-ndjson"
+) -> socket.socket:
     """Send a request and read nothing of its answer."""
     place = urlsplit(server.url)
     connection = socket.socket()
@@ -230,7 +232,7 @@ def raw_request(server: Any, path: str, body: str, *, room_bytes: int = 0) -> so
     connection.connect((place.hostname, place.port))
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {server.token}\r\n"
-        f"Accept: application/x-ndjson\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Accept: {accept}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     connection.sendall((head + body).encode())
     return connection
@@ -280,6 +282,28 @@ def test_x10_a_reader_who_does_not_read_costs_others_nothing(lasting: RunningSer
         reset(lazy)
         assert run(api, slow, "1 + 1")["text"] == "2"
         settles(api, before)
+
+
+@pytest.mark.parametrize("leave", [reset, socket.socket.close], ids=["reset", "closed"])
+def test_x11_a_client_that_is_gone_with_requests_that_wait_is_gone(
+    lasting: RunningServer, leave: Callable[[socket.socket], None]
+) -> None:
+    """Row X11: nothing is read from its connection meanwhile, but its execution is interrupted all the same."""
+    server = lasting
+    behind = f"GET /healthz HTTP/1.1\r\nHost: {urlsplit(server.url).netloc}\r\n\r\n".encode()
+
+    with client_of(server) as api:
+        sandbox_id = new_sandbox(api)
+        run(api, sandbox_id, "x = 41")
+        path = f"/v1/sandboxes/{sandbox_id}/executions"
+        code = "open('begun', 'w').close()\nwhile True: pass"
+        body = json.dumps({"code": code, "timeout_seconds": 3600})
+        connection = raw_request(server, path, body, accept="application/json")
+        connection.sendall(behind)
+        info = f"/v1/sandboxes/{sandbox_id}/files/info?path=begun"
+        until(lambda: api.get(info).status_code == 200, "it runs")
+        leave(connection)
+        assert run(api, sandbox_id, "x + 1", timeout_seconds=60)["text"] == "42"
 
 
 def test_x11_a_client_that_is_gone_ends_what_it_followed(lasting: RunningServer) -> None:

@@ -22,7 +22,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from fumehood.log import events
-from fumehood.server.listener import is_over
+from fumehood.server.listener import has_left, is_over
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
@@ -31,6 +31,8 @@ MAX_WAITING = 4096
 MAX_PIPELINED = 64
 # The key in the scope of a request whose value resets its connection.
 _BREAKING = "fumehood.break_off"
+# Between two looks whether the client of waiting requests is still there.
+_LOOK_SECONDS = 1.0
 # How long a client may take to receive what was sent before its connection is reset.
 _LAST_BYTES_SECONDS = 2.0
 _LAST_BYTES_POLL_SECONDS = 0.01
@@ -91,12 +93,21 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Requests without a complete response, the one under way first.
+        self._cycles: list[RequestResponseCycle] = []
         self._wait()
         self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+
+        # uvicorn tells only the last one.
+        for cycle in self._cycles:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+        self._cycles.clear()
 
     def data_received(self, data: bytes) -> None:
         if self._is_reset():
@@ -119,6 +130,7 @@ class _BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._is_in_head = True
         super().on_message_begin()
+        self.scope["extensions"] = {_BREAKING: self._break_off}  # type: ignore[dict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # A trailer, which was not there when the request was admitted: it is dropped.
@@ -134,12 +146,14 @@ class _BoundedHttp(HttpToolsProtocol):
 
         # A request for a WebSocket has no cycle of its own.
         if self.cycle is not None and self.cycle.scope is self.scope:
-            self.scope["extensions"] = {_BREAKING: partial(self._break_off, self.cycle)}  # type: ignore[dict-item]
+            self._cycles.append(self.cycle)
 
         # Each request costs a hundred times its bytes, and all those of one read come at once.
         if len(self.pipeline) > MAX_PIPELINED:
             self.transport.close()
             self.pipeline.clear()
+        elif len(self.pipeline) == 1:
+            self.loop.call_later(_LOOK_SECONDS, self._look)
 
     def on_body(self, body: bytes) -> None:
         self._pending_bytes = 0
@@ -151,9 +165,22 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete]
 
         if self._is_idle() and not self.transport.is_closing():
             self._wait()
+
+    def _look(self) -> None:
+        """Ends the connection if its client has left: while requests wait in it, uvicorn does not read from it."""
+        if self.transport.is_closing() or not self.pipeline:
+            return
+
+        connection = self.transport.get_extra_info("socket")
+
+        if connection is not None and connection.family != socket.AF_UNIX and has_left(connection):
+            self.transport.abort()
+        else:
+            self.loop.call_later(_LOOK_SECONDS, self._look)
 
     def _is_reset(self) -> bool:
         connection = self.transport.get_extra_info("socket")
@@ -175,7 +202,7 @@ class _BoundedHttp(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
-    async def _break_off(self, cycle: RequestResponseCycle) -> None:
+    async def _break_off(self) -> None:
         connection = self.transport.get_extra_info("socket")
 
         try:
@@ -190,8 +217,8 @@ class _BoundedHttp(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
             self.transport.abort()
 
-        # uvicorn notes the end of a connection only for its last request; another one may wait behind this.
-        cycle.disconnected = True
+        # The protocol is called when the transport is closed, in the next turn of the loop.
+        await asyncio.sleep(0)
 
     def _unsent_bytes(self, connection: socket.socket) -> int:
         """Returns how much the client has not acknowledged."""

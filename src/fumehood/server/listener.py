@@ -13,6 +13,7 @@ from typing import Any
 
 # include/net/tcp_states.h
 _TCP_CLOSE = 7
+_TCP_CLOSE_WAIT = 8
 # In one call; the event loop has other work between two calls.
 _PASSED_OVER_AT_ONCE = 256
 
@@ -39,8 +40,14 @@ class Listener(socket.socket):
 
 def is_over(sock: socket.socket) -> bool:
     """Returns whether a connection is reset; one on which the client has only finished sending is not over."""
-    if sys.platform != "linux":
-        return False
+    return _state(sock) == _TCP_CLOSE
 
+
+def has_left(sock: socket.socket) -> bool:
+    """Returns whether the client has reset the connection, or finished sending: uvicorn answers neither."""
+    return _state(sock) in (_TCP_CLOSE, _TCP_CLOSE_WAIT)
+
+
+def _state(sock: socket.socket) -> int | None:
     # The first byte of struct tcp_info is the state.
-    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] if sys.platform == "linux" else None
