@@ -300,3 +300,23 @@ def test_a_family_shows_who_was_forked_from_whom(sandbox):
     assert (by_id[one.id].state, by_id[one.id].last_outcome) == ("running", "exception")
     one.kill()
     grandchild.kill()
+
+
+def test_checkpoints_say_where_they_stand(sandbox):
+    """Behind which cell, and from which other checkpoint their context goes on; a fresh context goes on from none."""
+    first = sandbox.run_code("x = 1").id
+    one = sandbox.checkpoint()
+    sandbox.run_code("x = 2")
+    two = sandbox.checkpoint()
+    sandbox.rollback(one)
+    three = sandbox.checkpoint()
+    assert (one.position, one.execution_id, one.parent_checkpoint_id) == (1, first, None)
+    assert (two.position, two.parent_checkpoint_id) == (2, one.id)
+    assert (three.position, three.parent_checkpoint_id) == (2, one.id)
+    sandbox.restart_code_context("default")
+    assert sandbox.checkpoint().parent_checkpoint_id is None
+    assert [info.is_lost for info in sandbox.list_checkpoints()] == [False] * 4
+    events = sandbox.activity.events()
+    next(events)
+    sandbox.drop_checkpoint(two)
+    assert next(events).fields == {"checkpoint_id": two.id}

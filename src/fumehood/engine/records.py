@@ -269,6 +269,13 @@ class ContextRecorder:
         """Returns the present position, for `go_back`."""
         return Mark(length=self._recorder.length(self._context_id), conversation=self._conversation)
 
+    @property
+    def last_execution_id(self) -> str | None:
+        """The execution of the last cell, as far as that is kept."""
+        end = self._recorder.length(self._context_id)
+        found = self._recorder.between(self._context_id, end - 1, end)
+        return found[0][1].execution.id if found else None
+
     def go_back(self, mark: Mark) -> None:
         """Records that the context is back at a position."""
         self._recorder.undo(self._context_id, mark.length)

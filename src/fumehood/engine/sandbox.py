@@ -64,7 +64,6 @@ from fumehood.values.requests import (
     CommitAnswer,
     ContextCall,
     CreateContext,
-    DropCheckpoint,
     ExecuteRequest,
     InputAnswer,
     RemoveContext,
@@ -416,6 +415,7 @@ class LiveSandbox:
         """Makes, lists, rolls back to or drops checkpoints."""
         self._check_alive()
         self.touch()
+        before = {info.id for info in self.checkpoints.infos} if self.feed.is_live else set()
         try:
             done = await self._guarded(self.checkpoints.call(call, self.contexts.named))
         except FumehoodError as error:
@@ -423,19 +423,22 @@ class LiveSandbox:
             raise
 
         if self.feed.is_live:
-            self._tell_checkpoint(call, done)
+            self._tell_checkpoint(call, done, before)
 
         self.touch()
         return done
 
-    def _tell_checkpoint(self, call: CheckpointCall, done: tuple[CheckpointInfo, ...]) -> None:
-        match call:
-            case TakeCheckpoint():
-                self.feed.put("checkpoint_made", {"checkpoint": as_data(done[0])})
-            case RollBack():
-                self.feed.put("checkpoint_rolled_back", {"checkpoint": as_data(done[0])})
-            case DropCheckpoint():
-                self.feed.put("checkpoint_dropped", {"checkpoint_id": call.checkpoint_id})
+    def _tell_checkpoint(
+        self, call: CheckpointCall, done: tuple[CheckpointInfo, ...], before: set[str]
+    ) -> None:
+        if isinstance(call, TakeCheckpoint):
+            self.feed.put("checkpoint_made", {"checkpoint": as_data(done[0])})
+        elif isinstance(call, RollBack):
+            self.feed.put("checkpoint_rolled_back", {"checkpoint": as_data(done[0])})
+
+        # One that is made may displace another.
+        for name in sorted(before - {info.id for info in self.checkpoints.infos}):
+            self.feed.put("checkpoint_dropped", {"checkpoint_id": name})
 
     def _tell_security(self, event: SecurityEvent) -> None:
         if self.feed.is_live:

@@ -224,6 +224,11 @@ class CheckpointInfo:
         files_bytes: How large those were, all together; what is not changed takes no room a second time.
         left_behind: What could not be kept, in words: threads, child processes, sockets and the like. After a
             rollback they are gone.
+        position: How many cells the record of its context had when it was made.
+        execution_id: The last of them, or None.
+        parent_checkpoint_id: The checkpoint that its context had made or gone back to last, or None; that may have been
+            dropped.
+        is_lost: Whether code in the sandbox, or a lack of memory, has ended it.
     """
 
     id: str
@@ -233,6 +238,10 @@ class CheckpointInfo:
     files: int = 0
     files_bytes: int = 0
     left_behind: tuple[str, ...] = ()
+    position: int = 0
+    execution_id: str | None = None
+    parent_checkpoint_id: str | None = None
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

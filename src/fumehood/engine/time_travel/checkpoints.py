@@ -12,7 +12,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -98,12 +98,16 @@ class LiveCheckpoints:
         self._passing: set[CheckpointChannel] = set()
         # Checkpoints that are in use by a rollback, once for each; those dropped meanwhile are released afterwards.
         self._in_use: list[Kept] = []
+        # Of each context: the one that it has made or gone back to last.
+        self._latest: dict[str, Kept] = {}
         self._next_number = 1
 
     @property
     def infos(self) -> tuple[CheckpointInfo, ...]:
         """Describes them, the oldest first."""
-        return tuple(kept.info for kept in self._kept.values())
+        return tuple(
+            kept.info if kept.line.lives else replace(kept.info, is_lost=True) for kept in self._kept.values()
+        )
 
     @property
     def clock(self) -> SandboxClock:
@@ -143,6 +147,8 @@ class LiveCheckpoints:
             kept = await context.finish(taking, self.forget)
 
         self._passing.discard(kept.line)
+        _note_parent(kept, self._latest.get(context.info.id))
+        self._latest[context.info.id] = kept
         self._kept[kept.info.id] = kept
         await failpoints.reach("checkpoint.listed", self._sandbox)
 
@@ -179,6 +185,7 @@ class LiveCheckpoints:
         left_behind = (*line.left_behind, *value["left_behind"])
         number = self._next_number
         self._next_number += 1
+        mark = context.record.mark()
         info = CheckpointInfo(
             id=f"checkpoint-{number}",
             name=name,
@@ -187,13 +194,15 @@ class LiveCheckpoints:
             left_behind=left_behind,
             files=value["files"],
             files_bytes=value["size_bytes"],
+            position=mark.length,
+            execution_id=context.record.last_execution_id,
         )
         kept = Kept(
             line=line,
             snapshot=value["snapshot"],
             conversation=process.link.name,
             info=info,
-            mark=context.record.mark(),
+            mark=mark,
         )
 
         if strict and left_behind:
@@ -217,6 +226,7 @@ class LiveCheckpoints:
                 # A second call finds the files as the first has left them, also when the first is cancelled.
                 self._sandbox.cleanups.add(going)
                 await context.finish(going)
+                self._latest[kept.info.context_id] = kept
 
         return kept.info
 
@@ -370,6 +380,12 @@ class LiveCheckpoints:
         # It may be stopped, and would not notice the closed channel.
         if line.pid is not None:
             await self._sandbox.signal_context(line.pid, signal.SIGKILL)
+
+
+def _note_parent(kept: Kept, before: Kept | None) -> None:
+    """Notes from which checkpoint the context of a new one goes on, unless it began anew since."""
+    if before is not None and before.conversation == kept.conversation:
+        kept.info = replace(kept.info, parent_checkpoint_id=before.info.id)
 
 
 def _check_language(context: LiveContext) -> None:
