@@ -104,3 +104,19 @@ def test_kernels_are_independent_and_restart(shared):
     assert shared.run_code("typeof x", context=context).text == "undefined"
     assert shared.run_code("x", language="js").text == "1"
     shared.remove_code_context(context)
+
+
+def test_the_default_context_of_javascript_is_listed(sandbox):
+    """As at E2B, where it begins with the sandbox; its first use is by its id as well."""
+    listed = {context.language: context for context in sandbox.list_code_contexts()}
+    assert set(listed) == {"python", "javascript"}
+    assert sandbox.run_code("let n = 1; n", context=listed["javascript"]).text == "1"
+    assert sandbox.run_code("n + 1", language="js").text == "2"
+    assert len(sandbox.list_code_contexts()) == 2
+
+
+def test_the_folder_of_a_context_is_made(shared):
+    """E2B takes one that is not there."""
+    context = shared.create_code_context(cwd="/home/user/not/yet")
+    assert shared.run_code("import os; os.getcwd()", context=context).text == "/home/user/not/yet"
+    shared.remove_code_context(context)

@@ -20,22 +20,25 @@ from fumehood.dialects.e2b.envd import wake
 from fumehood.dialects.e2b.environment import inside, shown_envs
 from fumehood.dialects.e2b.results import KEEPALIVE_LINE, event_lines
 from fumehood.dialects.e2b.streams import StreamAnswer, begun, with_beats
-from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.responses import rendered, unless_gone
 from fumehood.values.events import Event
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
 from fumehood.values.requests import (
     ContextCall,
     CreateContext,
     ExecuteRequest,
     ListContexts,
+    MakeDir,
     RemoveContext,
     RestartContext,
 )
 from fumehood.values.sandbox import ContextInfo
 
 _KEEPALIVE_SECONDS = 5.0
+_JAVASCRIPT = "javascript"
 
 
 class Interpreter:
@@ -104,12 +107,27 @@ class _Session:
         return StreamAnswer(lines, {"content-type": "application/x-ndjson"})
 
     async def list_contexts(self) -> Response:
-        return JSONResponse([_context_data(info) for info in await self._call(ListContexts())])
+        found = list(await self._call(ListContexts()))
+
+        if all(info.id != _JAVASCRIPT for info in found):
+            # At E2B it has begun with the sandbox; here it begins when it is first used.
+            found.insert(1, ContextInfo(id=_JAVASCRIPT, language=_JAVASCRIPT, cwd=HOME_PATH))
+
+        return JSONResponse([_context_data(info) for info in found])
 
     async def create_context(self, body: Fields) -> Response:
         cwd = body.text("cwd")
         call = CreateContext(language=_language(body.text("language")), cwd=inside(cwd) if cwd else None)
-        (info,) = await self._call(call)
+        try:
+            (info,) = await self._call(call)
+        except PathNotFoundError:
+            if not call.cwd:
+                raise
+
+            # E2B takes folders that are not there.
+            await self._backend.file_call(self._sandbox_id, MakeDir(path=call.cwd))
+            (info,) = await self._call(call)
+
         return JSONResponse(_context_data(info), 201)
 
     async def change_context(self, call: RestartContext | RemoveContext) -> Response:
@@ -125,9 +143,16 @@ class _Session:
                 field="language", value=language, allowed="nothing where a context is given: that has its own"
             )
 
+        if context_id:
+            language = await self._language_of(context_id)
+            # The default one of a language: it is made now if it is not there.
+            context_id = None if context_id == language else context_id
+        else:
+            language = _language(language)
+
         return ExecuteRequest(
             code=body.text("code"),
-            language=await self._language_of(context_id) if context_id else _language(language),
+            language=language,
             context_id=context_id,
             envs=shown_envs(self._sandbox_id, body.strings("env_vars")),
         )
@@ -135,7 +160,8 @@ class _Session:
     async def _language_of(self, context_id: str) -> str:
         """Returns the language of a context; for an unknown context the execution raises the error."""
         found = await self._call(ListContexts())
-        return next((info.language for info in found if info.id == context_id), "python")
+        of_default = context_id if context_id == _JAVASCRIPT else "python"
+        return next((info.language for info in found if info.id == context_id), of_default)
 
     async def _call(self, call: ContextCall) -> tuple[ContextInfo, ...]:
         return await self._backend.context_call(self._sandbox_id, call)
