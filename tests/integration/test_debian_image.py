@@ -49,6 +49,26 @@ _TASK = {
     "solution/solve.sh": "#!/bin/bash\necho $(( $(cat data.txt) + 1 )) > answer.txt\necho solved\n",
     "tests/test.sh": '#!/bin/bash\n[ "$(cat /app/answer.txt)" = 42 ]\necho $((! $?)) > /logs/verifier/reward.txt\n',
 }
+# A task of Inspect, whose sandbox is made of the Dockerfile beside it.
+_INSPECT_TASK = """
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import includes
+from inspect_ai.solver import solver
+from inspect_ai.util import sandbox
+
+@solver
+def look():
+    async def solve(state, generate):
+        state.output.completion = (await sandbox().exec(["cat", "/made"])).stdout
+        return state
+    return solve
+
+@task
+def looking():
+    sample = Sample("What does it say?", target="of an image")
+    return Task([sample], solver=look(), scorer=includes(), sandbox="fumehood")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +159,22 @@ def test_a_task_of_harbor_runs(context, tmp_path):
     assert rewards == ["1\n"], done.stdout[-3000:] + done.stderr[-3000:]
     assert "solved" in next(tmp_path.glob("jobs/*/*/agent/oracle.txt")).read_text()
     assert "interpreter shutdown" not in done.stderr
+
+
+def test_a_task_of_inspect_runs_in_an_image(context, tmp_path):
+    """Inspect's command finds the provider and the Dockerfile; its own model for tests is asked nothing."""
+    inspect = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "inspect"
+    assert inspect.exists(), "`make test-images` installs it"
+    os.link(context / "base.tar", tmp_path / "base.tar")
+    (tmp_path / "task.py").write_text(_INSPECT_TASK)
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nADD base.tar /\nRUN echo of an image > /made\n")
+    done = subprocess.run(
+        [inspect, "eval", "task.py", "--model", "mockllm/model", "--display", "plain"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    words = " ".join(done.stdout.split())
+    assert "accuracy 1.000" in words, done.stdout[-3000:] + done.stderr[-3000:]

@@ -7,7 +7,10 @@ user: nothing in a sandbox becomes root, and a request for that raises.
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import hashlib
+import os
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
@@ -21,6 +24,7 @@ from fumehood import (
     PathNotFoundError,
     PathPermissionError,
     SandboxClosedError,
+    build_template,
 )
 from fumehood.frameworks.needed import needed
 
@@ -43,6 +47,7 @@ _LONGEST_SECONDS = 86_400
 # What a shell answers when there is no such program.
 _NOT_FOUND = 127
 _LABEL = "inspect_task"
+_DOCKERFILE = "Dockerfile"
 
 
 class FumehoodSandboxConfig(BaseModel):
@@ -50,6 +55,8 @@ class FumehoodSandboxConfig(BaseModel):
 
     Attributes:
         template: The named template that they start from.
+        image: A container image in place of a template, as `build_template` takes it.
+        dockerfile: The path of a Dockerfile that builds it.
         limits: Fields of `fumehood.Limits`.
         envs: Environment of everything that runs in them.
         url: The server that they live at; None: FUMEHOOD_URL, or in this process. Its key is FUMEHOOD_API_KEY,
@@ -59,6 +66,8 @@ class FumehoodSandboxConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     template: str = "default"
+    image: str | None = None
+    dockerfile: str | None = None
     limits: dict[str, Any] = {}
     envs: dict[str, str] = {}
     url: str | None = None
@@ -81,6 +90,25 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         self.sandbox = sandbox
 
     @classmethod
+    def config_files(cls) -> list[str]:
+        """The file beside a task that a sandbox without a configuration is made of."""
+        return [_DOCKERFILE]
+
+    @classmethod
+    async def task_init(cls, task_name: str, config: BaseModel | str | None) -> None:
+        """Build the image of a task, once for all of its samples."""
+        chosen = _read_config(config)
+
+        if chosen.image is not None or chosen.dockerfile is not None:
+            await asyncio.to_thread(
+                build_template,
+                _template_of(chosen),
+                image=chosen.image,
+                dockerfile=chosen.dockerfile,
+                url=chosen.url,
+            )
+
+    @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
         """Read a configuration back from a log."""
         return FumehoodSandboxConfig.model_validate(config)
@@ -89,12 +117,16 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     async def sample_init(
         cls, task_name: str, config: BaseModel | str | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        """Make the sandbox of a sample; a `config` that is text names a template."""
+        """Make the sandbox of a sample; a `config` that is text names a template or a Dockerfile."""
         chosen = _read_config(config)
         kept = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         limits = Limits(**{"stdout_bytes": kept, "stderr_bytes": kept, **chosen.limits})
         sandbox = await AsyncSandbox.create(
-            chosen.template, limits=limits, envs=chosen.envs, metadata={_LABEL: task_name}, url=chosen.url
+            _template_of(chosen),
+            limits=limits,
+            envs=chosen.envs,
+            metadata={_LABEL: task_name},
+            url=chosen.url,
         )
         return {"default": cls(sandbox)}
 
@@ -192,10 +224,22 @@ def _read_config(config: BaseModel | str | None) -> FumehoodSandboxConfig:
         return config
 
     if isinstance(config, str):
+        if os.path.basename(config).lower().endswith(_DOCKERFILE.lower()):
+            return FumehoodSandboxConfig(dockerfile=config)
+
         return FumehoodSandboxConfig(template=config)
 
     given: Mapping[str, object] = {} if config is None else config.model_dump()
     return FumehoodSandboxConfig.model_validate(given)
+
+
+def _template_of(chosen: FumehoodSandboxConfig) -> str:
+    """Return the name of the template; that of an image is made of what describes it."""
+    if chosen.image is None and chosen.dockerfile is None:
+        return chosen.template
+
+    described = f"{chosen.image}\0{chosen.dockerfile and os.path.abspath(chosen.dockerfile)}"
+    return f"inspect-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
 
 
 def _result(ended: CommandResult | CommandExitError, *, is_cut: bool) -> ExecResult[str]:
