@@ -171,7 +171,8 @@ def test_the_cookie_opens_no_dialect_no_port_and_no_tunnel(
     for route in routes:
         path = getattr(route, "path", "")
 
-        if "GET" not in methods_of(route):
+        # A stream without an end is no answer to compare.
+        if "GET" not in methods_of(route) or path == "/v1/events":
             continue
 
         statuses = [

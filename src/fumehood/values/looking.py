@@ -24,8 +24,8 @@ _T = TypeVar("_T")
 MAX_CELLS = 500
 MAX_LISTED = 1000
 _NAME_BYTES = 255
-# A name of 200 characters, in UTF-8.
-_LONG_NAME_BYTES = 800
+# A name of 255 characters, in UTF-8.
+_LONG_NAME_BYTES = 1020
 _MOST = 1 << 53
 
 CellState = Literal["waiting", "running", "ended"]
@@ -59,7 +59,7 @@ class ReadCells(Look["CellPage"]):
 
     def __post_init__(self) -> None:
         if self.context_id is not None:
-            check_text("context", self.context_id, max_bytes=_NAME_BYTES)
+            check_text("context", self.context_id, max_bytes=_LONG_NAME_BYTES, nul=True)
 
         for name in ("before", "after"):
             if getattr(self, name) is not None:
@@ -80,7 +80,7 @@ class ReadCell(Look["Cell"]):
     execution_id: str
 
     def __post_init__(self) -> None:
-        check_text("execution", self.execution_id, max_bytes=_NAME_BYTES)
+        check_text("execution", self.execution_id, max_bytes=_LONG_NAME_BYTES, nul=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class ReadResult(Look[bytes]):
     mime: str
 
     def __post_init__(self) -> None:
-        check_text("execution", self.execution_id, max_bytes=_NAME_BYTES)
+        check_text("execution", self.execution_id, max_bytes=_LONG_NAME_BYTES, nul=True)
         check_integer("number", self.number, low=0, high=_MOST)
         check_text("mime", self.mime, max_bytes=_NAME_BYTES)
 
@@ -121,7 +121,7 @@ class ReadVariables(Look["VariablePage"]):
 
     def __post_init__(self) -> None:
         if self.context_id is not None:
-            check_text("context", self.context_id, max_bytes=_NAME_BYTES)
+            check_text("context", self.context_id, max_bytes=_LONG_NAME_BYTES, nul=True)
 
         if self.after is not None:
             check_text("cursor", self.after, max_bytes=_LONG_NAME_BYTES, empty=True)
@@ -146,7 +146,7 @@ class ReadVariable(Look["VariablePage"]):
         check_text("name", self.name, max_bytes=_LONG_NAME_BYTES)
 
         if self.context_id is not None:
-            check_text("context", self.context_id, max_bytes=_NAME_BYTES)
+            check_text("context", self.context_id, max_bytes=_LONG_NAME_BYTES, nul=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from fumehood.server.auth import CallersBackend, principal_of
 from fumehood.server.detached import PREFIX
 from fumehood.server.downloads import span_of
+from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
 from fumehood.server.responses import off_loop_answer
 from fumehood.server.routes.contexts import ContextId
 from fumehood.server.routes.executions import ExecutionId
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
 from fumehood.server.schemas.cells import CellAnswer, CellPageAnswer
+from fumehood.server.schemas.problem import problems
 from fumehood.server.services import services_of
 from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadResult
 
@@ -91,15 +93,17 @@ async def read_cell(
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
         206: {"description": "The part that was asked for."},
-        416: {"description": "There is no such part."},
         **SANDBOX_PROBLEMS,
+        **problems(416),
     },
 )
 async def read_result(
     sandbox_id: SandboxId,
     execution_id: ExecutionId,
     number: Annotated[int, Path(ge=0, le=1 << 53, description="Which of its results, from 0.")],
-    mime: Annotated[str, Path(max_length=255, description="The format, such as `image/png`.")],
+    mime: Annotated[
+        str, Path(max_length=255, pattern=r"^[ -~]+$", description="The format, such as `image/png`.")
+    ],
     backend: CallersBackend,
     request: Request,
 ) -> Response:
@@ -112,7 +116,10 @@ async def read_result(
         return Response(data, headers=_INERT, media_type=media_type)
 
     if not span.size:
-        return Response(status_code=416, headers={**_INERT, "Content-Range": f"bytes */{len(data)}"})
+        detail = f"it has {len(data):,} bytes, and not that part"
+        body = plain_problem(416, "range_not_satisfiable", detail, request_id_of(request))
+        headers = {**_INERT, "Content-Range": f"bytes */{len(data)}"}
+        return JSONResponse(body, 416, headers=headers, media_type=MEDIA_TYPE)
 
     headers = {**_INERT, "Content-Range": f"bytes {span.start}-{span.end - 1}/{len(data)}"}
     return Response(data[span.start : span.end], 206, headers=headers, media_type=media_type)

@@ -111,7 +111,7 @@ async def interrupt_context(
     | {
         200: {
             "description": "The record, or a file of it for a download.",
-            "content": {kind: {"schema": {"type": "string"}} for kind, _ in _FILES.values()},
+            "content": {kind: {"schema": {}} for kind, _ in _FILES.values()},
         }
     },
 )

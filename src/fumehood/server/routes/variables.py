@@ -18,6 +18,7 @@ from fumehood.server.schemas.base import model_of
 from fumehood.values.looking import MAX_LISTED, ReadVariable, ReadVariables, VariablePage
 
 router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts/{context_id}/variables")
+_NO_NUL = r"^[^\x00]*$"
 _PageAnswer = model_of(VariablePage)
 
 
@@ -27,10 +28,13 @@ async def list_variables(
     context_id: ContextId,
     backend: CallersBackend,
     q: Annotated[
-        str, Query(max_length=60, description="Only those with this text in name, type or summary.")
+        str,
+        Query(
+            max_length=60, pattern=_NO_NUL, description="Only those with this text in name, type or summary."
+        ),
     ] = "",
     cursor: Annotated[
-        str | None, Query(max_length=200, description="`next_cursor` of the page before.")
+        str | None, Query(max_length=200, pattern=_NO_NUL, description="`next_cursor` of the page before.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="How many at most.")] = 200,
 ) -> Response:
@@ -47,7 +51,7 @@ async def list_variables(
 async def show_variable(
     sandbox_id: SandboxId,
     context_id: ContextId,
-    name: Annotated[str, Path(max_length=200, description="The variable.")],
+    name: Annotated[str, Path(max_length=200, pattern=_NO_NUL, description="The variable.")],
     backend: CallersBackend,
 ) -> Response:
     """Returns one variable in detail, as the one item of the answer: text, shape, columns and rows, or elements."""
