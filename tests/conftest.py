@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.forked import ForkedCommand
 from tests.part_times import PartTimes
 from tests.tied import tied
 from tests.time_limits import TimeLimits
@@ -193,8 +194,7 @@ class RunningHost:
             **flags,
         }
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
-        argv = [sys.executable, "-m", "fumehood", "host", *_flags(given)]
-        self.process = subprocess.Popen(tied(argv), env=envs, stderr=subprocess.PIPE, text=True)
+        self.process = ForkedCommand(["host", *_flags(given)], envs)
         self.said: list[str] = []
         assert self.process.stderr is not None
 
@@ -241,13 +241,15 @@ class RunningServer:
     ) -> None:
         self.state = state
         self.token = "" if own_token else "test-token-0123456789"
-        argv = [python, "-m", "fumehood", "serve", "--port", "0", *_flags({"preload": "", **flags})]
+        words = ["serve", "--port", "0", *_flags({"preload": "", **flags})]
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
         envs |= {"FUMEHOOD_STATE_FOLDER": str(state), "FUMEHOOD_TOKEN": self.token}
         # Many tests send wrong tokens, all of them from one address.
         envs["FUMEHOOD_WRONG_TOKENS_PER_MINUTE"] = "0"
         state.mkdir(mode=0o700, exist_ok=True)
-        self.process = subprocess.Popen(tied(argv), env=envs, stderr=subprocess.PIPE, text=True)
+        self.process: ForkedCommand | subprocess.Popen[str] = (
+            ForkedCommand(words, envs) if python == sys.executable else _started(python, words, envs)
+        )
         self.said: list[str] = []
         self.url = self._address()
         # What it says later must be read, or it would wait for us.
@@ -313,7 +315,12 @@ def _flags(settings: Mapping[str, object]) -> list[str]:
     return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def _stop(process: subprocess.Popen[str], reader: threading.Thread) -> int:
+def _started(python: str, words: list[str], envs: Mapping[str, str]) -> subprocess.Popen[str]:
+    argv = [python, "-m", "fumehood", *words]
+    return subprocess.Popen(tied(argv), env=envs, stderr=subprocess.PIPE, text=True)
+
+
+def _stop(process: ForkedCommand | subprocess.Popen[str], reader: threading.Thread) -> int:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
 

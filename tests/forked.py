@@ -1,0 +1,199 @@
+"""Long-lived `fumehood` commands, forked from a process that has imported their modules once.
+
+To import the server takes two seconds of a processor, which some hundred tests would each spend on a server of their
+own. What runs after the imports is what `python -m fumehood` runs, with the arguments, the environment and the end of
+a command. The process that forks is a program of its own, since a test process has threads; it ends with the test
+process, and its commands then get SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+_MODULES = (
+    "alembic.command",
+    "alembic.script",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.protocols.websockets.websockets_sansio_impl",
+    "fumehood.cli.main",
+    "fumehood.cli.serve",
+    "fumehood.cli.host",
+    "fumehood.server.run",
+    *(
+        f"fumehood.dialects.{name}.adapter"
+        for name in ("e2b", "fusion", "jupyter", "librechat", "openai", "replit")
+    ),
+    "fumehood.dialects.mcp.adapter",
+    "fumehood.daemon.run",
+    "fumehood.console.routes",
+)
+_MESSAGE_BYTES = 256 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+class ForkedCommand:
+    """A command, with the part of `subprocess.Popen` that tests use.
+
+    Args:
+        words: The arguments of `fumehood`.
+        environ: The whole environment.
+
+    Attributes:
+        pid: The process.
+        stderr: What it writes there.
+        returncode: Its exit code, or the negative number of the signal that ended it; None: not known to have ended.
+    """
+
+    def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
+        said, writes = os.pipe()
+        self._ended, tells = os.pipe()
+        self.returncode: int | None = None
+        request = {"words": list(words), "environ": dict(environ), "folder": os.getcwd()}
+        forks = _forks()
+
+        try:
+            socket.send_fds(forks, [json.dumps(request).encode()], [writes, tells])
+        finally:
+            os.close(writes)
+            os.close(tells)
+
+        self.pid = int(forks.recv(64))
+        self.stderr: IO[str] | None = open(said, encoding="utf-8")  # noqa: SIM115
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code."""
+        if self.returncode is None:
+            ready, _, _ = select.select([self._ended], [], [], timeout)
+
+            if not ready:
+                raise subprocess.TimeoutExpired(f"fumehood, process {self.pid}", timeout or 0)
+
+            # Nothing: the process that forks has ended before it.
+            self.returncode = int(os.read(self._ended, 64) or -signal.SIGKILL)
+            os.close(self._ended)
+
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it is known to have ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+# Referred to as long as this process lives: one that is dropped while its process runs is warned of.
+_STARTED: list[subprocess.Popen[bytes]] = []
+
+
+@functools.cache
+def _forks() -> socket.socket:
+    """Start the process that forks, one for each test process, and return the socket that reaches it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    with theirs:
+        argv = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        environ = {**os.environ, "PYTHONPATH": folder}
+        pass_fds = (theirs.fileno(),)
+        _STARTED.append(subprocess.Popen(argv, pass_fds=pass_fds, env=environ, stdin=subprocess.DEVNULL))
+
+    return ours
+
+
+def _serve(control: socket.socket) -> int:
+    """Fork for each request until the test process has ended; in a child, return the exit code of its command."""
+    for name in _MODULES:
+        if importlib.util.find_spec(name.rpartition(".")[0]):
+            importlib.import_module(name)
+
+    gc.collect()
+    gc.freeze()
+    # By the descriptor of the process: its id, and where its end is told.
+    running: dict[int, tuple[int, int]] = {}
+
+    while True:
+        for ready in _readable([control.fileno(), *running]):
+            if ready in running:
+                _tell_end(ready, *running.pop(ready))
+                continue
+
+            message, given, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 2)
+
+            if not message:
+                return 0
+
+            said, tells = given
+            pid = os.fork()
+
+            if not pid:
+                for descriptor in (control.detach(), tells, *running, *(end for _, end in running.values())):
+                    os.close(descriptor)
+
+                return _run(json.loads(message), said)
+
+            os.close(said)
+            running[os.pidfd_open(pid)] = (pid, tells)
+            control.send(str(pid).encode())
+
+
+def _readable(descriptors: list[int]) -> Iterator[int]:
+    ready, _, _ = select.select(descriptors, [], [])
+    yield from ready
+
+
+def _tell_end(descriptor: int, pid: int, tells: int) -> None:
+    os.close(descriptor)
+    _, status = os.waitpid(pid, 0)
+
+    # The test process may not want to know any more.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(tells, str(os.waitstatus_to_exitcode(status)).encode())
+
+    os.close(tells)
+
+
+def _run(request: Mapping[str, object], said: int) -> int:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    os.dup2(said, 2)
+    os.close(said)
+    os.environ.clear()
+    os.environ.update(request["environ"])  # type: ignore[call-overload]
+    os.chdir(str(request["folder"]))
+    sys.argv = ["fumehood", *request["words"]]  # type: ignore[misc]
+
+    from fumehood.cli.start import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(_serve(socket.socket(fileno=int(sys.argv[1]))))
