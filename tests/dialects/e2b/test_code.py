@@ -258,3 +258,21 @@ def test_the_lines_of_a_run(shared, http, headers_of):
         assert refused.json()["code"] == status
 
     assert http.post("/contexts/a/b/c", headers=headers).status_code == 404
+
+
+INSIDE = """
+import errno, socket
+found = []
+for port in (49983, 49999, 8000):
+    with socket.socket() as line:
+        found.append(errno.errorcode.get(line.connect_ex(("127.0.0.1", port)), "open"))
+found
+"""
+
+
+def test_the_interpreter_is_not_reached_from_inside(shared):
+    """A program cannot run code in the contexts of its own sandbox; the control is a server of its own."""
+    code = "import socket\nlistener = socket.create_server(('127.0.0.1', 8000))"
+    assert shared.run_code(code).error is None
+    assert shared.run_code(INSIDE).text == "['ECONNREFUSED', 'ECONNREFUSED', 'open']"
+    shared.run_code("listener.close()")
