@@ -22,7 +22,7 @@ SOURCES := src tests examples benchmarks tools hatch_build.py
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console console-pictures format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ docs: $(VENV)/.installed-dev ## build the documentation as a site, into build/si
 
 pictures: $(VENV)/.installed-dev ## draw the pictures of the pages anew, from real runs and the scorecard
 	@$(BIN)/python docs/pictures.py
+
+console-pictures: $(VENV)/.installed-dev console ## take the pictures of the guide to the console anew, in a browser
+	@$(BIN)/python docs/console_pictures.py
 
 docs-wheel: docs ## the site as the distribution fumehood-docs, into dist; `fumehood serve` shows it at /docs/
 	@$(BIN)/python -m build --no-isolation --wheel --outdir dist docs/package >/dev/null

@@ -87,6 +87,7 @@ _NAVIGATION = {
         "A server for my team": "docs/guides/running-a-server",
         "From one machine to many": "docs/guides/clusters",
         "On Kubernetes": "docs/guides/kubernetes",
+        "The console": "docs/guides/console",
         "The HTTP API": "docs/guides/http-api",
         "Behind nginx or Caddy": "docs/guides/behind-a-proxy",
         "Storage": "docs/guides/storage",

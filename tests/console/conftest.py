@@ -69,9 +69,9 @@ def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser for all tests of a worker."""
+    """One browser for the tests of a file: as long as it is driven, its loop runs in this thread."""
     program = shutil.which("chromium")
 
     if program is None:
@@ -87,7 +87,7 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def login(browser: Any, console_server: RunningServer) -> Any:
     """The state of a browser that has logged in: an address may try ten logins a minute."""
     context = browser.new_context()

@@ -12,6 +12,9 @@ import { Login } from "./views/Login";
 import { Sandboxes } from "./views/Sandboxes";
 
 const Sandbox = lazy(() => import("./views/Sandbox"));
+const Keys = lazy(() => import("./views/Keys"));
+const Usage = lazy(() => import("./views/Usage"));
+const Queue = lazy(() => import("./views/Queue"));
 
 const client = new QueryClient({
   defaultOptions: {
@@ -81,6 +84,9 @@ function Gate({ code }: { code: string | null }) {
             <Route path="/">{() => <Sandboxes />}</Route>
             <Route path="/sandboxes">{() => <Sandboxes />}</Route>
             <Route path="/sandboxes/:id">{({ id }) => <Sandbox key={id} id={id} />}</Route>
+            <Route path="/keys">{() => <Keys />}</Route>
+            <Route path="/usage">{() => <Usage />}</Route>
+            <Route path="/queue">{() => <Queue />}</Route>
             <Route>{() => <Empty title="There is no such page." />}</Route>
           </Switch>
         </Suspense>

@@ -1,6 +1,6 @@
 /** The output of executions under way, as it comes: kept until what was read before it has arrived. */
 
-type WatchEvent = { type: string; seq?: number } & Record<string, unknown>;
+import type { WatchEvent } from "./watch";
 
 type OutputEvent = { seq: number; stream: "stdout" | "stderr"; text: string; at: number | null };
 const MOST_EVENTS = 4_000;

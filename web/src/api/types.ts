@@ -164,14 +164,3 @@ export type AuditEntry = {
   previous: string;
   hash: string;
 };
-
-export type Metrics = {
-  cpu_seconds: number;
-  memory_bytes: number;
-  peak_memory_bytes: number;
-  disk_used_bytes: number;
-  disk_total_bytes: number;
-  processes: number;
-  uptime_seconds: number;
-  security_events: Record<string, number>;
-};

@@ -135,7 +135,7 @@ function VerdictLine({ verdict }: { verdict: Verdict }) {
       <strong>Whole:</strong> {entries.toLocaleString()} entries{first > 0 ? `, from ${first} on` : ""}, each
       follows the one before.{" "}
       {headHolds === null &&
-        "Nobody gave a head that was kept elsewhere, so that it is not proven that none were cut off or written anew. "}
+        "Without a head that was kept elsewhere it is not proven that none were cut off or written anew. "}
       {headHolds === true && "The kept head is one of them. "}
       {headHolds === false && "The kept head is NOT one of them: this is another record. "}
       Head{" "}

@@ -2,12 +2,13 @@
 
 import { useQueryClient } from "@tanstack/react-query";
 import { DropdownMenu } from "radix-ui";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "../api/client";
 import type { Me } from "../api/types";
 import logo from "../logo.svg";
 import { visibleLine } from "./format";
+import { isField } from "./hooks";
 import { applyTheme, keptTheme, type Theme } from "./theme";
 
 const THEMES: [Theme, string][] = [
@@ -16,12 +17,35 @@ const THEMES: [Theme, string][] = [
   ["dark", "Dark"],
 ];
 
-export type Place = { path: string; name: string; scope: string };
-export const PLACES: Place[] = [{ path: "/sandboxes", name: "Sandboxes", scope: "sandboxes" }];
+type Place = { path: string; name: string; scope: string; key: string };
+const PLACES: Place[] = [
+  { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
+  { path: "/usage", name: "Usage", scope: "", key: "u" },
+  { path: "/queue", name: "Queue", scope: "keys", key: "q" },
+  { path: "/keys", name: "Keys", scope: "keys", key: "k" },
+];
 
 export function Shell({ me, children }: { me: Me; children: ReactNode }) {
-  const [path] = useLocation();
-  const places = PLACES.filter((place) => me.is_owner || me.scopes.includes(place.scope));
+  const [path, go] = useLocation();
+  const places = PLACES.filter(
+    (place) => me.is_owner || place.scope === "" || me.scopes.includes(place.scope),
+  );
+
+  // `g` and a letter leads to a view.
+  const isGoing = useRef(false);
+  useEffect(() => {
+    const listen = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+      const place = isGoing.current ? places.find((each) => each.key === event.key) : undefined;
+      isGoing.current = event.key === "g";
+      if (!place) return;
+      event.preventDefault();
+      event.stopPropagation();
+      go(place.path);
+    };
+    addEventListener("keydown", listen, { capture: true });
+    return () => removeEventListener("keydown", listen, { capture: true });
+  }, [places, go]);
 
   return (
     <>

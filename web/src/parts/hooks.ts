@@ -41,7 +41,7 @@ export function useKeys(keys: Record<string, () => void>): void {
   }, [keys]);
 }
 
-function isField(target: EventTarget | null): boolean {
+export function isField(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;
   return (
     target.isContentEditable ||

@@ -1,9 +1,8 @@
-/** Where code is written and sent to run. */
+/** Where code is written and sent to run: detached, so that it goes on when this page goes. */
 
 import { useMutation } from "@tanstack/react-query";
 import { lazy, Suspense, useCallback, useRef, useState } from "react";
 import { segment, send } from "../api/client";
-import { begin } from "../api/run";
 import type { Cell } from "../api/types";
 import type { Completions, EditorHandle } from "../parts/Editor";
 import { ProblemBox } from "../parts/Problems";
@@ -29,11 +28,13 @@ export function Composer({ sandboxId, contextId, cells, isRunning, ran, handle }
   const run = useMutation({
     mutationFn: async ({ code }: { code: string; stays: boolean }) => {
       if (isSaved) await send("POST", `${path}/checkpoints`, { context_id: contextId });
-      return begin(
-        `${path}/executions`,
-        { code, context_id: contextId, allow_input: true, tell_changes: true },
-        ran,
-      );
+      return send("POST", `${path}/executions`, {
+        code,
+        context_id: contextId,
+        detached: true,
+        allow_input: true,
+        tell_changes: true,
+      });
     },
     onSuccess: (_, { stays }) => {
       if (!stays) editor.current?.set("");

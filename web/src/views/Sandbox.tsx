@@ -2,14 +2,16 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Dialog, Tabs } from "radix-ui";
-import { type ReactNode, useCallback, useMemo, useRef } from "react";
+import { type ReactNode, useCallback, useMemo, useRef, useState } from "react";
 import { useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
 import type { Sandbox as Box, Page } from "../api/types";
+import { useWatchState } from "../api/watch";
 import { AuditPanel } from "../panels/Audit";
 import { FilesPanel } from "../panels/Files";
 import { Isolation } from "../panels/Isolation";
+import { VariablesPanel } from "../panels/Variables";
 import type { EditorHandle } from "../parts/Editor";
 import { visibleLine } from "../parts/format";
 import { useKeys, useMedia } from "../parts/hooks";
@@ -20,7 +22,7 @@ import { Timeline } from "./Timeline";
 import { Transcript } from "./Transcript";
 import { useCells } from "./useCells";
 
-const PANELS = ["files", "audit", "isolation"] as const;
+const PANELS = ["variables", "files", "audit", "isolation"] as const;
 const NAMES: Record<string, string> = {
   variables: "Variables",
   files: "Files",
@@ -57,6 +59,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
   const [, go] = useLocation();
   const [search, setSearch] = useSearchParams();
   const editor = useRef<EditorHandle | null>(null);
+  const [runs, setRuns] = useState(0);
   const isWide = useMedia("(min-width: 900px)");
   const isGone = problem !== null && [404, 410].includes(asProblem(problem).status);
   const canAct = !isGone && sandbox.state === "running";
@@ -78,6 +81,10 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
   );
   const choose = useCallback((cell: string | null) => set("cell", cell), [set]);
   const cells = useCells(id, contextId, !isGone);
+  const positions = useMemo(
+    () => new Map(cells.cells.map((cell) => [cell.id, cell.position + 1])),
+    [cells.cells],
+  );
   const isRunning = cells.cells.some((cell) => cell.state === "running");
 
   const checkpoint = useMutation({
@@ -116,6 +123,14 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
           </Tabs.Trigger>
         ))}
       </Tabs.List>
+      <Tabs.Content value="variables" className="panel">
+        <VariablesPanel
+          sandboxId={id}
+          contextId={contextId}
+          numberOf={(execution) => positions.get(execution) ?? null}
+          choose={choose}
+        />
+      </Tabs.Content>
       <Tabs.Content value="files" className="panel">
         <FilesPanel sandboxId={id} />
       </Tabs.Content>
@@ -144,6 +159,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
         {!isWide && <Sheet>{inspector}</Sheet>}
       </SandboxHead>
       {failed && <ProblemBox error={failed} />}
+      <Lost />
       <Contexts
         sandboxId={id}
         chosen={contextId}
@@ -165,6 +181,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
             cells={cells}
             chosen={chosen}
             choose={choose}
+            runs={runs}
             reuse={
               canAct
                 ? (code) => {
@@ -181,7 +198,10 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
               contextId={contextId}
               cells={cells.cells}
               isRunning={isRunning}
-              ran={cells.refresh}
+              ran={() => {
+                setRuns((count) => count + 1);
+                cells.refresh();
+              }}
               handle={(made) => {
                 editor.current = made;
               }}
@@ -191,6 +211,16 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
         {isWide && inspector}
       </div>
     </div>
+  );
+}
+
+function Lost() {
+  const state = useWatchState();
+  if (state !== "lost") return null;
+  return (
+    <p className="stale" role="status">
+      The live view is interrupted; the page asks every two seconds until it is back.
+    </p>
   );
 }
 

@@ -5,9 +5,10 @@ import type { ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { get, send } from "../api/client";
 import { asProblem } from "../api/problem";
-import type { Metrics, Sandbox } from "../api/types";
+import type { Sandbox, Use } from "../api/types";
+import { useWatchState } from "../api/watch";
 import { Confirm } from "../parts/Confirm";
-import { bytes, duration, seconds, shortId, visible, visibleLine } from "../parts/format";
+import { duration, seconds, shortId, visible, visibleLine } from "../parts/format";
 import { useNow } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
 import { State } from "../parts/State";
@@ -116,18 +117,17 @@ export function SandboxHead({
 }
 
 function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
-  const metrics = useQuery({
-    queryKey: ["metrics", sandbox.id],
-    queryFn: ({ signal }) => get<Metrics>(`/v1/sandboxes/${sandbox.id}/metrics`, signal),
-    // A paused one answers nothing, and asking must not wake it.
+  const isWatched = useWatchState() === "open";
+  const use = useQuery({
+    queryKey: ["use", sandbox.id],
+    queryFn: ({ signal }) => get<Use>(`/v1/sandboxes/${sandbox.id}/use`, signal),
     enabled: isLive,
-    refetchInterval: (query) => (query.state.error ? false : 3000),
+    refetchInterval: (query) => (query.state.error || isWatched ? false : 3000),
     retry: false,
   });
-  const used = metrics.data;
+  const used = use.data;
   const { layers, level } = sandbox.isolation;
   const on = layers.filter((layer) => layer.state === "on").length;
-  const security = Object.values(used?.security_events ?? {}).reduce((sum, count) => sum + count, 0);
 
   return (
     <dl className="facts">
@@ -139,13 +139,8 @@ function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
         )}
       </Fact>
       <Fact name="CPU used">{used ? seconds(used.cpu_seconds) : "–"}</Fact>
-      <Fact name="Disk">
-        {used ? (
-          <Bar value={used.disk_used_bytes} of={used.disk_total_bytes} label="Disk" />
-        ) : (
-          bytes(sandbox.limits.disk_bytes)
-        )}
-      </Fact>
+      {used && <Fact name="Processes">{used.processes}</Fact>}
+      {used && used.watchers > 1 && <Fact name="Watching">{used.watchers}</Fact>}
       <Fact name="Isolation">
         {level}, {on} of {layers.length} layers
       </Fact>
@@ -157,11 +152,6 @@ function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
           <Link href={`/sandboxes/${sandbox.parent_id}`}>
             <code>{shortId(sandbox.parent_id)}</code>
           </Link>
-        </Fact>
-      )}
-      {security > 0 && (
-        <Fact name="Security events">
-          <strong className="bad">{security}</strong>
         </Fact>
       )}
       {Object.entries(sandbox.metadata).map(([name, value]) => (

@@ -6,6 +6,7 @@ import { useDeferredValue, useMemo, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { get, send } from "../api/client";
 import type { Page, Sandbox } from "../api/types";
+import { useFollow, useWatchState } from "../api/watch";
 import { Confirm } from "../parts/Confirm";
 import { bytes, duration, shortId, since, visibleLine } from "../parts/format";
 import { useKeys, useNow } from "../parts/hooks";
@@ -21,11 +22,21 @@ export function Sandboxes() {
   const [words, setWords] = useState("");
   const wanted = useDeferredValue(words.trim());
   const filter = useRef<HTMLInputElement>(null);
+  const isLive = useWatchState() === "open";
+  const soon = useRef<ReturnType<typeof setTimeout> | null>(null);
+  useFollow("server", undefined, (event) => {
+    if (!event.type.startsWith("sandbox_") && event.type !== "gap") return;
+    soon.current ??= setTimeout(() => {
+      soon.current = null;
+      queries.invalidateQueries({ queryKey: ["sandboxes"] });
+    }, 200);
+  });
   const list = useQuery({
     queryKey: ["sandboxes"],
     queryFn: ({ signal }) =>
       get<Page<Sandbox>>(`/v1/sandboxes?with=use&order=-started&limit=${MOST}`, signal),
-    refetchInterval: 2000,
+    // Use changes all the time; what begins and ends is said by the socket.
+    refetchInterval: isLive ? 5000 : 2000,
   });
   const make = useMutation({
     mutationFn: () => send<Sandbox>("POST", "/v1/sandboxes", {}),

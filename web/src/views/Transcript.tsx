@@ -14,11 +14,14 @@ type Given = {
   chosen: string | null;
   choose: (id: string | null) => void;
   reuse: ((code: string) => void) | null;
+  /** Counts what was run from here: its cell is what the viewer waits for. */
+  runs: number;
 };
 
-export function Transcript({ sandboxId, cells: given, chosen, choose, reuse }: Given) {
+export function Transcript({ sandboxId, cells: given, chosen, choose, reuse, runs }: Given) {
   const { cells, page, error, feed, isLive, hasOlder, loadOlder, refresh } = given;
   const scroller = useRef<HTMLDivElement>(null);
+  const lastTop = useRef(0);
   const [isFollowing, setFollowing] = useState(true);
   const [seen, setSeen] = useState(0);
   const end = page?.end_position ?? 0;
@@ -47,6 +50,10 @@ export function Transcript({ sandboxId, cells: given, chosen, choose, reuse }: G
     if (isFollowing) setSeen(end);
   }, [isFollowing, end]);
 
+  useEffect(() => {
+    if (runs > 0) setFollowing(true);
+  }, [runs]);
+
   // A cell that was chosen elsewhere is brought into view.
   const shown = useRef<string | null>(null);
   useEffect(() => {
@@ -60,7 +67,11 @@ export function Transcript({ sandboxId, cells: given, chosen, choose, reuse }: G
 
   const scrolled = useCallback(() => {
     const pane = scroller.current;
-    if (pane) setFollowing(pane.scrollTop + pane.clientHeight >= pane.scrollHeight - 40);
+    if (!pane) return;
+    // Cells that grow move the end away; only the viewer moves the view upwards.
+    if (pane.scrollTop + pane.clientHeight >= pane.scrollHeight - 40) setFollowing(true);
+    else if (pane.scrollTop < lastTop.current - 4) setFollowing(false);
+    lastTop.current = pane.scrollTop;
   }, []);
 
   if (!page && error) return <ProblemBox error={error} retry={refresh} title="The cells could not be read" />;

@@ -1,10 +1,11 @@
-/** The cells of a context, in pages from the newest, read anew every two seconds. */
+/** The cells of a context, in pages from the newest, kept up to date by what is watched. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get, segment } from "../api/client";
 import { Feed } from "../api/feed";
 import type { Cell, CellPage } from "../api/types";
+import { useFollow, useWatchState, type WatchEvent } from "../api/watch";
 
 const PAGE = 100;
 const POLL_MILLISECONDS = 2000;
@@ -24,18 +25,44 @@ export function useCells(sandboxId: string, contextId: string, isThere: boolean)
   const queries = useQueryClient();
   const [feed] = useState(() => new Feed());
   const [older, setOlder] = useState<Cell[]>([]);
-  const isLive = false;
+  const isLive = useWatchState() === "open";
   const path = `/v1/sandboxes/${segment(sandboxId)}/contexts/${segment(contextId)}/executions`;
   const newest = useQuery({
     queryKey: ["cells", sandboxId, contextId],
     queryFn: ({ signal }) => get<CellPage>(`${path}?limit=${PAGE}`, signal),
     enabled: isThere,
-    refetchInterval: POLL_MILLISECONDS,
+    // The socket says when there is something new.
+    refetchInterval: isLive ? false : POLL_MILLISECONDS,
     refetchIntervalInBackground: false,
   });
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: another context has cells of its own
   useEffect(() => setOlder([]), [path]);
+
+  const pending = useRef(new Map<string, ReturnType<typeof setTimeout>>());
+  const soon = useCallback(
+    (key: readonly string[], milliseconds = 60) => {
+      const name = key.join(" ");
+      if (pending.current.has(name)) return;
+      const timer = setTimeout(() => {
+        pending.current.delete(name);
+        queries.invalidateQueries({ queryKey: key });
+      }, milliseconds);
+      pending.current.set(name, timer);
+    },
+    [queries],
+  );
+
+  useFollow(
+    "sandbox",
+    sandboxId,
+    (event: WatchEvent) => {
+      feed.take(event);
+      if (event.type === "metrics") queries.setQueryData(["use", sandboxId], event.metrics);
+      for (const key of staleAfter(event, sandboxId)) soon(key);
+    },
+    { isOn: isThere, metrics: true },
+  );
 
   const cells = useMemo(() => joined(older, newest.data?.items ?? []), [older, newest.data]);
   const first = cells[0]?.position ?? 0;
@@ -50,6 +77,72 @@ export function useCells(sandboxId: string, contextId: string, isThere: boolean)
   );
 
   return { cells, page: newest.data, error: newest.error, feed, isLive, hasOlder, loadOlder, refresh };
+}
+
+/** What an event makes stale. */
+function staleAfter(event: WatchEvent, id: string): (readonly string[])[] {
+  const execution = String(event.execution_id ?? "");
+  switch (event.type) {
+    case "output":
+    case "metrics":
+    case "here":
+      return [];
+    case "execution_started":
+      return [["cells", id]];
+    case "result":
+    case "clear_output":
+    case "error":
+    case "tool_call":
+      return [["cell", id, execution]];
+    case "input_request":
+    case "commit_request":
+      return [
+        ["cells", id],
+        ["cell", id, execution],
+      ];
+    case "execution_finished":
+      return [
+        ["cells", id],
+        ["cell", id, execution],
+        ["variables", id],
+        ["files", id],
+        ["timeline", id],
+      ];
+    case "changed":
+    case "ended":
+      return [["sandbox", id]];
+    case "egress":
+      return [["egress", id]];
+    case "security_event":
+      return [
+        ["metrics", id],
+        ["timeline", id],
+      ];
+    case "context_made":
+    case "context_removed":
+    case "context_restarted":
+      return [
+        ["contexts", id],
+        ["cells", id],
+        ["variables", id],
+      ];
+    case "gap":
+      return [
+        ["cells", id],
+        ["cell", id],
+        ["timeline", id],
+        ["variables", id],
+        ["sandbox", id],
+      ];
+    default:
+      return [
+        ["cells", id],
+        ["timeline", id],
+        ["variables", id],
+        ["sandbox", id],
+        ["files", id],
+      ];
+  }
 }
 
 function joined(older: Cell[], newer: Cell[]): Cell[] {

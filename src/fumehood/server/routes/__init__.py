@@ -61,6 +61,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     audit.router,
     machines.router,
     meta.router,
+    meta.guarded,
     documentation.router,
     openapi_pages.router,
 )

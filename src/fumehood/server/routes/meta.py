@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 from fumehood.cluster.backend import ClusterBackend
 from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
+from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.schemas.meta import (
     CapacityAnswer,
@@ -27,6 +28,8 @@ from fumehood.server.schemas.meta import (
 )
 
 router = APIRouter(tags=["server"])
+# What callers ask, also by the login of a browser.
+guarded = guarded_router("server")
 _REASON_CHARACTERS = 500
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _HTML = "text/html"
@@ -122,14 +125,14 @@ async def front_page(request: Request) -> Response:
     return HTMLResponse(_FRONT_PAGE, headers={"Content-Security-Policy": _NO_CONTENT})
 
 
-@router.get("/v1/info", summary="What the server can do")
+@guarded.get("/v1/info", summary="What the server can do")
 async def info(principal: AnyCaller, services: ServicesOf) -> ServerInfo:
     """Returns the version, the isolation level and the free capacity."""
     capacity = await services.backend.capacity()
     return ServerInfo.of(capacity, services.settings.dialects)
 
 
-@router.get("/v1/queue", summary="Tell what stateless runs wait for")
+@guarded.get("/v1/queue", summary="Tell what stateless runs wait for")
 async def queue(principal: KeysCaller, services: ServicesOf) -> QueueAnswer:
     """Returns the places of stateless runs, how many run and wait, and for how long, for the server's owner."""
     waiting = services.queue
@@ -150,7 +153,7 @@ async def queue(principal: KeysCaller, services: ServicesOf) -> QueueAnswer:
     )
 
 
-@router.get("/v1/capacity", summary="What the host has left", response_model=CapacityAnswer)
+@guarded.get("/v1/capacity", summary="What the host has left", response_model=CapacityAnswer)
 async def capacity(principal: KeysCaller, services: ServicesOf) -> Response:
     """Returns the capacity of the host and how much of it is taken, for the server's owner and for placement."""
     return answer(await services.backend.capacity())
