@@ -118,10 +118,10 @@ def take(client: httpx2.Client, sandbox_id: str) -> None:
 
 
 def _keep(picture: bytes, path: Path) -> None:
-    # A palette does for a page, and a third of the bytes.
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(
-        path, optimize=True
-    )
+    # A palette does for a page, and a half of the bytes.
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(
+        256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    ).save(path, optimize=True)
 
 
 def _settle(page: Page, name: str) -> None:

@@ -219,6 +219,21 @@ def test_files_come_in_and_can_be_looked_at(new_page: NewPage, box: Box, tmp_pat
     assert axe_violations(page) == []
 
 
+def test_what_ran_can_be_taken_along(new_page: NewPage, box: Box) -> None:
+    """As a notebook whose cells are those of the page, and as a program."""
+    box.run("total = 6 * 7\ntotal")
+    page = new_page(box.address)
+    _cell(page, 1).wait_for()
+
+    for form, wanted in (("Notebook", '"nbformat"'), ("Program", "total = 6 * 7")):
+        page.get_by_role("button", name="Export").click()
+
+        with page.expect_download() as download:
+            page.get_by_role("menuitem", name=form).click()
+
+        assert wanted in Path(download.value.path()).read_text()
+
+
 def test_a_login_that_ended_loses_nothing(new_page: NewPage, box: Box) -> None:
     """In the middle of typing: the login comes over the page, and afterwards the text is there and runs."""
     # A login of its own, since it ends.

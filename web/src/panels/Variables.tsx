@@ -88,7 +88,9 @@ export function VariablesPanel({ sandboxId, contextId, numberOf, choose }: Given
                   </td>
                   <td>{visibleLine(each.type, 40)}</td>
                   <td className="number">{bytes(each.size_bytes)}</td>
-                  <td className="summary">{visibleLine(each.summary, 80)}</td>
+                  <td className="summary" title={visibleLine(each.summary, 400)}>
+                    {visibleLine(each.summary, 80)}
+                  </td>
                   <td>
                     {number !== null && each.since && (
                       <button type="button" className="link" onClick={() => choose(each.since ?? "")}>

@@ -17,6 +17,7 @@ import { visibleLine } from "../parts/format";
 import { useKeys, useMedia } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
 import { Composer } from "./Composer";
+import { Export } from "./Export";
 import { SandboxHead } from "./SandboxHead";
 import { Timeline } from "./Timeline";
 import { Transcript } from "./Transcript";
@@ -60,6 +61,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
   const [search, setSearch] = useSearchParams();
   const editor = useRef<EditorHandle | null>(null);
   const [runs, setRuns] = useState(0);
+  const [exportProblem, setExportProblem] = useState<unknown>(null);
   const isWide = useMedia("(min-width: 900px)");
   const isGone = problem !== null && [404, 410].includes(asProblem(problem).status);
   const canAct = !isGone && sandbox.state === "running";
@@ -112,7 +114,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
       if (next) choose(next.id);
     },
   });
-  const failed = checkpoint.error ?? fork.error;
+  const failed = checkpoint.error ?? fork.error ?? exportProblem;
 
   const inspector = (
     <Tabs.Root className="inspector" value={panel} onValueChange={(value) => set("panel", value)}>
@@ -156,9 +158,10 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
             </button>
           </>
         )}
+        {!isGone && <Export sandboxId={id} contextId={contextId} failed={setExportProblem} />}
         {!isWide && <Sheet>{inspector}</Sheet>}
       </SandboxHead>
-      {failed && <ProblemBox error={failed} />}
+      {!!failed && <ProblemBox error={failed} />}
       <Lost />
       <Contexts
         sandboxId={id}
