@@ -8,31 +8,28 @@ from typing import Any
 import httpx2
 
 
-def test_cells_say_who_ran_them_and_by_what(
-    server: Any, api: httpx2.Client, place: str, run: Callable[..., Any]
-) -> None:
+def test_cells_say_who_ran_them_and_by_what(server: Any, api: httpx2.Client) -> None:
     """Code of the native API and of a dialect in one sandbox: the key and the interface stand beside each."""
-    run("a = 1")
-    sandbox = place.rpartition("/")[2]
-    headers = {"X-API-KEY": server.token, "X-Access-Token": "x"}
-    ran = httpx2.post(
-        f"{server.url}/execute",
-        json={"code": "b = 2"},
-        headers={**headers, "E2b-Sandbox-Id": sandbox, "E2b-Sandbox-Port": "49999"},
-        timeout=60,
-    )
+    made = api.post("/sandboxes", json={"templateID": "base"}).json()
+    place = f"/v1/sandboxes/{made['sandboxID']}"
+    headers = {
+        "E2b-Sandbox-Id": made["sandboxID"],
+        "E2b-Sandbox-Port": "49999",
+        "X-Access-Token": made["envdAccessToken"],
+    }
+    ran = httpx2.post(f"{server.url}/execute", json={"code": "b = 2"}, headers=headers, timeout=60)
+    assert ran.status_code == 200, ran.text
+    api.post(f"{place}/executions", json={"code": "a = 1"})
     page = api.get(f"{place}/contexts/default/executions").json()
     seen = [(cell["code"], cell["by"], cell["via"]) for cell in page["items"]]
-    assert seen[0] == ("a = 1", "owner", "api")
-
-    if ran.status_code == 200:
-        assert seen[1] == ("b = 2", "owner", "e2b")
+    assert seen == [("b = 2", "owner", "e2b"), ("a = 1", "owner", "api")]
 
     # Only a server in front of a host daemon may say it.
     said = {"X-Fumehood-By": "somebody", "X-Fumehood-Via": "elsewhere"}
     api.post(f"{place}/executions", json={"code": "c = 3"}, headers=said)
     last = api.get(f"{place}/contexts/default/executions", params={"limit": 1}).json()["items"][0]
     assert (last["code"], last["by"], last["via"]) == ("c = 3", "owner", "api")
+    api.delete(place)
 
 
 def test_the_bytes_of_a_result_are_a_download_in_which_nothing_runs(
