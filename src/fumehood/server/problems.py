@@ -166,6 +166,13 @@ def plain_problem(status: int, code: str, detail: str, request_id: str, hint: st
     }
 
 
+def no_such_part(request: HTTPConnection, what: str, size_bytes: int) -> JSONResponse:
+    """Returns the response to a `Range` that lies outside of what is asked for."""
+    detail = f"the {what} has {size_bytes:,} bytes and no such range"
+    body = plain_problem(416, "range_not_satisfiable", detail, request_id_of(request))
+    return JSONResponse(body, 416, headers={"Content-Range": f"bytes */{size_bytes}"}, media_type=MEDIA_TYPE)
+
+
 def request_id_of(request: HTTPConnection) -> str:
     """Returns the id that the ingress gave to this request."""
     return str(request.scope.get("state", {}).get("request_id", ""))

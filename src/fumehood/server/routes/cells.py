@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend, principal_of
 from fumehood.server.detached import PREFIX
 from fumehood.server.downloads import span_of
-from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
+from fumehood.server.problems import no_such_part
 from fumehood.server.responses import off_loop_answer
 from fumehood.server.routes.contexts import ContextId
 from fumehood.server.routes.executions import ExecutionId
@@ -116,10 +116,7 @@ async def read_result(
         return Response(data, headers=_INERT, media_type=media_type)
 
     if not span.size:
-        detail = f"it has {len(data):,} bytes, and not that part"
-        body = plain_problem(416, "range_not_satisfiable", detail, request_id_of(request))
-        headers = {**_INERT, "Content-Range": f"bytes */{len(data)}"}
-        return JSONResponse(body, 416, headers=headers, media_type=MEDIA_TYPE)
+        return no_such_part(request, "result", len(data))
 
     headers = {**_INERT, "Content-Range": f"bytes {span.start}-{span.end - 1}/{len(data)}"}
     return Response(data[span.start : span.end], 206, headers=headers, media_type=media_type)

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from fumehood.errors import FileError, PathIsDirectoryError
 from fumehood.port.backend import Backend
@@ -26,7 +26,7 @@ from fumehood.server.downloads import (
     last_modified,
     wanted_span,
 )
-from fumehood.server.problems import MEDIA_TYPE, plain_problem, request_id_of
+from fumehood.server.problems import no_such_part
 from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery
 from fumehood.server.routes.guarded import SignableRoute, guarded_router
 from fumehood.server.routes.sandboxes import SandboxId, answer, items
@@ -179,7 +179,7 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
     span = wanted_span(request.headers, info, etag)
 
     if span is not None and not span.size:
-        return _no_such_part(request, info)
+        return no_such_part(request, "file", info.size_bytes)
 
     if request.method == "HEAD":
         return Response(status_code=200 if span is None else 206, headers=_headers(info, etag, span))
@@ -220,11 +220,3 @@ def _headers(info: FileInfo, etag: str, span: Span | None) -> dict[str, str]:
         headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{info.size_bytes}"
 
     return headers
-
-
-def _no_such_part(request: Request, info: FileInfo) -> Response:
-    detail = f"the file has {info.size_bytes:,} bytes and no such range"
-    body = plain_problem(416, "range_not_satisfiable", detail, request_id_of(request))
-    return JSONResponse(
-        body, 416, headers={"Content-Range": f"bytes */{info.size_bytes}"}, media_type=MEDIA_TYPE
-    )
