@@ -225,6 +225,39 @@ def test_owners_are_named_to_a_host_alone(start_host: Start, start_server: Start
         assert [cell["code"] for cell in api.get(path).json()["cells"]] == ["6 * 7"]
 
 
+def test_no_name_of_a_request_leads_to_another_keys_sandbox(start_host: Start, start_server: Start) -> None:
+    """The server checks whose sandbox a path names; what it then asks its host for lies in that sandbox alone."""
+    server = start_server(host_socket=start_host().socket)
+
+    with client_of(server) as api:
+        theirs = new_sandbox(api)
+        run(api, theirs, "secret = 'of another key'")
+        token = api.post("/v1/keys", json={"name": "curious"}).json()["token"]
+        record = f"/v1/sandboxes/{theirs}/contexts/default/record"
+        # The control: what is looked for is there.
+        assert "of another key" in api.get(record).text
+
+    with httpx2.Client(
+        base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
+    ) as curious:
+        own = new_sandbox(curious)
+        assert curious.get(record).status_code == 404
+        up = "..%2F" * 4 + f"..%2F{theirs}%2Fcontexts%2Fdefault%2Frecord"
+        dots = "%2E%2E/" * 4 + f"%2E%2E/{theirs}/contexts/default/record"
+
+        for rest in (
+            f"executions/x/results/0/{up}",
+            f"executions/x/results/0/{dots}",
+            "executions/x/results/0/" + "..%2F" * 6,
+            f"contexts/..%2F..%2F{theirs}%2Fcontexts%2Fdefault/record",
+            "contexts/%2E%2E/record",
+            f"contexts/default/variables/{up}",
+        ):
+            answer = curious.get(f"/v1/sandboxes/{own}/{rest}")
+            assert answer.status_code in (404, 422), (rest, answer.status_code)
+            assert "of another key" not in answer.text
+
+
 def test_a_flood_is_one_request(start_host: Start) -> None:
     """Each answer has its number, an error is the answer of its request alone, and one request carried them all."""
     host = start_host()

@@ -214,6 +214,8 @@ async def ask_to_adopt(ask: Ask, sandbox_id: str, child_id: str) -> object:
 
 
 _PIECE_BYTES = 1 << 20
+# More than any result may have.
+_MAX_RESULT_BYTES = 64 << 20
 
 
 # A sandbox, a path and seconds; the address and its end.
@@ -639,8 +641,16 @@ class HttpBackend(LoopBound, Backend):
 
     async def _ask_bytes(self, method: str, path: str, **options: Any) -> bytes:
         async def ask() -> bytes:
+            content = bytearray()
+
             async with self._connection.stream(method, path, **options) as answer:
-                return await answer.aread()
+                async for piece in answer.aiter_bytes():
+                    content += piece
+
+                    if len(content) > _MAX_RESULT_BYTES:
+                        raise self._unfit(DataError(f"it has more than {_MAX_RESULT_BYTES:,} bytes"))
+
+            return bytes(content)
 
         return await self._do(ask)
 

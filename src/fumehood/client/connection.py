@@ -475,5 +475,12 @@ def sandbox_path(sandbox_id: str, *parts: str) -> str:
 
 
 def quoted(part: str) -> str:
-    """Returns a name as one part of a path."""
+    """Returns a name as one part of a path.
+
+    Raises:
+        InvalidArgumentError: It would lead to another place of the server than the one that was checked.
+    """
+    if part in (".", ".."):
+        raise InvalidArgumentError(field="name", value=part, allowed="a name that is neither '.' nor '..'")
+
     return quote(part, safe="")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import quote
 
 from fumehood.client.connection import query_of, quoted, sandbox_path
 from fumehood.errors import InvalidArgumentError
@@ -58,7 +57,7 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
             place = sandbox_path(
                 sandbox_id, "executions", request.execution_id, "results", str(request.number)
             )
-            return await ask_bytes("GET", f"{place}/{quote(request.mime, safe='/')}")
+            return await ask_bytes("GET", f"{place}/{quoted(request.mime)}")
         case ReadFamily():
             return read_value(Family, await ask("GET", sandbox_path(sandbox_id, "family")))
         case ReadUse():

@@ -8,10 +8,11 @@ all of that. Requests with a credential, reads, and what guests serve are never 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 
 from cachetools import LRUCache
+from starlette.types import Scope
 
 from fumehood.server.responses import GONE
 from fumehood.token_bucket import TokenBucket
@@ -19,7 +20,11 @@ from fumehood.token_bucket import TokenBucket
 REFUSALS_PER_SECOND = 10.0
 REFUSALS_BURST = 300
 _REMEMBERED_ADDRESSES = 10_000
-_CREDENTIALS = (b"authorization", b"x-api-key", b"cookie")
+_CREDENTIALS = (b"authorization", b"x-api-key", b"x-access-token", b"e2b-traffic-access-token")
+# Part of the name of each cookie that is one; browsers bring others.
+_COOKIE = b"fumehood"
+# Of signed addresses, and of Jupyter's clients.
+_IN_QUERY = (b"signature=", b"token=")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, GONE})
 
@@ -35,20 +40,19 @@ class AnonymousRequests:
         self._clock = clock
         self._buckets: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
 
-    def retry_after_seconds(self, address: str, method: str, headers: Mapping[bytes, bytes]) -> float:
+    def retry_after_seconds(self, address: str, scope: Scope) -> float:
         """Returns for how long a request is to be refused without a look at what it asks for; 0: it is not.
 
         Args:
             address: The client address.
-            method: Of the request.
-            headers: Of the request, by lower-case name.
+            scope: The request.
         """
         bucket = self._buckets.get(address)
-        return bucket.missing_seconds() if bucket and _is_anonymous(method, headers) else 0.0
+        return bucket.missing_seconds() if bucket and _is_anonymous(scope) else 0.0
 
-    def note(self, address: str, method: str, headers: Mapping[bytes, bytes], status: int) -> None:
+    def note(self, address: str, scope: Scope, status: int) -> None:
         """Counts a request that was answered with this status, where it is one to count."""
-        if status not in _REFUSALS or not _is_anonymous(method, headers):
+        if status not in _REFUSALS or not _is_anonymous(scope):
             return
 
         bucket = self._buckets.get(address)
@@ -59,5 +63,10 @@ class AnonymousRequests:
         bucket.take()
 
 
-def _is_anonymous(method: str, headers: Mapping[bytes, bytes]) -> bool:
-    return method not in _SAFE_METHODS and not any(name in headers for name in _CREDENTIALS)
+def _is_anonymous(scope: Scope) -> bool:
+    if scope["method"] in _SAFE_METHODS or any(part in scope["query_string"] for part in _IN_QUERY):
+        return False
+
+    return not any(
+        name in _CREDENTIALS or (name == b"cookie" and _COOKIE in value) for name, value in scope["headers"]
+    )

@@ -25,6 +25,7 @@ from fumehood.log.request_ids import LoggedRequest, logged_request
 from fumehood.server.anonymous import AnonymousRequests
 from fumehood.server.body_limits import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.drain import RETRY_SECONDS, Drain
+from fumehood.server.ports.access import address_of_host
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.rate_limits import client_of, network_of
 from fumehood.server.responses import GONE
@@ -117,7 +118,7 @@ class Ingress:
             return
 
         address = self._counted_address(scope, headers)
-        seconds = self._anonymous.retry_after_seconds(address, scope["method"], headers) if address else 0.0
+        seconds = self._anonymous.retry_after_seconds(address, scope) if address else 0.0
 
         if seconds:
             await _refuse_as_too_many(scope, send, seconds, logged.id)
@@ -127,7 +128,7 @@ class Ingress:
             status = await self._through(scope, receive, send, logged)
 
         if address:
-            self._anonymous.note(address, scope["method"], headers, status)
+            self._anonymous.note(address, scope, status)
 
     async def _through_websocket(
         self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
@@ -160,9 +161,8 @@ class Ingress:
 
     def _counted_address(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         """Returns the client address to count a refusal for; empty on a local socket, and where a guest answers."""
-        domain = self._settings.domain.lower().partition(":")[0]
-        host = headers[b"host"].decode("latin-1").lower().partition(":")[0]
-        is_for_guest = scope["path"].startswith(SIGNED_PORTS) or (domain and host.endswith(f".{domain}"))
+        host = address_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
+        is_for_guest = host is not None or scope["path"].startswith(SIGNED_PORTS)
         return "" if is_for_guest else network_of((scope.get("client") or ("",))[0])
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> int:

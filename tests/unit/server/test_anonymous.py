@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from starlette.types import Scope
 
 from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests
 
 THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+
+
+def request(method: str = "POST", query: bytes = b"", **headers: str) -> Scope:
+    """A request with these headers."""
+    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http", "method": method, "query_string": query, "headers": given}
 
 
 class Clock:
@@ -21,44 +28,55 @@ class Clock:
 
 def refused(requests: AnonymousRequests, times: int, status: int = 401) -> None:
     for _ in range(times):
-        requests.note(THERE, "POST", {}, status)
+        requests.note(THERE, request(), status)
 
 
 def test_an_address_is_refused_after_a_burst_and_for_as_long_as_it_goes_on() -> None:
     clock = Clock()
     requests = AnonymousRequests(clock)
     refused(requests, REFUSALS_BURST - 1)
-    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+    assert requests.retry_after_seconds(THERE, request()) == 0
 
     refused(requests, 1)
-    assert requests.retry_after_seconds(THERE, "POST", {}) == pytest.approx(1 / REFUSALS_PER_SECOND)
-    assert requests.retry_after_seconds(ELSEWHERE, "POST", {}) == 0
+    assert requests.retry_after_seconds(THERE, request()) == pytest.approx(1 / REFUSALS_PER_SECOND)
+    assert requests.retry_after_seconds(ELSEWHERE, request()) == 0
 
     clock.now += 1 / REFUSALS_PER_SECOND + 1e-6
-    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+    assert requests.retry_after_seconds(THERE, request()) == 0
 
 
-@pytest.mark.parametrize("headers", [{b"authorization": b""}, {b"x-api-key": b"a"}, {b"cookie": b"a=b"}])
-def test_a_request_with_a_credential_is_neither_counted_nor_refused(headers: dict[bytes, bytes]) -> None:
+@pytest.mark.parametrize(
+    "scope",
+    [
+        request(authorization=""),
+        request(x_api_key="a"),
+        request(x_access_token="a"),
+        request(cookie="_xsrf=a; fumehood-jupyter=b"),
+        request(query=b"path=a&signature=b"),
+        request(query=b"token=a"),
+    ],
+)
+def test_a_request_with_a_credential_is_neither_counted_nor_refused(scope: Scope) -> None:
     requests = AnonymousRequests(Clock())
 
     for _ in range(REFUSALS_BURST):
-        requests.note(THERE, "POST", headers, 401)
+        requests.note(THERE, scope, 401)
 
-    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+    assert requests.retry_after_seconds(THERE, request()) == 0
     refused(requests, REFUSALS_BURST)
-    assert requests.retry_after_seconds(THERE, "POST", {}) > 0
-    assert requests.retry_after_seconds(THERE, "POST", headers) == 0
+    assert requests.retry_after_seconds(THERE, request()) > 0
+    assert requests.retry_after_seconds(THERE, request(cookie="a=b")) > 0
+    assert requests.retry_after_seconds(THERE, scope) == 0
 
 
 @pytest.mark.parametrize("status", [200, 303, 404, 413, 503])
 def test_an_answer_that_is_no_refusal_is_not_counted(status: int) -> None:
     requests = AnonymousRequests(Clock())
     refused(requests, REFUSALS_BURST, status)
-    assert requests.retry_after_seconds(THERE, "POST", {}) == 0
+    assert requests.retry_after_seconds(THERE, request()) == 0
 
 
 def test_what_only_reads_is_not_counted() -> None:
     requests = AnonymousRequests(Clock())
     refused(requests, REFUSALS_BURST)
-    assert requests.retry_after_seconds(THERE, "GET", {}) == 0
+    assert requests.retry_after_seconds(THERE, request("GET")) == 0

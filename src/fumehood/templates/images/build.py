@@ -10,8 +10,8 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fumehood.errors import ImagePlatformError, InvalidArgumentError
-from fumehood.templates.images.description import ARCHITECTURES, ImageConfig
+from fumehood.errors import ImageError, ImagePlatformError, InvalidArgumentError
+from fumehood.templates.images.description import ARCHITECTURES, MAX_VOLUMES, ImageConfig, image_path
 from fumehood.templates.images.dockerfile import Dockerfile, Instruction, Stage, expand, pairs, program
 from fumehood.templates.images.layers import LayerInfo, layer_key
 from fumehood.templates.images.pull import pull
@@ -145,8 +145,14 @@ class _Build:
 
     def _add_volumes(self, instruction: Instruction, state: StageState) -> None:
         words = [expand(word, state.variables) for word in instruction.words or instruction.text.split()]
-        paths = [posixpath.normpath(posixpath.join(state.config.workdir, word)) for word in words]
-        state.config = replace(state.config, volumes=tuple(dict.fromkeys([*state.config.volumes, *paths])))
+        paths = [image_path(posixpath.join(state.config.workdir, word)) for word in words]
+        volumes = tuple(dict.fromkeys([*state.config.volumes, *paths]))
+
+        if len(volumes) > MAX_VOLUMES:
+            reason = f"line {instruction.line}: it names more than {MAX_VOLUMES} volumes"
+            raise ImageError(image=self._bench.template, reason=reason)
+
+        state.config = replace(state.config, volumes=volumes)
 
     def _declare(self, instruction: Instruction, state: StageState) -> None:
         for key, default in pairs(instruction, self._name):

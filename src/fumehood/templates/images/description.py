@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 MOST_LAYERS = 127
 _MOST_NESTED = 4
 _MOST_BYTES = 4 << 20
+MAX_VOLUMES = 32
 _MOST_VARIABLES = 500
 _MOST_TEXT = 32_768
 _VARIABLE = re.compile(r"[^=\0]+=[^\0]*", re.DOTALL)
@@ -52,6 +54,11 @@ class LayerBlob:
     diff_id: str
     compression: str
     size_bytes: int
+
+
+def image_path(path: str) -> str:
+    """Returns the one form of an absolute path in an image; POSIX leaves two slashes at its beginning as they are."""
+    return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +233,15 @@ def read_config(config: Mapping[str, Any], reference: Reference) -> ImageConfig:
         raise ImageError(image=reference.text, reason="its environment variables are too many or malformed")
 
     workdir = str(settings.get("WorkingDir") or "/")
-    volumes = _texts(list(settings.get("Volumes") or ()))
+    volumes = tuple(map(image_path, _texts(list(settings.get("Volumes") or ()))))
+
+    if len(volumes) > MAX_VOLUMES:
+        raise ImageError(image=reference.text, reason=f"it names more than {MAX_VOLUMES} volumes")
+
     return ImageConfig(
         envs={name: value for name, _, value in (one.partition("=") for one in variables)},
-        workdir=workdir if workdir.startswith("/") else f"/{workdir}",
-        volumes=tuple(one for one in volumes if one.startswith("/")),
+        workdir=image_path(workdir),
+        volumes=volumes,
         user=str(settings.get("User") or ""),
         entrypoint=_texts(settings.get("Entrypoint")),
         command=_texts(settings.get("Cmd")),

@@ -13,7 +13,7 @@ from typing import Any
 
 from fumehood.errors import ImageError
 from fumehood.templates.given_files import MAX_COPIED_BYTES, MAX_ENTRIES
-from fumehood.templates.images.description import ImageConfig
+from fumehood.templates.images.description import ImageConfig, image_path
 from fumehood.templates.images.interpreters import (
     PROBE,
     Found,
@@ -166,7 +166,7 @@ def _order(config: ImageConfig, path: str) -> dict[str, Any]:
         "folders": [folder for folder in path.split(":") if folder.startswith("/")],
         "pythons": list(_PYTHONS),
         "writable": [
-            {"path": path, "name": name, "is_made": path != os.path.normpath(config.workdir)}
+            {"path": path, "name": name, "is_made": path != image_path(config.workdir)}
             for path, name in _writable(config).items()
         ],
         "max_entries": MAX_ENTRIES - 10,
@@ -177,10 +177,9 @@ def _order(config: ImageConfig, path: str) -> dict[str, Any]:
 def _writable(config: ImageConfig) -> dict[str, str]:
     """Returns the folders that sandboxes get copies of, outer ones first, with the names of these in the home."""
     folders = {
-        os.path.normpath(path): _VOLUMES + os.path.normpath(path).strip("/").replace("/", "-")
-        for path in config.volumes
+        image_path(path): _VOLUMES + image_path(path).strip("/").replace("/", "-") for path in config.volumes
     }
-    workdir = os.path.normpath(config.workdir)
+    workdir = image_path(config.workdir)
     folders[workdir] = _copy_name(workdir)
 
     for path in folders:
@@ -200,7 +199,7 @@ def _is_given(path: str) -> bool:
 
 def _copy_name(workdir: str) -> str:
     """Returns where the copy of the working directory is in the home of a sandbox."""
-    normal = os.path.normpath(workdir)
+    normal = image_path(workdir)
 
     if normal.startswith(f"{HOME_PATH}/"):
         return normal.removeprefix(f"{HOME_PATH}/")
@@ -263,7 +262,7 @@ def _workdir(config: ImageConfig, outcomes: Mapping[str, str], workshop: Worksho
     Raises:
         ImageError: It lies in the home, and is too large for a copy in each sandbox.
     """
-    workdir = os.path.normpath(config.workdir)
+    workdir = image_path(config.workdir)
     outcome = outcomes.get(workdir, "none")
 
     if outcome == "large" and _is_in_home(workdir):
@@ -313,12 +312,23 @@ def _link_layer(links: Mapping[str, str], store: LayerStore, workshop: Workshop)
 
 
 def _link(path: str, name: str, content: str, uid: int, gid: int) -> None:
-    """Makes one link in a layer."""
+    """Makes one link in a layer, and follows none.
+
+    Raises:
+        ImageError: It would lie behind another one.
+    """
     folder = content
 
     # They cover those of the image: what has no owner in the base jail could not be written to there.
     for part in path.strip("/").split("/")[:-1]:
         folder = os.path.join(folder, part)
+
+        if os.path.islink(folder):
+            raise ImageError(
+                image=path,
+                reason=f"{path} lies in a folder that sandboxes may write already",
+                hint="name the outer folder alone as VOLUME",
+            )
 
         if not os.path.isdir(folder):
             os.mkdir(folder, 0o755)

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from fumehood.errors import ImageError, InvalidArgumentError, TemplateStoreError
 from fumehood.templates.images.context import is_archive
+from fumehood.templates.images.description import image_path
 from fumehood.templates.images.dockerfile import Instruction, expand, program
 from fumehood.templates.images.image_template import USUAL_PATH, survey
 from fumehood.templates.images.jailed import compiled_policy, jailed
@@ -142,7 +143,7 @@ class StepLayers:
         )
 
     def _order(self, files: _Files, target: str, is_folder: bool) -> dict[str, Any]:
-        target = posixpath.normpath(target)
+        target = image_path(target)
         exact = None if is_folder or files.is_folder or files.is_archive else target
         return {
             "folder": target,
@@ -212,7 +213,7 @@ class StepLayers:
 
     def change_folder(self, text: str, state: StageState, place: str) -> None:
         """Makes the working directory, if it is missing."""
-        workdir = posixpath.normpath(posixpath.join(state.config.workdir, text.strip()))
+        workdir = image_path(posixpath.join(state.config.workdir, text.strip()))
         state.config = replace(state.config, workdir=workdir)
 
         if workdir == "/":

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from fumehood.errors import ImageError
-from fumehood.templates.images.description import ImageConfig
-from fumehood.templates.images.image_template import _links, _workdir, _writable
+from fumehood.templates.images.description import ImageConfig, image_path
+from fumehood.templates.images.image_template import _link, _links, _workdir, _writable
 
 
 @pytest.mark.parametrize("workdir", ["/home/user", "/home/user/app/"])
@@ -42,3 +42,34 @@ def test_copies_have_names_of_their_own():
         "/var/log": ".volumes/var-log",
         "/home/user/notes": "notes",
     }
+
+
+def test_two_slashes_at_the_beginning_are_one():
+    """POSIX keeps them apart, and a folder would lie in another one without being known to."""
+    assert [image_path(path) for path in ("//a", "///a/", "a/../b", "/..//c", "//")] == [
+        "/a",
+        "/a",
+        "/b",
+        "/c",
+        "/",
+    ]
+    volumes = ("//.config/a", "//tmp", "///proc/x")
+    assert _writable(ImageConfig(workdir="//.config", volumes=volumes)) == {
+        "/.config": ".config",
+        "/.config/a": ".volumes/.config-a",
+    }
+
+
+def test_no_link_of_a_layer_is_followed(tmp_path):
+    """A link's target is a path of the host while the layer is made."""
+    content, outside = tmp_path / "content", tmp_path / "outside"
+    content.mkdir()
+    outside.mkdir()
+    _link("/a/b", "b", str(content), -1, -1)
+    (content / "c").symlink_to(outside)
+
+    with pytest.raises(ImageError, match="already"):
+        _link("/c/d", "d", str(content), -1, -1)
+
+    assert list(outside.iterdir()) == []
+    assert (content / "a" / "b").is_symlink()
