@@ -18,6 +18,8 @@ import httpx2
 import pytest
 from tests.conftest import PRELOAD, RunningServer
 
+from .collectors import Collector
+
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "src" / "fumehood" / "console" / "dist"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -195,6 +197,32 @@ def box(api: httpx2.Client) -> Iterator[Box]:
     made = Box(api, answer.json()["id"])
     yield made
     api.delete(f"/v1/sandboxes/{made.id}")
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    """What listens outside."""
+    with Collector() as made:
+        yield made
+
+
+def show(box: Box, mime: str, text: str) -> None:
+    """Lets a cell show one format of a result, as it is."""
+    box.run(
+        f"from IPython.display import display\ndisplay({{{mime!r}: {text!r}, 'text/plain': 'x'}}, raw=True)"
+    )
+
+
+def guest(page: Any, number: int) -> Any:
+    """Returns the document of a guest in a cell."""
+    cell = page.get_by_role("article", name=f"Cell {number}", exact=True)
+    cell.locator("iframe").wait_for()
+    return cell.locator("iframe").content_frame
+
+
+def settled(page: Any, seconds: float = 1.2) -> None:
+    """Lets what was started arrive: its absence is what is to be seen, and the control shows how soon it would."""
+    page.wait_for_timeout(seconds * 1000)
 
 
 def axe_violations(page: Any) -> list[str]:

@@ -6,40 +6,15 @@ Each attack has a control: the same in a bare page of another host runs, or arri
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from .collectors import Collector
-from .conftest import Box, NewPage
+from .conftest import Box, NewPage, guest, settled, show
 from .hostile import LOADS, MARKDOWN, REACHES, SCRIPTS, STREAM, STUN
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    """What listens outside."""
-    with Collector() as made:
-        yield made
-
-
-def _show(box: Box, mime: str, text: str) -> None:
-    box.run(
-        f"from IPython.display import display\ndisplay({{{mime!r}: {text!r}, 'text/plain': 'x'}}, raw=True)"
-    )
-
-
-def _guest(page: Any, number: int) -> Any:
-    cell = page.get_by_role("article", name=f"Cell {number}", exact=True)
-    cell.locator("iframe").wait_for()
-    return cell.locator("iframe").content_frame
-
-
-def _settled(page: Any, seconds: float = 1.2) -> None:
-    """Lets what was started arrive: its absence is what is to be seen, and the control shows how soon it would."""
-    page.wait_for_timeout(seconds * 1000)
 
 
 def test_the_attacks_work_in_a_bare_page(browser: Any, collector: Collector) -> None:
@@ -57,7 +32,7 @@ def test_the_attacks_work_in_a_bare_page(browser: Any, collector: Collector) -> 
         page.goto(f"{collector.url}/bare/{name}", wait_until="commit")
         pages.append(page)
 
-    _settled(pages[-1], 0.6)
+    settled(pages[-1], 0.6)
     context.close()
     assert set(LOADS | SCRIPTS) - collector.attacks_seen() == set()
 
@@ -70,15 +45,16 @@ def test_html_of_a_guest_stays_in_its_frame(new_page: NewPage, box: Box, collect
     texts = [*(LOADS | SCRIPTS | {"refresh": ""}).values()]
     marks = "<p id='ran'>still</p><script>document.getElementById('ran').textContent = 'moved'</script>"
     html = marks + "\n".join(texts).replace("HOST", collector.url)
-    _show(box, "text/html", marks)
-    _show(box, "text/html", html)
-    _show(box, "text/html", refresh)
-    page = new_page(box.address, refusing=("frame-src",))
+    show(box, "text/html", marks)
+    show(box, "text/html", html)
+    show(box, "text/html", refresh)
+    # What is purified is reported by the page, where nothing of it acts.
+    page = new_page(box.address, refusing=("frame-src", "script-src-attr", "base-uri"))
     page.evaluate("window.canary = 'alive'")
-    first, second = _guest(page, 1), _guest(page, 2)
+    first, second = guest(page, 1), guest(page, 2)
     assert first.locator("#ran").inner_text() == "still"
     assert second.locator("#ran").inner_text() == "still"
-    _settled(page)
+    settled(page)
     assert collector.attacks_seen() == set()
 
     for number in (1, 2):
@@ -88,7 +64,7 @@ def test_html_of_a_guest_stays_in_its_frame(new_page: NewPage, box: Box, collect
 
     # The control of the frame itself: there scripts do run.
     assert first.get_by_text("moved").inner_text() == "moved"
-    _settled(page)
+    settled(page)
     assert collector.attacks_seen() == set()
     assert page.evaluate("window.canary") == "alive"
     assert box.address in page.url
@@ -100,7 +76,7 @@ def test_a_moving_frame_reaches_nothing_of_the_page(new_page: NewPage, box: Box)
         f"try {{ out('{name}: ' + ({code})) }} catch (error) {{ out('{name}: refused') }}\n"
         for name, code in REACHES.items()
     )
-    _show(
+    show(
         box,
         "text/html",
         "<pre id='out'></pre><script>const out = (text) => document.getElementById('out').append(text + '\\n');\n"
@@ -108,9 +84,9 @@ def test_a_moving_frame_reaches_nothing_of_the_page(new_page: NewPage, box: Box)
     )
     page = new_page(box.address)
     page.evaluate("window.canary = 'alive'")
-    _guest(page, 1)
+    guest(page, 1)
     page.get_by_role("button", name="Run its scripts").click()
-    frame = _guest(page, 1)
+    frame = guest(page, 1)
     frame.get_by_text("done").wait_for()
     lines = frame.locator("#out").inner_text().split("\n")
     assert [line for line in lines if line and not line.endswith(("refused", "done"))] == []
@@ -122,15 +98,15 @@ def test_a_moving_frame_reaches_nothing_of_the_page(new_page: NewPage, box: Box)
 
 def test_a_frame_that_never_ends_does_not_hold_the_page(new_page: NewPage, box: Box) -> None:
     """An endless script has a process of its own; a height of a billion pixels is bounded."""
-    _show(box, "text/html", "<div style='height:1000000000px'>tall</div>")
-    _show(box, "text/html", "<p>busy</p><script>setTimeout(() => {for (;;);}, 50)</script>")
+    show(box, "text/html", "<div style='height:1000000000px'>tall</div>")
+    show(box, "text/html", "<p>busy</p><script>setTimeout(() => {for (;;);}, 50)</script>")
     page = new_page(box.address)
-    _guest(page, 1).get_by_text("tall").wait_for()
+    guest(page, 1).get_by_text("tall").wait_for()
     height = page.get_by_role("article", name="Cell 1", exact=True).locator("iframe").bounding_box()["height"]
     assert height <= 600
     busy = page.get_by_role("article", name="Cell 2", exact=True)
     busy.get_by_role("button", name="Run its scripts").click()
-    _settled(page, 0.5)
+    settled(page, 0.5)
     # Fifty turns of the page's own loop, while the frame has none.
     turns = page.evaluate(
         "new Promise((done) => {let left = 50; const began = performance.now();"
@@ -146,17 +122,17 @@ def test_still_frames_send_nothing_by_webrtc(
     """The way out that no policy stops in a moving frame does not begin in a still one; a bare page is the control."""
     html = STUN.replace("UDP", str(collector.udp_port))
     collector.datagrams()
-    _show(box, "text/html", f"<p>here</p>{html}")
+    show(box, "text/html", f"<p>here</p>{html}")
     page = new_page(box.address)
-    _guest(page, 1).get_by_text("here").wait_for()
-    _settled(page)
+    guest(page, 1).get_by_text("here").wait_for()
+    settled(page)
     assert collector.datagrams() == 0
 
     collector.pages["/bare/stun"] = html
     context = browser.new_context()
     bare = context.new_page()
     bare.goto(f"{collector.url}/bare/stun")
-    _settled(bare)
+    settled(bare)
     context.close()
     assert collector.datagrams() > 0
 
@@ -165,7 +141,7 @@ def test_markdown_and_streams_are_text(new_page: NewPage, box: Box, collector: C
     """Nothing runs, loads, titles or links by itself; a link asks; what is hidden in text is spelled out."""
     collector.paths.clear()
     link = "[a plain link](https://example.org/way)\n\n"
-    _show(box, "text/markdown", link + MARKDOWN.replace("HOST", collector.url))
+    show(box, "text/markdown", link + MARKDOWN.replace("HOST", collector.url))
     box.run(f"print('{STREAM}')".replace("HOST", collector.url))
     box.run("raise Exception('<img src=x onerror=window.ran=4>\\u202e')")
     # Handlers in what is purified are reported, and do not run.
@@ -213,7 +189,7 @@ def test_pictures_tables_and_charts_of_a_guest(new_page: NewPage, box: Box, coll
         f'<svg xmlns="http://www.w3.org/2000/svg" width="90" height="30"><script>parent.ran = 5</script>'
         f'<image href="{collector.url}/svg-load" width="9" height="9"/><text y="20">shown</text></svg>'
     )
-    _show(box, "image/svg+xml", svg)
+    show(box, "image/svg+xml", svg)
     png = (
         "b'\\x89PNG\\r\\n\\x1a\\n\\0\\0\\0\\rIHDR' + (50000).to_bytes(4, 'big') * 2 + b'\\x08\\x02\\0\\0\\0'"
     )
@@ -263,7 +239,7 @@ def test_frames_cannot_be_had_from_elsewhere(
     page = context.new_page()
     page.goto(f"{collector.url}/bare/framing")
     page.wait_for_function("loaded.length === 3")
-    _settled(page, 0.3)
+    settled(page, 0.3)
     assert page.evaluate("ready") == []
     assert [frame.url for frame in page.frames[1:] if not frame.url.startswith("chrome-error:")] == []
     context.close()

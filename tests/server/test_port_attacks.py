@@ -176,6 +176,30 @@ def test_w06_what_protects_a_browser_is_ours(client: httpx2.Client, base: str) -
     assert [policy for policy in policies if "sandbox" in policy and "allow-same-origin" not in policy]
 
 
+@pytest.mark.parametrize(
+    ("site", "wanted", "status"),
+    [
+        *[
+            ("same-origin", wanted, 403)
+            for wanted in ("script", "style", "worker", "sharedworker", "serviceworker")
+        ],
+        # A page of the guest itself, whose origin is opaque; the address opened; a picture or data of it.
+        ("cross-site", "script", 200),
+        ("none", "document", 200),
+        ("same-origin", "document", 200),
+        ("same-origin", "image", 200),
+        ("same-origin", "empty", 200),
+    ],
+)
+def test_w06_nothing_of_a_guest_is_a_part_of_our_pages(
+    client: httpx2.Client, base: str, signed: str, site: str, wanted: str, status: int
+) -> None:
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": wanted}
+
+    for address in (base, signed):
+        assert client.get(f"{address}/head", headers=headers).status_code == status
+
+
 def test_w06_one_origin_may_read(client: httpx2.Client, signed: str) -> None:
     lines = ("Access-Control-Allow-Origin: https://evil.test", "Access-Control-Allow-Credentials: true")
     answer = client.get(signed + raw(*lines, "Content-Length: 0"), headers={"Origin": "null"})

@@ -3,6 +3,7 @@
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./App";
+import { narrowPolicy } from "./parts/policy";
 import { applyTheme, keptTheme } from "./parts/theme";
 import "./styles/base.css";
 import "./styles/parts.css";
@@ -17,6 +18,7 @@ function takeCode(): string | null {
 }
 
 const code = takeCode();
+narrowPolicy();
 applyTheme(keptTheme());
 const root = document.getElementById("root");
 if (root) {

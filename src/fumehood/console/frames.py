@@ -5,8 +5,10 @@ page that allows inline scripts. This document has a policy of its own, and an o
 `allow-same-origin`): what is written into it reaches neither the page nor the API nor the network. The page waits for
 `ready`, then passes the HTML and a port, through which the document reports its height.
 
-Still frames run no script but this document's own, which its digest names. In moving frames the scripts of a guest run:
-the viewer asks for that, for one result. They have no network, but for WebRTC, which no policy stops everywhere.
+Still frames run no script but this document's own, which its digest names; the page takes out what acts by itself,
+since no policy holds a hint to connect to a host. In moving frames the scripts of a guest run: the viewer asks for
+that, for one result. They load nothing, but no policy stops two ways out everywhere: WebRTC, and the hosts that a
+browser looks up or connects to ahead of time. The policy of the page says to which documents a frame can be led.
 """
 
 from __future__ import annotations

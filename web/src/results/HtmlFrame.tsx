@@ -1,6 +1,7 @@
 /** HTML of a guest, in a document of its own that reaches neither the page nor the network.
  *
- * Still by default: no script of it runs. The viewer can have its scripts run, for this one result.
+ * Still by default: what acts by itself is taken out, and no script would run. The viewer can have its scripts run, for
+ * this one result.
  */
 
 import { useEffect, useRef, useState } from "react";
@@ -29,7 +30,8 @@ export function HtmlFrame({ html, canMove = true, startsMoving = false }: Given)
       </div>
       {isMoving && (
         <p className="hint">
-          The scripts of this result can send what they see over WebRTC. They reach nothing of this page.
+          The scripts of this result can send what they see over WebRTC, and in the names and addresses of
+          hosts that they have your browser look up or connect to. They reach nothing of this page.
         </p>
       )}
       <Frame key={String(isMoving)} html={html} isMoving={isMoving} />
@@ -40,24 +42,32 @@ export function HtmlFrame({ html, canMove = true, startsMoving = false }: Given)
 function Frame({ html, isMoving }: { html: string; isMoving: boolean }) {
   const frame = useRef<HTMLIFrameElement>(null);
   const [height, setHeight] = useState(LEAST_HEIGHT);
+  const [isTooMuch, setTooMuch] = useState(false);
 
   useEffect(() => {
     let port: MessagePort | null = null;
-    const take = (event: MessageEvent) => {
+    let isGone = false;
+    const take = async (event: MessageEvent) => {
       const inside = frame.current?.contentWindow;
       // Another frame may claim to be this one; a second greeting is the guest's.
       if (port || !inside || event.source !== inside || event.data?.fumehood !== "ready") return;
       const channel = new MessageChannel();
       port = channel.port1;
       port.onmessage = ({ data }) => setHeight(bounded(data?.height));
-      inside.postMessage({ html: withTheme(html) }, "*", [channel.port2]);
+      const shown = isMoving ? html : (await import("./purify")).stillHtml(html);
+      if (isGone) return;
+      if (shown === null) setTooMuch(true);
+      else inside.postMessage({ html: withTheme(shown) }, "*", [channel.port2]);
     };
     addEventListener("message", take);
     return () => {
+      isGone = true;
       removeEventListener("message", take);
       port?.close();
     };
-  }, [html]);
+  }, [html, isMoving]);
+
+  if (isTooMuch) return <p className="note">This HTML has too many elements to be shown here.</p>;
 
   return (
     <iframe

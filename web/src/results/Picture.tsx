@@ -16,7 +16,7 @@ export function Raster({ base64, type }: { base64: string; type: "image/png" | "
     return (
       <p className="note">This is no {type.slice(6).toUpperCase()} picture, though its type says it is.</p>
     );
-  if (size.width * size.height > MOST_PIXELS) {
+  if (!isShown(size)) {
     return (
       <p className="note">
         A picture of {size.width.toLocaleString()} × {size.height.toLocaleString()} pixels (
@@ -25,22 +25,27 @@ export function Raster({ base64, type }: { base64: string; type: "image/png" | "
       </p>
     );
   }
-  return <Blob_ content={content} type={type} width={size.width} height={size.height} />;
+  return <Bitmap content={content} type={type} width={size.width} height={size.height} />;
 }
 
+/** In an `img`, an SVG runs no script and loads nothing. Its address is `data:`: opened alone, it is a document of an
+ * origin of its own, where a `blob:` would be one of ours, with our login. */
 export function Vector({ svg }: { svg: string }) {
-  const content = useMemo(() => new TextEncoder().encode(svg), [svg]);
-  return <Blob_ content={content} type="image/svg+xml" />;
+  const address = useMemo(() => `data:image/svg+xml;base64,${encoded(svg)}`, [svg]);
+  return <Image url={address} />;
 }
 
-type Shown = { content: Uint8Array<ArrayBuffer>; type: string; width?: number; height?: number };
+type Shown = { content: Uint8Array<ArrayBuffer>; type: string; width: number; height: number };
 
-/** In an `img`, an SVG runs no script and loads nothing. */
-function Blob_({ content, type, width, height }: Shown) {
-  const [isBroken, setBroken] = useState(false);
+function Bitmap({ content, type, width, height }: Shown) {
   const url = useUrl(content, type);
+  return url ? <Image url={url} width={width} height={height} /> : null;
+}
+
+function Image({ url, width, height }: { url: string; width?: number; height?: number }) {
+  const [isBroken, setBroken] = useState(false);
   if (isBroken) return <p className="note">The browser cannot show this picture.</p>;
-  return url ? (
+  return (
     <img
       className="picture"
       src={url}
@@ -50,7 +55,7 @@ function Blob_({ content, type, width, height }: Shown) {
       loading="lazy"
       onError={() => setBroken(true)}
     />
-  ) : null;
+  );
 }
 
 export function Download({
@@ -88,7 +93,18 @@ export function decoded(base64: string): Uint8Array<ArrayBuffer> | null {
   }
 }
 
+function encoded(text: string): string {
+  let binary = "";
+  for (const byte of new TextEncoder().encode(text)) binary += String.fromCharCode(byte);
+  return btoa(binary);
+}
+
 type Size = { width: number; height: number };
+
+/** Whether a picture of that size is decoded. */
+export function isShown({ width, height }: Size): boolean {
+  return width * height <= MOST_PIXELS;
+}
 
 export function pngSize(content: Uint8Array): Size | null {
   const signature = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];

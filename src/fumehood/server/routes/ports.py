@@ -32,6 +32,7 @@ from fumehood.server.ports.access import (
     read_signed_part,
     signed_part,
 )
+from fumehood.server.ports.browsers import check_is_no_part_of_ours
 from fumehood.server.ports.headers import PortTarget
 from fumehood.server.ports.proxy import proxy_http, proxy_websocket
 from fumehood.server.ports.rules import PortRules
@@ -170,10 +171,13 @@ async def _opened(connection: HTTPConnection, sandbox_id: str) -> Backend:
 
 
 async def _token_http(request: Request) -> Response:
+    check_is_no_part_of_ours(request.headers)
     return await proxy_http(*await _by_token(request), request)
 
 
 async def _signed_http(request: Request) -> Response:
+    check_is_no_part_of_ours(request.headers)
+
     if request.method == "OPTIONS" and request.headers.get("origin") == "null":
         # A CORS preflight of a page in an opaque origin, for a request to its own server.
         return PlainTextResponse(

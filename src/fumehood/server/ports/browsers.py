@@ -1,0 +1,43 @@
+"""Which requests of browsers a guest's web server may answer in this server's own origin.
+
+A page of a guest has an opaque origin there (`sandbox` in its policy): its own requests are `cross-site`. A script that
+is asked for as `same-origin` would run in a document of ours, with its login: no such document wants one of a guest.
+Browsers send these headers over https and to this machine; elsewhere the policies of our own pages are alone.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+
+from fumehood.errors import ForbiddenError
+
+# What runs, or gives its form to, the document that asked for it.
+_PARTS_OF_A_DOCUMENT = frozenset(
+    {
+        "audioworklet",
+        "json",
+        "paintworklet",
+        "script",
+        "serviceworker",
+        "sharedworker",
+        "style",
+        "worker",
+        "xslt",
+    }
+)
+
+
+def check_is_no_part_of_ours(headers: Headers) -> None:
+    """Checks that a browser does not ask for a part of a document of this server.
+
+    Raises:
+        ForbiddenError: It would be a script, a worker or a style of a document in this server's own origin.
+    """
+    sites = headers.getlist("sec-fetch-site")
+    wanted = headers.getlist("sec-fetch-dest")
+
+    if "same-origin" in sites and not _PARTS_OF_A_DOCUMENT.isdisjoint(wanted):
+        raise ForbiddenError(
+            reason=f"what a sandbox serves is no {wanted[0]} of a page of this server",
+            hint="open the address itself",
+        )
