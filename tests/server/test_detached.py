@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, cast
 
 import httpx2
 import pytest
 
+from fumehood.port.backend import Backend
 from fumehood.server import detached
+from fumehood.server.principal import Principal
+from fumehood.values.events import Event, ExecutionStarted, StdoutEvent
+from fumehood.values.requests import ExecuteRequest
 
 
 def begin(api: httpx2.Client, place: str, code: str, **given: Any) -> dict[str, Any]:
@@ -115,6 +120,75 @@ def test_lines_that_are_not_kept_are_a_gap(api: httpx2.Client, place: str) -> No
     kept = sum(len(json.dumps(line)) for line in again[1:-1])
     assert kept <= detached._MAX_KEPT_BYTES + (1 << 20)
     assert len(again[-1]["execution"]["results"]) == 8
+
+
+def test_a_line_that_is_too_long_is_a_gap_between_others(api: httpx2.Client, place: str) -> None:
+    """Five megabytes in one line: it alone is missing, and the record has it."""
+    code = "print('before', flush=True)\ndisplay('x' * (5 << 20))\nprint('after', flush=True)"
+    run = begin(api, place, code)
+    list(lines_of(api, place, run["id"]))
+    again = list(lines_of(api, place, run["id"]))
+    assert [line["type"] for line in again] == ["started", "stdout", "gap", "stdout", "finished"]
+    assert (again[2]["from"], again[2]["to"]) == (3, 3)
+    assert [line["seq"] for line in again] == [1, 2, 3, 4, 5]
+    assert len(again[-1]["execution"]["results"]) == 1
+
+
+def test_a_key_keeps_so_many_and_takes_the_place_of_no_other(
+    other: httpx2.Client, place: str, api: Any
+) -> None:
+    """One more than its bound forgets its oldest that has ended; the run of another key stays, as do those that run."""
+    kept = begin(api, place, "pass")["id"]
+    own = f"/v1/sandboxes/{other.post('/v1/sandboxes', json={}).json()['id']}"
+    context = other.post(f"{own}/contexts", json={}).json()["id"]
+    running = begin(other, own, "while True: pass", context_id=context)["id"]
+    names = [begin(other, own, "pass")["id"] for _ in range(detached._MAX_RUNS_OF_KEY)]
+
+    def status(name: str) -> int:
+        with other.stream("GET", f"{own}/executions/{name}/events") as answer:
+            return answer.status_code
+
+    assert [status(name) for name in (names[0], names[1], names[-1], running)] == [404, 200, 200, 200]
+    assert list(lines_of(api, place, kept))[-1]["type"] == "finished"
+    other.delete(own)
+
+
+class Printing:
+    """A sandbox whose code prints lines of a megabyte, as many as the code says, and then waits."""
+
+    async def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
+        yield ExecutionStarted(execution_id=sandbox_id, context_id="default")
+
+        for _ in range(int(request.code)):
+            yield StdoutEvent(text="x" * (1 << 20), at_seconds=0.0)
+
+        await asyncio.Event().wait()
+
+
+def test_all_keys_together_keep_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that keeps most loses its own lines; another one keeps what it has."""
+    monkeypatch.setattr(detached, "_MAX_KEPT_BYTES_OF_ALL", 8 << 20)
+    asyncio.run(_keep_much())
+
+
+async def _keep_much() -> None:
+    runs, backend = detached.DetachedRuns(), cast("Backend", Printing())
+    begun = []
+
+    for key, count in (("modest", "2"), ("greedy", "3"), ("greedy", "3"), ("greedy", "3")):
+        principal = Principal(key_id=key)
+        begun.append(await runs.begin(principal, backend, "s", ExecuteRequest(code=count)))
+
+        while begun[-1]._last < 1 + int(count):
+            await asyncio.sleep(0)
+
+    held = [run.kept_bytes >> 20 for run in begun]
+    assert held[0] == 2
+    assert sum(run.kept_bytes for run in begun) == runs._kept_bytes <= 8 << 20
+    assert [run.waiting_bytes for run in begun] == [0] * 4
+    assert (await anext(begun[1].follow(0)))["type"] in ("gap", "started")
+    await runs.close()
+    assert (runs._kept_bytes, runs._forgetting) == (0, {})
 
 
 def test_a_sandbox_that_ends_ends_it(api: httpx2.Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -169,6 +169,58 @@ def test_a_page_whose_key_or_login_ends_is_closed_soon(server: Any, api: httpx2.
 
             with pytest.raises(ConnectionClosed):
                 page.hear()
+
+
+def test_all_that_a_key_follows_ends_with_its_right(server: Any, api: httpx2.Client) -> None:
+    """Streams of lines, followers of runs, a terminal and a page, of a key that loses the scope; and one rotated."""
+    key, rotated = (
+        api.post("/v1/keys", json={"name": name, "scopes": ["sandboxes"]}).json() for name in ("less", "new")
+    )
+    base, token = server.url.replace("http", "ws", 1), {"X-API-Key": key["token"]}
+
+    with ExitStack() as held:
+        client = held.enter_context(httpx2.Client(base_url=server.url, headers=token, timeout=30))
+        place = f"/v1/sandboxes/{client.post('/v1/sandboxes', json={}).json()['id']}"
+        run = client.post(
+            f"{place}/executions", json={"code": "input()", "allow_input": True, "detached": True}
+        )
+        command = client.post(f"{place}/commands", json={"argv": ["sleep", "1000"]}).json()["pid"]
+        paths = [
+            "/v1/events",
+            f"{place}/events",
+            f"{place}/executions/{run.json()['id']}/events",
+            f"{place}/files/watch",
+            f"{place}/commands/{command}/output",
+        ]
+        streams = [held.enter_context(client.stream("GET", path)) for path in paths]
+        terminal = held.enter_context(connect(f"{base}{place}/pty", additional_headers=token))
+        assert json.loads(terminal.recv(timeout=30))["type"] == "started"
+        narrow = held.enter_context(page_of(server, additional_headers=token))
+        new = held.enter_context(page_of(server, additional_headers={"X-API-Key": rotated["token"]}))
+        assert {stream.status_code for stream in streams} == {200}
+        api.patch(f"/v1/keys/{key['key']['id']}", json={"scopes": ["execute"]}).raise_for_status()
+        api.post(f"/v1/keys/{rotated['key']['id']}/rotate", json={}).raise_for_status()
+
+        for path, stream in zip(paths, streams, strict=True):
+            last = json.loads([*stream.iter_lines()][-1])
+            assert (last["type"], last["problem"]["code"]) == ("problem", "forbidden"), path
+
+        said = []
+
+        with suppress(ConnectionClosed):
+            while True:
+                said.append(terminal.recv(timeout=30))
+
+        assert json.loads(said[-1])["problem"]["code"] == "forbidden"
+        assert terminal.protocol.close_code == 1008
+
+        for page, code in ((narrow, "forbidden"), (new, "unauthenticated")):
+            assert page.until("problem")[-1]["problem"]["code"] == code
+
+            with pytest.raises(ConnectionClosed):
+                page.hear()
+
+    api.delete(place)
 
 
 def test_programs_follow_by_lines(api: httpx2.Client, place: str, run: Any) -> None:

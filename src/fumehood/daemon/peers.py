@@ -57,6 +57,10 @@ class PeerAuthenticator(Authenticator):
         note_key(OWNER_ID)
         return Principal(key_id=OWNER_ID)
 
+    async def look(self, token: str | None) -> Principal:
+        """Returns the owner; see `Authenticator`."""
+        return Principal(key_id=OWNER_ID)
+
     async def signer(self, key_id: str) -> Principal:
         """Returns the owner; see `Authenticator`."""
         admit_caller()

@@ -5,6 +5,7 @@ Dialects read tokens where their clients put them, and use the same authenticato
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
@@ -14,11 +15,13 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
+from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
 from fumehood.storage.logins import Login
 
+_CHECK_SECONDS = 2.0
 _QUERY_FIELD = "token"
 _TOKEN_PROTOCOL = "fumehood.token."  # noqa: S105 - what goes before a token
 # These describe themselves in OpenAPI; the token is read by `token_of`.
@@ -89,25 +92,42 @@ async def principal_of_websocket(websocket: WebSocket) -> Principal:
     return await _authenticated(websocket, token, takes_login=True)
 
 
-async def check_again(websocket: WebSocket) -> None:
-    """Authenticates a WebSocket once more that has been open for a while.
+async def until_refused(connection: HTTPConnection) -> FumehoodError:
+    """Looks every two seconds whether the caller of an open stream or socket may still use sandboxes.
 
-    Raises:
-        UnauthenticatedError: Its key was revoked, its token replaced, or its login has ended meanwhile.
+    That is no use of its key or login and no request. Its scopes in `principal_of` are those of the last look.
+
+    Returns:
+        Why it may not any longer: its key was revoked or lost the scope, its token was replaced, its login has ended.
     """
-    await _authenticated(websocket, websocket.state.token, takes_login=True)
+    token = getattr(connection.state, "token", None) or token_of(connection)
+
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+
+        try:
+            principal = await _authenticated(connection, token, takes_login=True, is_use=False)
+            principal.require("sandboxes")
+        except FumehoodError as error:
+            return error
 
 
-async def _authenticated(connection: HTTPConnection, token: str | None, *, takes_login: bool) -> Principal:
+async def _authenticated(
+    connection: HTTPConnection, token: str | None, *, takes_login: bool, is_use: bool = True
+) -> Principal:
     services = services_of(connection)
 
     # A request with a token never looks at the cookie.
-    if token is None and takes_login and (found := await services.logged_in(connection)) is not None:
-        connection.state.principal, connection.state.login = found
-    else:
-        connection.state.principal = await services.authenticator.authenticate(token)
+    if token is None and takes_login:
+        found = await services.logged_in(connection, is_use=is_use)
 
-    principal: Principal = connection.state.principal
+        if found is not None:
+            connection.state.principal, connection.state.login = found
+            return found[0]
+
+    authenticator = services.authenticator
+    principal = await (authenticator.authenticate(token) if is_use else authenticator.look(token))
+    connection.state.principal = principal
     return principal
 
 

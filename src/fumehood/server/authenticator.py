@@ -44,6 +44,14 @@ class Authenticator(ABC):
         """
 
     @abstractmethod
+    async def look(self, token: str | None) -> Principal:
+        """Returns the principal that holds a token which was right a while ago; this is no use and no request.
+
+        Raises:
+            UnauthenticatedError: It is not right any longer.
+        """
+
+    @abstractmethod
     async def signer(self, key_id: str) -> Principal:
         """Returns the holder of the key with which something was signed.
 
@@ -81,6 +89,15 @@ class TokenAuthenticator(Authenticator):
         events.KEY_USED.log(key_id=principal.key_id)
         return principal
 
+    async def look(self, token: str | None) -> Principal:
+        """Returns the principal that holds a token still; see `Authenticator`."""
+        principal = await self._found(token, is_use=False)
+
+        if principal is None:
+            raise UnauthenticatedError(reason="the token has expired or was revoked")
+
+        return principal
+
     async def _holder(self, token: str | None, meant: str | None) -> Principal:
         if not token:
             raise UnauthenticatedError(reason="no token was sent")
@@ -101,14 +118,14 @@ class TokenAuthenticator(Authenticator):
             self._limits.note_wrong(digest)
             raise UnauthenticatedError(reason="the token is not known, has expired or was revoked")
 
-    async def _found(self, token: str | None) -> Principal | None:
+    async def _found(self, token: str | None, *, is_use: bool = True) -> Principal | None:
         if token is None:
             return None
 
         if hmac.compare_digest(token_digest(token), self._owner_digest):
             return Principal(key_id=OWNER_ID)
 
-        record = await self._keys.verify(token)
+        record = await self._keys.verify(token, is_use=is_use)
 
         if record is None:
             return None
@@ -119,8 +136,15 @@ class TokenAuthenticator(Authenticator):
         """Returns the digest of the token that a principal has now; None when its key has ended."""
         return self._owner_digest if key_id == OWNER_ID else await self._keys.token_hash(key_id)
 
-    async def holder(self, key_id: str, fits: Callable[[bytes], bool]) -> Principal | None:
+    async def holder(
+        self, key_id: str, fits: Callable[[bytes], bool], *, is_use: bool = True
+    ) -> Principal | None:
         """Returns a principal by its id while the digest of its present token `fits`, for logins made with that token.
+
+        Args:
+            key_id: Its id.
+            fits: Whether a digest is that of the token.
+            is_use: Whether this is a use of the key, and a request of it.
 
         Raises:
             RateLimitError: The key has made too many requests.
@@ -130,10 +154,10 @@ class TokenAuthenticator(Authenticator):
         if key_id == OWNER_ID:
             principal = Principal(key_id=OWNER_ID) if fits(self._owner_digest) else None
         else:
-            record = await self._keys.holder(key_id, fits)
+            record = await self._keys.holder(key_id, fits, is_use=is_use)
             principal = None if record is None else _principal(record)
 
-        if principal is not None:
+        if principal is not None and is_use:
             admit_caller()
             self._limits.count_request(principal)
 

@@ -2,21 +2,23 @@
 
 Runs in the server process. A run is a task of the server over the caller's backend, so that quotas hold and all is
 counted. It ends with its code or its sandbox, on request, and at the latest with the server. Its events are kept in a
-ring that any number of followers read at their own pace; the whole execution is read from the sandbox's record.
+ring that any number of followers read at their own pace; the whole execution is read from the sandbox's record. What is
+kept is bounded for each key and in all, and it is the key that keeps most which loses lines: no key takes the place of
+another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Literal
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, consume_result, when_done
-from fumehood.errors import ExecutionNotFoundError, OverloadedError
+from fumehood.errors import ExecutionNotFoundError, FumehoodError, OverloadedError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
 from fumehood.server.responses import Line, WrittenLine, event_data, json_bytes, line_of
@@ -27,8 +29,11 @@ from fumehood.values.requests import DEFAULT_CONTEXT_ID, ExecuteRequest
 RunState = Literal["waiting", "running", "ended"]
 PREFIX = "run_"
 _MAX_KEPT_BYTES = 4 * MIB
-_MAX_RUNS = 512
+_MAX_KEPT_BYTES_OF_ALL = 128 * MIB
+_MAX_RUNS = 4096
 _MAX_RUNS_OF_KEY = 64
+# Of code and input that wait for their turn.
+_MAX_WAITING_BYTES_OF_KEY = 16 * MIB
 # How long a run that has ended can be followed.
 _KEPT_SECONDS = 600.0
 _BEGIN_SECONDS = 1.0
@@ -43,21 +48,34 @@ class DetachedRun:
         sandbox_id: Its sandbox.
         request: The code.
         backend: The sandboxes of that key.
+        count_kept: Called with each change of how many bytes of lines it keeps.
+
+    Attributes:
+        kept_bytes: How many bytes of lines it keeps.
     """
 
-    def __init__(self, key_id: str, sandbox_id: str, request: ExecuteRequest, backend: Backend) -> None:
+    def __init__(
+        self,
+        key_id: str,
+        sandbox_id: str,
+        request: ExecuteRequest,
+        backend: Backend,
+        count_kept: Callable[[int], None],
+    ) -> None:
         self.id = PREFIX + secrets.token_hex(12)
         self.key_id = key_id
         self.sandbox_id = sandbox_id
         self.execution_id: str | None = None
-        self.request = request
+        self.kept_bytes = 0
+        # While it waits.
+        self._request: ExecuteRequest | None = request
         self._backend = backend
+        self._count_kept = count_kept
         self._lines: deque[bytes] = deque()
-        self._size_bytes = 0
         self._last = 0
         self._news = asyncio.Event()
         self._begun = asyncio.Event()
-        self._work = asyncio.create_task(self._run())
+        self._work = asyncio.create_task(self._run(request))
         when_done(self._work, self._wake)
         consume_result(self._work)
 
@@ -68,6 +86,12 @@ class DetachedRun:
             return "ended"
 
         return "waiting" if self.execution_id is None else "running"
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much code and input waits for its turn; 0 once it runs."""
+        request = self._request
+        return 0 if request is None else len(request.code) + len(request.stdin or "")
 
     def when_ended(self, act: Callable[[], None]) -> None:
         """Calls `act` when it has ended."""
@@ -94,7 +118,8 @@ class DetachedRun:
 
     def waiting_cell(self) -> Cell:
         """Returns what readers of the record see of it while it waits."""
-        request = self.request
+        request = self._request
+        assert request is not None, "it waits"
         return Cell(
             position=-1,
             id=self.id,
@@ -103,6 +128,18 @@ class DetachedRun:
             code=request.code,
             stdin=request.stdin,
         )
+
+    def drop(self, size_bytes: int) -> int:
+        """Drops its oldest lines, at least so many bytes of them if there are; returns how many that were.
+
+        The caller counts them. Followers that have not read them get a gap.
+        """
+        before = self.kept_bytes
+
+        while self._lines and before - self.kept_bytes < size_bytes:
+            self.kept_bytes -= len(self._lines.popleft())
+
+        return before - self.kept_bytes
 
     async def follow(self, after: int) -> AsyncGenerator[Line, None]:
         """Yields its lines after a number, to the end; the last one has the whole execution, from the record.
@@ -114,7 +151,7 @@ class DetachedRun:
             first = self._last - len(self._lines) + 1
 
             if after + 1 < first:
-                yield {"type": "gap", "seq": first - 1, "from": after + 1, "to": first - 1}
+                yield _gap(after + 1, first - 1)
                 after = first - 1
             elif after < self._last:
                 after += 1
@@ -139,11 +176,12 @@ class DetachedRun:
         line = await line_of(ExecutionFinished(execution=cell.execution), event_data)
         return _numbered(line, self._last + 1)
 
-    async def _run(self) -> None:
-        async with aclosing(self._backend.execute(self.sandbox_id, self.request)) as events:
+    async def _run(self, request: ExecuteRequest) -> None:
+        async with aclosing(self._backend.execute(self.sandbox_id, request)) as events:
             async for event in events:
                 if isinstance(event, ExecutionStarted):
                     self.execution_id = event.execution_id
+                    self._request = None
                     self._begun.set()
 
                 if not isinstance(event, ExecutionFinished):
@@ -152,15 +190,18 @@ class DetachedRun:
     def _keep(self, line: Line) -> None:
         self._last += 1
         written = _numbered(line, self._last).json
+
+        if len(written) > _MAX_KEPT_BYTES:
+            written = json_bytes(_gap(self._last, self._last))
+
         self._lines.append(written)
-        self._size_bytes += len(written)
-
-        while self._size_bytes > _MAX_KEPT_BYTES and len(self._lines) > 1:
-            self._size_bytes -= len(self._lines.popleft())
-
+        self.kept_bytes += len(written)
+        dropped = self.drop(self.kept_bytes - _MAX_KEPT_BYTES)
         self._news.set()
+        self._count_kept(len(written) - dropped)
 
     def _wake(self) -> None:
+        self._request = None
         self._begun.set()
         self._news.set()
 
@@ -169,35 +210,63 @@ class DetachedRuns:
     """The detached executions of a server."""
 
     def __init__(self) -> None:
+        # The oldest first.
         self._runs: dict[str, DetachedRun] = {}
-        self._forgetting: set[asyncio.TimerHandle] = set()
+        self._forgetting: dict[str, asyncio.TimerHandle] = {}
+        self._kept_bytes = 0
 
     async def begin(
         self, principal: Principal, backend: Backend, sandbox_id: str, request: ExecuteRequest
     ) -> DetachedRun:
         """Begins an execution, and returns it when it runs or waits for its turn.
 
+        Where there are too many, the oldest that has ended is forgotten: of the same key, or of the key with most.
+
         Raises:
-            OverloadedError: There are too many.
+            OverloadedError: Too many of them are under way.
             FumehoodError: It was refused before it ran.
         """
-        own = sum(run.key_id == principal.key_id and run.state != "ended" for run in self._runs.values())
-
-        if len(self._runs) >= _MAX_RUNS or own >= _MAX_RUNS_OF_KEY:
-            reason = f"{own} detached executions of this key are under way, {len(self._runs)} of all are kept"
-            raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
-
-        run = DetachedRun(principal.key_id, sandbox_id, request, backend)
+        self._make_room(principal.key_id)
+        run = DetachedRun(principal.key_id, sandbox_id, request, backend, self._count_kept)
         self._runs[run.id] = run
         run.when_ended(lambda: self._forget_later(run))
 
         try:
             await run.begin()
-        except BaseException:
-            self._runs.pop(run.id, None)
+        except FumehoodError:
+            self._forget(run)
             raise
 
         return run
+
+    def _make_room(self, key_id: str) -> None:
+        """Forgets runs that have ended until there is room for one more of a key."""
+        own = [run for run in self._runs.values() if run.key_id == key_id]
+        waiting_bytes = sum(run.waiting_bytes for run in own)
+
+        if waiting_bytes > _MAX_WAITING_BYTES_OF_KEY:
+            raise _full(f"{waiting_bytes} bytes of code of this key wait for their turn")
+
+        if len(own) >= _MAX_RUNS_OF_KEY and not self._forget_ended(own):
+            raise _full(f"{len(own)} detached executions of this key are under way")
+
+        if len(self._runs) < _MAX_RUNS:
+            return
+
+        kept = Counter(run.key_id for run in self._runs.values() if run.state == "ended")
+        most = {name for name, _ in kept.most_common(1)}
+
+        if not self._forget_ended([run for run in self._runs.values() if run.key_id in most]):
+            raise _full(f"{len(self._runs)} detached executions are under way")
+
+    def _forget_ended(self, runs: list[DetachedRun]) -> bool:
+        """Forgets the oldest of these runs that has ended; False if none has."""
+        for run in runs:
+            if run.state == "ended":
+                self._forget(run)
+                return True
+
+        return False
 
     def find(self, principal: Principal, sandbox_id: str, name: str) -> DetachedRun:
         """Returns a run of the caller by its own name, or by that of its execution.
@@ -231,21 +300,60 @@ class DetachedRuns:
 
     async def close(self) -> None:
         """Ends all of them."""
-        for timer in self._forgetting:
-            timer.cancel()
-
-        runs, self._runs = list(self._runs.values()), {}
+        runs = list(self._runs.values())
 
         for run in runs:
             await run.end()
 
-    def _forget_later(self, run: DetachedRun) -> None:
-        def forget() -> None:
-            self._forgetting.discard(timer)
-            self._runs.pop(run.id, None)
+        for run in runs:
+            self._forget(run)
 
-        timer = asyncio.get_running_loop().call_later(_KEPT_SECONDS, forget)
-        self._forgetting.add(timer)
+    def _forget_later(self, run: DetachedRun) -> None:
+        if run.id in self._runs:
+            loop = asyncio.get_running_loop()
+            self._forgetting[run.id] = loop.call_later(_KEPT_SECONDS, self._forget, run)
+
+    def _forget(self, run: DetachedRun) -> None:
+        timer = self._forgetting.pop(run.id, None)
+
+        if timer is not None:
+            timer.cancel()
+
+        self._runs.pop(run.id, None)
+        # A follower of it gets a gap, and then the end.
+        self._kept_bytes -= run.drop(run.kept_bytes)
+
+    def _count_kept(self, change_bytes: int) -> None:
+        self._kept_bytes += change_bytes
+
+        while self._kept_bytes > _MAX_KEPT_BYTES_OF_ALL:
+            self._kept_bytes -= self._shorten()
+
+    def _shorten(self) -> int:
+        """Drops lines of the key that keeps most: its oldest ended run's, or else half of those of its largest run."""
+        kept: Counter[str] = Counter()
+
+        for run in self._runs.values():
+            kept[run.key_id] += run.kept_bytes
+
+        ((most, _),) = kept.most_common(1)
+        own = [run for run in self._runs.values() if run.key_id == most and run.kept_bytes]
+
+        for run in own:
+            if run.state == "ended":
+                return run.drop(run.kept_bytes)
+
+        largest = max(own, key=lambda run: run.kept_bytes)
+        return largest.drop((largest.kept_bytes + 1) // 2)
+
+
+def _full(reason: str) -> OverloadedError:
+    return OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
+
+
+def _gap(first: int, last: int) -> Line:
+    """Returns the line that stands for lines that are not kept."""
+    return {"type": "gap", "seq": last, "from": first, "to": last}
 
 
 def _numbered(line: Line, seq: int) -> WrittenLine:

@@ -87,8 +87,14 @@ class ConsoleLogins:
         self._settings = settings
         self._codes = LoginCodes()
 
-    async def principal_of(self, connection: HTTPConnection) -> tuple[Principal, Login] | None:
+    async def principal_of(
+        self, connection: HTTPConnection, *, is_use: bool = True
+    ) -> tuple[Principal, Login] | None:
         """Returns the caller and its login by the cookie of a request; None for a request without one.
+
+        Args:
+            connection: The request.
+            is_use: Whether this is a use of the login, and a request of its key.
 
         Raises:
             UnauthenticatedError: The cookie does not count for this request, or its login has ended.
@@ -103,10 +109,11 @@ class ConsoleLogins:
         if len(cookies) > 1:
             raise _refused("the cookie of the login came twice, and one of the two is not ours: log in again")
 
-        found = await self.stored.find(cookies[0])
-        principal = (
-            None if found is None else await self._authenticator.holder(found.login.key_id, found.fits)
-        )
+        found = await self.stored.find(cookies[0], is_use=is_use)
+        principal = None
+
+        if found is not None:
+            principal = await self._authenticator.holder(found.login.key_id, found.fits, is_use=is_use)
 
         if found is None or principal is None:
             raise _refused("the login has ended: log in again")

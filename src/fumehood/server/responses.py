@@ -48,6 +48,7 @@ from fumehood.values.stateless import StatelessReply
 
 Form = Literal["application/x-ndjson", "text/event-stream"]
 Line: TypeAlias = Mapping[str, Any]
+UntilRefused: TypeAlias = Callable[[Request], Coroutine[Any, Any, FumehoodError]]
 NDJSON: Form = "application/x-ndjson"
 EVENTS: Form = "text/event-stream"
 # For metrics and logs only, since the client has left; nginx uses the same number.
@@ -102,7 +103,11 @@ def is_stream_wanted(request: Request) -> bool:
 
 
 async def stream_response(
-    request: Request, lines: AsyncGenerator[Line, None], max_waiting_bytes: int | None = None
+    request: Request,
+    lines: AsyncGenerator[Line, None],
+    max_waiting_bytes: int | None = None,
+    *,
+    until_refused: UntilRefused | None = None,
 ) -> Response:
     """Returns a response whose lines are sent as they come; NDJSON unless the request asks for events.
 
@@ -111,6 +116,7 @@ async def stream_response(
         lines: The lines; closed at the end, or when the client has gone.
         max_waiting_bytes: How much may wait for a slow reader, if `lines` cannot be paused; a reader that falls
             further behind gets an error as its last line. None: `lines` waits.
+        until_refused: Returns, when the caller may read no longer, the error that becomes the last line.
 
     Raises:
         FumehoodError: What `lines` raised before the first of them: it becomes an answer with its own status.
@@ -127,7 +133,11 @@ async def stream_response(
         await following.close()
         raise
 
-    return _LineStream(following, form, request_id_of(request), _end_of_server(request))
+    return _LineStream(following, form, request, until_refused or _never_refused)
+
+
+async def _never_refused(_: Request) -> FumehoodError:
+    return await asyncio.Future()
 
 
 def event_data(event: Event) -> dict[str, Any]:
@@ -141,34 +151,47 @@ class _LineStream(Response):
     """A response whose lines are sent as they come."""
 
     def __init__(
-        self, following: _Following, form: Form, request_id: str, server_ends: asyncio.Event
+        self, following: _Following, form: Form, request: Request, until_refused: UntilRefused
     ) -> None:
         super().__init__(headers=_HEADERS, media_type=form)
         del self.headers["content-length"]
         self._following = following
-        self._request_id = request_id
-        self._server_ends = server_ends
+        self._request = request
+        self._until_refused = until_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_until_gone(receive))
-        over = asyncio.create_task(self._server_ends.wait())
+        over = asyncio.create_task(_end_of_server(self._request).wait())
+        refused = asyncio.create_task(self._until_refused(self._request))
+        ends = (gone, over, refused)
 
-        for task in (gone, over):
+        for task in ends:
             when_done(task, self._following.wake)
 
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-            await self._follow(gone, over, send)
+            await self._follow(gone, over, refused, send)
         finally:
-            await cancel_and_wait(over, gone)
+            await cancel_and_wait(*ends)
             await self._following.close()
 
-    async def _follow(self, gone: asyncio.Task[None], over: asyncio.Task[Literal[True]], send: Send) -> None:
+    async def _follow(
+        self,
+        gone: asyncio.Task[None],
+        over: asyncio.Task[Literal[True]],
+        refused: asyncio.Task[FumehoodError],
+        send: Send,
+    ) -> None:
         following = self._following
 
         while not gone.done():
+            if refused.done():
+                # What waits was read for a caller that may not have it any longer.
+                await self._end(refused.result(), send)
+                return
+
             data = following.take()
 
             if data or not following.is_over:
@@ -187,7 +210,7 @@ class _LineStream(Response):
 
     async def _end(self, error: FumehoodError | None, send: Send) -> None:
         if error is not None:
-            problem = {"type": "problem", "problem": problem_data(error, self._request_id)}
+            problem = {"type": "problem", "problem": problem_data(error, request_id_of(self._request))}
             await send_bytes(self._following.write(problem), send)
 
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -70,8 +70,14 @@ class AppServices(ABC):
     def backend_for(self, principal: Principal) -> Backend:
         """Returns the backend as this caller may see it."""
 
-    async def logged_in(self, connection: HTTPConnection) -> tuple[Principal, Login] | None:
+    async def logged_in(
+        self, connection: HTTPConnection, *, is_use: bool = True
+    ) -> tuple[Principal, Login] | None:
         """Returns the caller and the login of a request by its cookie; None without one, or where there are none.
+
+        Args:
+            connection: The request.
+            is_use: Whether this is a use of the login, and a request of its key.
 
         Raises:
             UnauthenticatedError: The cookie does not count for this request.
@@ -135,9 +141,11 @@ class Services(AppServices):
         services.via = dialect
         return services
 
-    async def logged_in(self, connection: HTTPConnection) -> tuple[Principal, Login] | None:
+    async def logged_in(
+        self, connection: HTTPConnection, *, is_use: bool = True
+    ) -> tuple[Principal, Login] | None:
         """Returns the caller and the login of a request by its cookie; see `AppServices`."""
-        return await self.logins.principal_of(connection)
+        return await self.logins.principal_of(connection, is_use=is_use)
 
     def is_busy(self) -> bool:
         """Returns whether code runs for a client; a dialect's WebSocket is no request that ends with it."""

@@ -136,7 +136,7 @@ class Keys:
 
         return NewKey(record, token)
 
-    async def verify(self, token: object) -> KeyRecord | None:
+    async def verify(self, token: object, *, is_use: bool = True) -> KeyRecord | None:
         """Return the key that `token` belongs to, or None if there is none that is valid now.
 
         Any value gets an answer, whatever its type, size or characters; only a failing database raises (StorageError).
@@ -155,17 +155,23 @@ class Keys:
         if not _fits(known, token_digest(token), self._clock()) or known is None:
             return None
 
-        self._note_use(key_id)
+        if is_use:
+            self._note_use(key_id)
+
         return known.record
 
-    async def holder(self, key_id: str, fits: Callable[[bytes], bool]) -> KeyRecord | None:
+    async def holder(
+        self, key_id: str, fits: Callable[[bytes], bool], *, is_use: bool = True
+    ) -> KeyRecord | None:
         """Return a key that is valid now and whose current token's hash `fits`, for what was made with that token."""
         known = await self._fresh(key_id)
 
         if known is None or not _is_valid(known.record, self._clock()) or not fits(known.token_hash):
             return None
 
-        self._note_use(key_id)
+        if is_use:
+            self._note_use(key_id)
+
         return known.record
 
     async def token_hash(self, key_id: str) -> bytes | None:

@@ -137,8 +137,11 @@ class Logins:
         self._forget(lambda known: known.login.id in too_many)
         return login, cookie
 
-    async def find(self, cookie: str) -> FoundLogin | None:
-        """Return the login that a cookie belongs to, or None if there is none now; any text gets an answer."""
+    async def find(self, cookie: str, *, is_use: bool = True) -> FoundLogin | None:
+        """Return the login that a cookie belongs to, or None if there is none now; any text gets an answer.
+
+        Unless `is_use`, the login lives no longer for it.
+        """
         if not _COOKIE.fullmatch(cookie):
             return None
 
@@ -151,8 +154,10 @@ class Logins:
         if known is None or now >= min(known.login.ends_at, known.used_at + self._idle_seconds):
             return None
 
-        known.used_at = self._used[known.login.id] = now
-        self._later.ask()
+        if is_use:
+            known.used_at = self._used[known.login.id] = now
+            self._later.ask()
+
         token_check = known.token_check
 
         def fits(token_digest: bytes) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import select
 
-from fumehood.storage.keys import token_digest
+from fumehood.errors import RateLimitError, UnauthenticatedError
+from fumehood.server.authenticator import TokenAuthenticator
+from fumehood.server.rate_limits import RateLimits
+from fumehood.storage.keys import Keys, token_digest
 from fumehood.storage.logins import LONGEST_SECONDS, MAX_LOGINS_OF_KEY, Logins
 from fumehood.storage.tables import LOGINS
 
@@ -32,6 +36,37 @@ async def test_a_login_ends_when_it_is_not_used_and_after_a_week(database_url, c
         assert [one.id for one in await logins.list("ada")] == [begun.id]
         clock.now = begun.created_at + LONGEST_SECONDS
         assert await logins.find(cookie) is None
+
+
+async def test_a_look_is_no_use(database_url, clock):
+    """A page that is open, and looked after by the server, keeps no login alive, and costs its key no request."""
+    async with opened(database_url) as database:
+        logins, keys = Logins(database, IDLE, clock=clock), Keys(database, clock=clock)
+        made = await keys.create("ada")
+        key_id = made.record.id
+        _, cookie = await logins.begin(key_id, token_digest(made.token), "")
+        authenticator = TokenAuthenticator("o" * 20, keys, RateLimits(requests_per_minute=1, clock=clock))
+
+        for _ in range(4):
+            assert (await authenticator.look(made.token)).key_id == key_id
+            found = await logins.find(cookie, is_use=False)
+            assert found is not None
+            assert await authenticator.holder(key_id, found.fits, is_use=False) is not None
+            clock.now += IDLE / 4
+
+        assert await logins.find(cookie, is_use=False) is None
+        await keys.flush()
+        assert (await keys.get(key_id)).last_used_at is None
+        # Control: a use is one.
+        await authenticator.authenticate(made.token)
+
+        with pytest.raises(RateLimitError):
+            await authenticator.authenticate(made.token)
+
+        await keys.revoke(key_id)
+
+        with pytest.raises(UnauthenticatedError):
+            await authenticator.look(made.token)
 
 
 async def test_the_database_holds_no_cookie_and_no_digest(database_url, clock):

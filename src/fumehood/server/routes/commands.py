@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from fumehood.server.auth import CallersBackend
+from fumehood.server.auth import CallersBackend, until_refused
 from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
@@ -67,7 +67,9 @@ async def follow_command(
     Each line has `text` when what was written is UTF-8, in whole characters, and else `data` in base64. Going away
     leaves the command alone.
     """
-    return await stream_response(request, output_lines(backend.process_output(sandbox_id, pid)))
+    return await stream_response(
+        request, output_lines(backend.process_output(sandbox_id, pid)), until_refused=until_refused
+    )
 
 
 @router.post(

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.server.auth import CallersBackend, principal_of
+from fumehood.server.auth import CallersBackend, principal_of, until_refused
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.openapi import stream_of
 from fumehood.server.responses import (
@@ -165,7 +165,7 @@ async def follow_execution(
     type `gap` says which. Leaving ends nothing.
     """
     run = services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id)
-    return await stream_response(request, run.follow(after))
+    return await stream_response(request, run.follow(after), until_refused=until_refused)
 
 
 @router.delete(

@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
+from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, until_refused
 from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
@@ -120,7 +120,7 @@ async def watch_directory(
     The first line is `watching`: every change after it is reported. 10,000 changes are kept for a slow reader.
     """
     changes = await backend.watch(sandbox_id, wanted)
-    return await stream_response(request, _lines(wanted.path, changes))
+    return await stream_response(request, _lines(wanted.path, changes), until_refused=until_refused)
 
 
 @router.post("/watch/settle", summary="Settle a watch", response_model=SettledWatch, responses=FILE_PROBLEMS)

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.cancellation import cancel_and_wait, complete
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.server.auth import offered_protocols, principal_of_websocket
+from fumehood.server.auth import offered_protocols, principal_of_websocket, until_refused
 from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
 from fumehood.server.responses import json_bytes
 from fumehood.server.schemas.commands import TerminalSize
@@ -42,6 +42,8 @@ _ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 _SIGKILL = 9
 _SEND_SECONDS = 60.0
 _PROTOCOL = "fumehood.pty"
+# The code with which a WebSocket is closed whose client may use it no longer.
+POLICY_VIOLATION = 1008
 
 
 class Resize(TerminalSize):
@@ -80,19 +82,23 @@ class _Terminal:
         self._has_exited = False
 
     async def run(self) -> None:
-        """Returns when the shell has ended, or the client has disconnected."""
+        """Returns when the shell has ended, or the client has disconnected or may use it no longer."""
         await self._say({"type": "started", "pid": self._pid})
         typing = asyncio.create_task(self._type())
         showing = asyncio.create_task(self._show())
+        refused = asyncio.create_task(until_refused(self._websocket))
         try:
-            await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({typing, showing, refused}, return_when=asyncio.FIRST_COMPLETED)
+            is_refused = refused.done()
         finally:
-            await cancel_and_wait(typing)
-            await cancel_and_wait(showing)
+            await cancel_and_wait(typing, showing, refused)
 
         with suppress(WebSocketDisconnect, RuntimeError):
+            if is_refused:
+                await self._complain(refused.result())
+
             # Closing a connection that is closed already raises, and is no fault.
-            await self._websocket.close()
+            await self._websocket.close(POLICY_VIOLATION if is_refused else 1000)
 
     async def kill(self) -> None:
         """Ends the shell with all that it has started, unless it has ended."""

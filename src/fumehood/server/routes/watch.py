@@ -22,16 +22,17 @@ from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import (
     CallersBackend,
-    check_again,
     offered_protocols,
+    principal_of,
     principal_of_websocket,
+    until_refused,
 )
 from fumehood.server.openapi import stream_of
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data
 from fumehood.server.responses import json_bytes, stream_response
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.pty import refuse_websocket
+from fumehood.server.routes.pty import POLICY_VIOLATION, refuse_websocket
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
 from fumehood.server.schemas.base import Body
 from fumehood.server.schemas.problem import problems
@@ -47,7 +48,6 @@ _EVERY_SECONDS = 2.0
 _SEND_SECONDS = 60.0
 _MAX_FOLLOWED = 32
 _MAX_MESSAGE_CHARACTERS = 4096
-_POLICY_VIOLATION = 1008
 _After = Annotated[
     int | None,
     Query(ge=0, le=1 << 53, description="Begin behind the event with this `seq`; without it, with the next."),
@@ -73,7 +73,9 @@ async def follow_sandboxes(
     ] = None,
 ) -> Response:
     """Streams the starts, changes and ends of the caller's sandboxes; the server's owner sees those of all keys."""
-    return await stream_response(request, _lines(backend.watch_sandboxes(owner, after)))
+    return await stream_response(
+        request, _lines(backend.watch_sandboxes(owner, after)), until_refused=until_refused
+    )
 
 
 @router.get(
@@ -86,7 +88,9 @@ async def follow_sandbox(
     sandbox_id: SandboxId, request: Request, backend: CallersBackend, after: _After = None
 ) -> Response:
     """Streams what happens in a sandbox, whichever client or dialect causes it, to its end."""
-    return await stream_response(request, _lines(backend.watch_events(sandbox_id, after)))
+    return await stream_response(
+        request, _lines(backend.watch_events(sandbox_id, after)), until_refused=until_refused
+    )
 
 
 async def _lines(events: AsyncGenerator[WatchEvent, None]) -> AsyncGenerator[dict[str, Any], None]:
@@ -136,7 +140,6 @@ class _Socket:
     def __init__(self, websocket: WebSocket, services: AppServices, principal: Principal) -> None:
         self._websocket = websocket
         self._services = services
-        self._principal = principal
         self._backend: Backend = services.backend_for(principal)
         self._followed: dict[int, asyncio.Task[None]] = {}
         self._sending = asyncio.Lock()
@@ -144,15 +147,19 @@ class _Socket:
     async def run(self) -> None:
         """Returns when the client has disconnected, or may follow no longer."""
         listening = asyncio.create_task(self._listen())
-        checking = asyncio.create_task(self._check())
+        refused = asyncio.create_task(until_refused(self._websocket))
         try:
-            await asyncio.wait({listening, checking}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({listening, refused}, return_when=asyncio.FIRST_COMPLETED)
+            is_refused = refused.done()
         finally:
-            await cancel_and_wait(listening, checking, *self._followed.values())
+            await cancel_and_wait(listening, refused, *self._followed.values())
+
+        if is_refused:
+            await self._complain(None, refused.result())
 
         with suppress(RuntimeError):
             # Closing a connection that is closed already raises, and is no fault.
-            await self._websocket.close(_POLICY_VIOLATION if checking.done() else 1000)
+            await self._websocket.close(POLICY_VIOLATION if is_refused else 1000)
 
     async def _listen(self) -> None:
         while (message := await self._websocket.receive())["type"] == "websocket.receive":
@@ -173,17 +180,6 @@ class _Socket:
 
             if isinstance(asked, Follow):
                 await self._begin(asked)
-
-    async def _check(self) -> None:
-        """Returns when the key, the token or the login of the client does not count any longer."""
-        while True:
-            await asyncio.sleep(_EVERY_SECONDS)
-
-            try:
-                await check_again(self._websocket)
-            except FumehoodError as error:
-                await self._complain(None, error)
-                return
 
     async def _leave(self, name: int) -> None:
         task = self._followed.pop(name, None)
@@ -239,7 +235,7 @@ class _Socket:
                 with suppress(FumehoodError):
                     use = await self._backend.look(asked.sandbox_id, ReadUse())
                     await self._say(asked.id, {"type": "metrics", "metrics": as_data(use)})
-            elif asked.sandbox_id is None and "keys" in self._principal.scopes:
+            elif asked.sandbox_id is None and "keys" in (await principal_of(self._websocket)).scopes:
                 with suppress(FumehoodError):
                     await self._say(asked.id, {"type": "counters", "counters": await self._counters()})
 
