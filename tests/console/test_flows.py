@@ -44,6 +44,7 @@ def test_the_printed_address_logs_in_once(
     path = address.removeprefix(console_server.url)
     page = new_page(path, logged_in=False)
     page.get_by_role("heading", name="Sandboxes").wait_for()
+    page.get_by_text("this browser is now logged in as owner").wait_for()
     assert "login" not in page.url
     assert page.evaluate("document.cookie") == ""
     (cookie,) = page.context.cookies()
@@ -77,6 +78,34 @@ def test_a_token_logs_in_and_a_wrong_one_does_not(new_page: NewPage, console_ser
         )
         == 401
     )
+
+
+def test_a_code_replaces_no_login_without_a_question(
+    new_page: NewPage, console_server: RunningServer, api: httpx2.Client
+) -> None:
+    """An address of another key asks first; afterwards the page says whose login it is."""
+    made = api.post("/v1/keys", json={"name": "stranger"})
+    assert made.status_code == 201, made.text
+    token = made.json()["token"]
+    answer = httpx2.post(
+        f"{console_server.url}/v1/login/codes", headers={"Authorization": f"Bearer {token}"}, timeout=30
+    )
+    path = answer.json()["url"].removeprefix(console_server.url)
+
+    page = new_page(path)
+    page.get_by_text("This browser is logged in as owner").wait_for()
+    assert "login" not in page.url
+    assert axe_violations(page) == []
+    page.get_by_role("button", name="Stay logged in as owner").click()
+    page.get_by_role("heading", name="Sandboxes").wait_for()
+    assert page.get_by_role("button", name="owner", exact=True).is_visible()
+
+    # The code was not used.
+    page = new_page(path)
+    page.get_by_role("button", name="Use the code").click()
+    page.get_by_role("status").get_by_text("is now logged in as stranger").wait_for()
+    assert page.get_by_role("button", name="stranger", exact=True).is_visible()
+    assert axe_violations(page) == []
 
 
 def test_the_list_shows_what_lives(page: Any, box: Box) -> None:

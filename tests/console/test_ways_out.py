@@ -5,6 +5,7 @@ Each has a control: the same without the wall runs, or arrives.
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -147,3 +148,28 @@ def test_still_html_connects_to_nothing_and_stays(
     bare.goto(f"{collector.url}/bare/leaving")
     bare.frame_locator("iframe").get_by_text("served").wait_for()
     context.close()
+
+
+def test_markdown_is_bounded_as_pictures_are(new_page: NewPage, box: Box) -> None:
+    """A picture within the text has the bounds of one beside it, an SVG is none; of a long text the rest is text."""
+
+    def png(side: int) -> str:
+        head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + side.to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
+        return f"data:image/png;base64,{base64.b64encode(head).decode()}"
+
+    svg = f"data:image/svg+xml;base64,{base64.b64encode(b'<svg/>').decode()}"
+    lines = "*last*\n\n" * 25_000
+    show(
+        box,
+        "text/markdown",
+        f"![small]({png(3)}) ![huge]({png(30_000)}) ![vector]({svg}) <img src='{svg}'>\n\n{lines}",
+    )
+    page = new_page(box.address)
+    cell = page.get_by_role("article", name="Cell 1", exact=True)
+    markdown = cell.locator(".markdown")
+    markdown.get_by_text("not shown: 30000 × 30000 pixels").wait_for()
+    assert markdown.locator("img").evaluate_all("(all) => all.map((image) => image.alt)") == ["small"]
+    assert markdown.get_by_text("it is no PNG and no JPEG").count() > 0
+    assert 1_000 < markdown.locator("em").count() < 3_000
+    cell.get_by_text("characters are shown as Markdown; here is the rest").wait_for()
+    assert "*last*" in cell.locator(".plain-text").inner_text()

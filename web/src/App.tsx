@@ -3,11 +3,12 @@
 import { QueryClient, QueryClientProvider, useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Route, Router, Switch } from "wouter";
-import { get, send, whenLoginIsNeeded } from "./api/client";
+import { get, whenLoginIsNeeded } from "./api/client";
 import { asProblem } from "./api/problem";
 import type { Me } from "./api/types";
 import { Empty, ProblemBox } from "./parts/Problems";
 import { Shell } from "./parts/Shell";
+import { CodeNotice, CodeQuestion, enter } from "./views/CodeOfAddress";
 import { Login } from "./views/Login";
 import { Sandboxes } from "./views/Sandboxes";
 
@@ -37,33 +38,50 @@ export function App({ code }: { code: string | null }) {
 }
 
 type Standing = "unknown" | "in" | "out";
+/** Of the code in the address: there is none, it waits, it is being used, it was used, it was refused. */
+type CodeState = "none" | "waits" | "in use" | "used" | "refused";
 
 function Gate({ code }: { code: string | null }) {
   const queries = useQueryClient();
   const [isWanted, setWanted] = useState(false);
   const [codeProblem, setCodeProblem] = useState<unknown>(null);
-  const [isCodeUsed, setCodeUsed] = useState(code === null);
+  const [codeState, setCodeState] = useState<CodeState>(code === null ? "none" : "waits");
   const me = useQuery({
     queryKey: ["me"],
     queryFn: ({ signal }) => get<Me>("/v1/me", signal),
-    enabled: isCodeUsed,
   });
+  const standing = standingOf(me);
+
+  const takeCode = async () => {
+    if (code === null) return;
+    let outcome: CodeState = "used";
+    setCodeState("in use");
+    try {
+      await enter(code);
+      setWanted(false);
+    } catch (error) {
+      setCodeProblem(error);
+      outcome = "refused";
+    }
+    await me.refetch();
+    setCodeState(outcome);
+  };
+  const isFirst = codeState === "waits" && standing === "out";
 
   useEffect(() => whenLoginIsNeeded(() => setWanted(true)), []);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: once, when it is known that nobody is logged in
   useEffect(() => {
-    if (code === null) return;
-    enter(code)
-      .catch(setCodeProblem)
-      .finally(() => setCodeUsed(true));
-  }, [code]);
+    if (isFirst) takeCode();
+  }, [isFirst]);
 
-  const standing = standingOf(isCodeUsed, me);
   const entered = () => {
     setWanted(false);
     setCodeProblem(null);
+    setCodeState("none");
     queries.invalidateQueries();
   };
 
+  if (isFirst || codeState === "in use") return null;
   if (standing === "unknown") {
     if (me.error && asProblem(me.error).status !== 401) {
       return (
@@ -75,10 +93,15 @@ function Gate({ code }: { code: string | null }) {
     return null;
   }
   if (standing === "out" || !me.data) return <Login entered={entered} codeProblem={codeProblem} />;
+  if (codeState === "waits")
+    return <CodeQuestion me={me.data} use={takeCode} leave={() => setCodeState("none")} />;
 
   return (
     <>
       <Shell me={me.data}>
+        {(codeState === "used" || codeState === "refused") && (
+          <CodeNotice me={me.data} isRefused={codeState === "refused"} close={() => setCodeState("none")} />
+        )}
         <Suspense fallback={<div className="skeleton" />}>
           <Switch>
             <Route path="/">{() => <Sandboxes />}</Route>
@@ -96,16 +119,7 @@ function Gate({ code }: { code: string | null }) {
   );
 }
 
-function standingOf(isCodeUsed: boolean, me: { data: Me | undefined; error: unknown }): Standing {
-  if (!isCodeUsed) return "unknown";
+function standingOf(me: { data: Me | undefined; error: unknown }): Standing {
   if (me.data) return "in";
   return me.error && asProblem(me.error).status === 401 ? "out" : "unknown";
-}
-
-// Effects run twice while developing, and a code counts once.
-let entering: Promise<void> | null = null;
-
-function enter(code: string): Promise<void> {
-  entering ??= send("POST", "/v1/login", { code });
-  return entering;
 }

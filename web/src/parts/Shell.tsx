@@ -81,10 +81,14 @@ export function Shell({ me, children }: { me: Me; children: ReactNode }) {
   );
 }
 
+export function nameOf(me: Me): string {
+  return me.is_owner ? "owner" : visibleLine(me.name || me.key_id, 40);
+}
+
 function AccountMenu({ me }: { me: Me }) {
   const queries = useQueryClient();
   const [theme, setTheme] = useState(keptTheme());
-  const name = me.is_owner ? "owner" : visibleLine(me.name || me.key_id, 40);
+  const name = nameOf(me);
 
   const choose = (wanted: string) => {
     applyTheme(wanted as Theme);
