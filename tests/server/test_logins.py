@@ -18,6 +18,7 @@ from tests.conftest import RunningServer
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from fumehood.server.logins import _MAX_CODES_OF_KEY
 from fumehood.server.routes.guarded import GuardedRoute, SignableRoute
 
 from .walking import filled, methods_of
@@ -272,17 +273,51 @@ def test_logins_end_with_their_token_and_on_request(browsers: Any, owner: httpx2
     assert status(two) == 401
 
 
+def test_codes_end_with_what_has_made_them(browsers: Any, owner: httpx2.Client) -> None:
+    """A login hands its end on by a code, and takes its codes along; each key has codes of its own, and so many."""
+    key = owner.post("/v1/keys", json={"name": "eve"}).json()
+    mine = owner.post("/v1/login/codes").json()["code"]
+
+    def status(code: str) -> int:
+        return int(browsers().post("/v1/login", json={"code": code}, headers=HEADER).status_code)
+
+    with httpx2.Client(base_url=owner.base_url, headers={"X-API-Key": key["token"]}) as holder:
+
+        def new_code(client: httpx2.Client = holder) -> str:
+            return str(client.post("/v1/login/codes", headers=HEADER).json()["code"])
+
+        first = browsers()
+        logged_in(first, holder)
+        second = browsers()
+        second.post("/v1/login", json={"code": new_code(first)}, headers=HEADER).raise_for_status()
+        logins = [one.get("/v1/me", headers=HEADER).json()["login"] for one in (first, second)]
+        assert logins[0]["id"] != logins[1]["id"]
+        assert logins[0]["ends_at"] == logins[1]["ends_at"]
+
+        by_first, by_second, by_token = new_code(first), new_code(second), new_code()
+        first.delete("/v1/login", headers=HEADER).raise_for_status()
+        assert (status(by_first), status(by_second), status(by_token)) == (401, 204, 204)
+        left = new_code(second), new_code()
+        second.delete("/v1/logins", headers=HEADER).raise_for_status()
+        assert [status(code) for code in left] == [401, 401]
+        many = [new_code() for _ in range(_MAX_CODES_OF_KEY + 1)]
+        assert (status(many[0]), status(many[1])) == (401, 204)
+
+    assert status(mine) == 204
+
+
 def test_logins_survive_the_server_and_are_few_in_a_minute(
     start_server: Callable[..., RunningServer],
 ) -> None:
-    """The database keeps them; an address tries ten in a minute; a new owner's token ends them."""
+    """The database keeps them; an address is wrong ten times in a minute; a new owner's token ends them."""
     server = start_server(pool_size=0, dialects="")
 
     with httpx2.Client(base_url=server.url, timeout=60) as browser:
         body = {"token": server.token}
-        assert browser.post("/v1/login", json=body, headers=HEADER).status_code == 204
-        tries = [browser.post("/v1/login", json={"token": "x"}, headers=HEADER) for _ in range(10)]
-        assert [one.status_code for one in tries] == [401] * 9 + [429]
+        right = [browser.post("/v1/login", json=body, headers=HEADER) for _ in range(11)]
+        assert {one.status_code for one in right} == {204}
+        tries = [browser.post("/v1/login", json={"token": "x"}, headers=HEADER) for _ in range(11)]
+        assert [one.status_code for one in tries] == [401] * 10 + [429]
         assert int(tries[-1].headers["retry-after"]) <= 60
         cookie = browser.cookies[COOKIE]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
+from websockets.sync.client import connect
 
 from .ends import client_of
 
@@ -89,6 +91,24 @@ def test_a_key_makes_so_many_requests(strict: Any) -> None:
         assert [answer.status_code for answer in answers] == [200] * 4 + [429]
         assert answers[-1].headers["ratelimit-policy"] == '"requests with one key";q=4;w=60'
         assert {owner.get("/v1/info").status_code for _ in range(10)} == {200}
+
+
+def test_what_a_page_follows_is_a_request(strict: Any) -> None:
+    """A socket is one, and so is each message that begins to follow; that it stays open costs nothing."""
+    with client_of(strict) as owner:
+        token = owner.post("/v1/keys", json={"name": "page"}).json()["token"]
+
+    address = f"{strict.url.replace('http', 'ws', 1)}/v1/watch"
+
+    with connect(address, additional_headers={"X-API-Key": token}) as page:
+        said = []
+
+        for number in range(4):
+            page.send(json.dumps({"op": "follow", "id": number, "what": "server"}))
+            said.append(json.loads(page.recv(timeout=30)))
+
+    assert [one["type"] for one in said] == ["here"] * 3 + ["problem"]
+    assert said[-1]["problem"]["code"] == "rate_limited"
 
 
 def test_headers_of_strangers_are_not_believed(start_server: Start) -> None:

@@ -99,6 +99,26 @@ def test_a_key_follows_its_own_alone(
         other.delete(f"/v1/sandboxes/{own}")
 
 
+def test_a_key_has_so_many_sockets(server: Any, api: httpx2.Client, other: httpx2.Client) -> None:
+    """One more is refused, until one is closed; the owner has its own."""
+    token = {"Authorization": other.headers["Authorization"]}
+
+    with ExitStack() as held:
+        pages = [page_of(server, additional_headers=token) for _ in range(watching._MAX_SOCKETS_OF_KEY)]
+
+        with pages.pop():
+            for page in pages:
+                held.enter_context(page)
+
+            with pytest.raises(InvalidStatus) as refused, page_of(server, additional_headers=token):
+                pytest.fail("it was opened")
+
+            assert refused.value.response.status_code == 503
+            held.enter_context(page_of(server))
+
+        held.enter_context(page_of(server, additional_headers=token))
+
+
 def test_messages_without_sense_are_problems_and_end_nothing(server: Any, place: str) -> None:
     with page_of(server) as page:
         for message in ({"op": "fly", "id": 1}, {"op": "follow", "id": 1}, {"op": "leave", "id": "x"}, {}):

@@ -101,6 +101,9 @@ class HostServices(AppServices):
         await self.engine.set_draining(is_draining)
         self._figures_at = -math.inf
 
+    def count_request(self, principal: Principal) -> None:
+        """Counts nothing: the servers in front count the requests of their keys."""
+
     def backend_for(self, principal: Principal) -> Backend:
         """Returns the engine itself: each request names the owner."""
         return self.backend

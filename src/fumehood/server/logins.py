@@ -32,7 +32,7 @@ _HEADER_VALUE = "1"
 # A browser takes the first only over https, with `Secure` and for our host alone: nothing else can plant it.
 _SECURE_COOKIE, _PLAIN_COOKIE = "__Host-fumehood", "fumehood-console"
 _CODE_BYTES = 24
-_MAX_CODES = 1000
+_MAX_CODES_OF_KEY = 20
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -41,6 +41,8 @@ class _Code:
     key_id: str
     token_digest: bytes
     expires_at: float
+    # What has made it: a login, whose end it hands on, or a token.
+    by: Login | None
 
 
 class LoginCodes:
@@ -54,17 +56,27 @@ class LoginCodes:
         self._clock = clock
         self._codes: dict[bytes, _Code] = {}
 
-    def make(self, key_id: str, token_digest: bytes) -> tuple[str, float]:
-        """Returns a new code and its end; of too many the oldest end."""
+    def make(self, key_id: str, token_digest: bytes, by: Login | None = None) -> tuple[str, float]:
+        """Returns a new code and its end; of too many of a key the oldest end."""
         now = self._clock()
         self._codes = {name: code for name, code in self._codes.items() if code.expires_at > now}
+        own = [name for name, code in self._codes.items() if code.key_id == key_id]
 
-        while len(self._codes) >= _MAX_CODES:
-            del self._codes[next(iter(self._codes))]
+        for name in own[: max(0, len(own) + 1 - _MAX_CODES_OF_KEY)]:
+            del self._codes[name]
 
         code = secrets.token_urlsafe(_CODE_BYTES)
-        self._codes[_hash(code)] = _Code(key_id, token_digest, now + CODE_SECONDS)
+        self._codes[_hash(code)] = _Code(key_id, token_digest, now + CODE_SECONDS, by)
         return code, now + CODE_SECONDS
+
+    def end(self, key_id: str, login_id: str | None = None) -> None:
+        """Ends the codes of a key that one login has made, or all of that key."""
+
+        def is_ended(code: _Code) -> bool:
+            made_by = None if code.by is None else code.by.id
+            return code.key_id == key_id and login_id in (None, made_by)
+
+        self._codes = {name: code for name, code in self._codes.items() if not is_ended(code)}
 
     def take(self, code: str) -> _Code | None:
         """Returns for which key and token a code was made, and ends it; None for one that is not known or is over."""
@@ -142,8 +154,17 @@ class ConsoleLogins:
         ):
             raise _refused("a login counts only for pages of this server's own origin (see `public_url`)")
 
-    async def begin(self, key_id: str, digest: bytes, connection: HTTPConnection, means: str) -> str:
+    async def begin(
+        self, key_id: str, digest: bytes, connection: HTTPConnection, means: str, ends_at: float | None = None
+    ) -> str:
         """Begins a login for the holder of a token, and returns its cookie.
+
+        Args:
+            key_id: Its key.
+            digest: That of the token.
+            connection: The request.
+            means: How the holder has shown itself: token or code.
+            ends_at: When the login ends at the latest, in seconds since 1970; None: after the longest time.
 
         Raises:
             UnauthenticatedError: The token is no longer the one that its key has.
@@ -153,7 +174,7 @@ class ConsoleLogins:
             raise _refused("the token was replaced by a new one")
 
         user_agent = connection.headers.get("user-agent", "")
-        login, cookie = await self.stored.begin(key_id, digest, user_agent)
+        login, cookie = await self.stored.begin(key_id, digest, user_agent, ends_at)
         events.LOGIN_BEGUN.log(key_id=key_id, login_id=login.id, means=means)
         return cookie
 
@@ -177,10 +198,21 @@ class ConsoleLogins:
         if found is None:
             raise _refused("the code is not known, was used already, or is older than ten minutes")
 
-        return await self.begin(found.key_id, found.token_digest, connection, "code")
+        # A login that makes codes for itself lives no longer for that.
+        ends_at = None if found.by is None else found.by.ends_at
+        return await self.begin(found.key_id, found.token_digest, connection, "code", ends_at)
 
-    async def new_code(self, key_id: str) -> tuple[str, float]:
+    async def end(self, key_id: str, login_id: str | None = None) -> int:
+        """Ends a login of a key, or all of them, with the codes that they have made; returns how many logins."""
+        self._codes.end(key_id, login_id)
+        return await self.stored.end(key_id, login_id)
+
+    async def new_code(self, key_id: str, by: Login | None = None) -> tuple[str, float]:
         """Returns a code that begins a login for a principal, and its end in seconds since 1970.
+
+        Args:
+            key_id: The principal.
+            by: The login that asks for it; None if a token does.
 
         Raises:
             UnauthenticatedError: The key has ended.
@@ -190,7 +222,7 @@ class ConsoleLogins:
         if digest is None:
             raise _refused("the key has ended")
 
-        return self._codes.make(key_id, digest)
+        return self._codes.make(key_id, digest, by)
 
     def set_cookie(self, connection: HTTPConnection, response: Response, cookie: str) -> None:
         """Gives the browser the cookie of its login; an empty one is taken from it."""

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from starlette.types import Scope
 
-from fumehood.errors import RateLimitError
+from fumehood.errors import RateLimitError, UnauthenticatedError
 from fumehood.log import events
 from fumehood.server.principal import Principal
 from fumehood.token_bucket import TokenBucket
@@ -70,6 +70,7 @@ class RateLimits:
         self._right: OrderedDict[bytes, None] = OrderedDict()
         # The turns of client addresses that try a token now.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._login_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def attempt(self, digest: bytes) -> AsyncGenerator[None, None]:
@@ -123,18 +124,27 @@ class RateLimits:
         """
         self._count(self._visits, "visits of one key", principal)
 
-    def count_login(self) -> None:
-        """Counts an attempt of the client address to log in, right or wrong.
+    @asynccontextmanager
+    async def login(self) -> AsyncGenerator[None, None]:
+        """Holds the turn of the client address to log in, and counts that if the block refuses it.
+
+        An address tries one login at a time: of many at once, all would pass before the first wrong one is counted.
 
         Raises:
-            RateLimitError: It has made too many.
+            RateLimitError: The address was refused too often.
         """
         address = _ADDRESS.get()
+        turn = self._login_turns.setdefault(address, asyncio.Lock())
 
-        if seconds := self._logins.missing_seconds(address):
-            raise self._refusal("logins from one address", _LOGINS_PER_MINUTE, seconds)
+        async with turn:
+            if seconds := self._logins.missing_seconds(address):
+                raise self._refusal("wrong logins from one address", _LOGINS_PER_MINUTE, seconds)
 
-        self._logins.take(address)
+            try:
+                yield
+            except UnauthenticatedError:
+                self._logins.take(address)
+                raise
 
     def _count(self, buckets: _Buckets, limit: str, principal: Principal) -> None:
         if principal.is_owner:

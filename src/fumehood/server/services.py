@@ -7,6 +7,7 @@ knows the owner of each.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class AppServices(ABC):
         port_dialects: The dialects whose sandboxes have ports with host names.
         batches: Batches of stateless runs that outlive the connection that began them.
         detached: Executions that outlive the request that began them.
+        sockets: How many sockets of the console each key has open.
     """
 
     settings: ServerSettings
@@ -65,6 +67,7 @@ class AppServices(ABC):
     port_dialects: list[PortDialect] = field(default_factory=list)
     batches: Batches = field(default_factory=Batches)
     detached: DetachedRuns = field(default_factory=DetachedRuns)
+    sockets: Counter[str] = field(default_factory=Counter)
 
     @abstractmethod
     def backend_for(self, principal: Principal) -> Backend:
@@ -83,6 +86,14 @@ class AppServices(ABC):
             UnauthenticatedError: The cookie does not count for this request.
         """
         return None
+
+    @abstractmethod
+    def count_request(self, principal: Principal) -> None:
+        """Counts what a caller asks for by a socket as a request of its key.
+
+        Raises:
+            RateLimitError: The key has made too many.
+        """
 
     def is_busy(self) -> bool:
         """Returns whether code runs for a client, also where no request waits for it."""
@@ -146,6 +157,10 @@ class Services(AppServices):
     ) -> tuple[Principal, Login] | None:
         """Returns the caller and the login of a request by its cookie; see `AppServices`."""
         return await self.logins.principal_of(connection, is_use=is_use)
+
+    def count_request(self, principal: Principal) -> None:
+        """Counts what a caller asks for by a socket as a request of its key; see `AppServices`."""
+        self.rate_limits.count_request(principal)
 
     def is_busy(self) -> bool:
         """Returns whether code runs for a client; a dialect's WebSocket is no request that ends with it."""

@@ -107,16 +107,22 @@ class Logins:
         """Store what is still in memory."""
         await self._later.close()
 
-    async def begin(self, key_id: str, token_digest: bytes, user_agent: str) -> tuple[Login, str]:
-        """Begin a login, and return it with its cookie, which is nowhere else; of too many of a key the oldest end."""
+    async def begin(
+        self, key_id: str, token_digest: bytes, user_agent: str, ends_at: float | None = None
+    ) -> tuple[Login, str]:
+        """Begin a login, and return it with its cookie, which is nowhere else; of too many of a key the oldest end.
+
+        It ends at `ends_at` at the latest, if that is earlier than its longest time.
+        """
         now = self._clock()
+        latest = now + LONGEST_SECONDS
         cookie = secrets.token_urlsafe(_SECRET_BYTES)
         login = Login(
             id=secrets.token_hex(_ID_BYTES),
             key_id=key_id,
             created_at=now,
             last_used_at=now,
-            ends_at=now + LONGEST_SECONDS,
+            ends_at=latest if ends_at is None else min(latest, ends_at),
             user_agent=_readable(user_agent),
         )
         oldest = (

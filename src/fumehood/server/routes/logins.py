@@ -52,13 +52,13 @@ async def log_in(request: Request, services: StoresOf) -> Response:
     The cookie counts on native routes only, and only together with the header `X-Fumehood-Console: 1`.
     """
     services.logins.check_page(request)
-    services.rate_limits.count_login()
     wanted = _read(await bounded_body(request, _MAX_BODY_BYTES))
 
-    if wanted.token is not None:
-        cookie = await services.logins.begin_with_token(wanted.token, request)
-    else:
-        cookie = await services.logins.begin_with_code(wanted.code or "", request)
+    async with services.rate_limits.login():
+        if wanted.token is not None:
+            cookie = await services.logins.begin_with_token(wanted.token, request)
+        else:
+            cookie = await services.logins.begin_with_code(wanted.code or "", request)
 
     response = Response(status_code=204, headers=_NO_STORE)
     services.logins.set_cookie(request, response, cookie)
@@ -94,7 +94,7 @@ async def log_out(principal: AnyCaller, services: StoresOf, request: Request) ->
 @router.post("/login/codes", summary="Make a code for a login", status_code=201, responses=_PROBLEMS)
 async def make_code(principal: AnyCaller, services: StoresOf, request: Request) -> LoginCode:
     """Makes a code with which a browser logs in once, within ten minutes, as the caller of this request."""
-    code, expires_at = await services.logins.new_code(principal.key_id)
+    code, expires_at = await services.logins.new_code(principal.key_id, login_of(request))
     base = (services.settings.public_url or str(request.base_url)).rstrip("/")
     return LoginCode(
         code=code, expires_at=datetime.fromtimestamp(expires_at, UTC), url=f"{base}/console/#login={code}"
@@ -126,7 +126,7 @@ async def end_login(login_id: LoginId, principal: AnyCaller, services: StoresOf)
 
 
 async def _end(services: Services, key_id: str, login_id: str | None = None) -> None:
-    count = await services.logins.stored.end(key_id, login_id)
+    count = await services.logins.end(key_id, login_id)
     events.LOGIN_ENDED.log(key_id=key_id, count=count)
 
 

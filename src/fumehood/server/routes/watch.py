@@ -8,6 +8,7 @@ has ended is closed within two seconds (decision 44).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from importlib import metadata
@@ -18,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from fumehood.cancellation import cancel_and_wait
-from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.errors import FumehoodError, InvalidArgumentError, OverloadedError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import (
     CallersBackend,
@@ -47,6 +48,8 @@ _PROTOCOL = "fumehood.watch"
 _EVERY_SECONDS = 2.0
 _SEND_SECONDS = 60.0
 _MAX_FOLLOWED = 32
+_MAX_SOCKETS_OF_KEY = 16
+_RETRY_SECONDS = 5.0
 _MAX_MESSAGE_CHARACTERS = 4096
 _After = Annotated[
     int | None,
@@ -126,23 +129,42 @@ async def watch(websocket: WebSocket) -> None:
     try:
         principal = await principal_of_websocket(websocket)
         principal.require("sandboxes")
+        socket = _Socket(websocket, services_of(websocket), principal)
     except FumehoodError as error:
         await refuse_websocket(websocket, error)
         return
 
-    await websocket.accept(_PROTOCOL if _PROTOCOL in offered_protocols(websocket) else None)
-    await _Socket(websocket, services_of(websocket), principal).run()
+    try:
+        await websocket.accept(_PROTOCOL if _PROTOCOL in offered_protocols(websocket) else None)
+        await socket.run()
+    finally:
+        socket.close()
 
 
 class _Socket:
-    """One connection, and all that it follows."""
+    """One connection, and all that it follows; `close` it.
+
+    Raises:
+        OverloadedError: The key has as many as it may.
+    """
 
     def __init__(self, websocket: WebSocket, services: AppServices, principal: Principal) -> None:
+        self._key_id = principal.key_id
+
+        if not principal.is_owner and services.sockets[self._key_id] >= _MAX_SOCKETS_OF_KEY:
+            reason = f"{_MAX_SOCKETS_OF_KEY} sockets of this key follow already"
+            raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
+
+        services.sockets[self._key_id] += 1
         self._websocket = websocket
         self._services = services
         self._backend: Backend = services.backend_for(principal)
         self._followed: dict[int, asyncio.Task[None]] = {}
         self._sending = asyncio.Lock()
+
+    def close(self) -> None:
+        """Makes room for another socket of the key."""
+        self._services.sockets -= Counter({self._key_id: 1})
 
     async def run(self) -> None:
         """Returns when the client has disconnected, or may follow no longer."""
@@ -179,6 +201,12 @@ class _Socket:
             await self._leave(asked.id)
 
             if isinstance(asked, Follow):
+                try:
+                    self._services.count_request(await principal_of(self._websocket))
+                except FumehoodError as error:
+                    await self._complain(asked.id, error)
+                    continue
+
                 await self._begin(asked)
 
     async def _leave(self, name: int) -> None:
@@ -231,6 +259,9 @@ class _Socket:
     async def _tell_figures(self, asked: Follow) -> None:
         """Sends figures every two seconds: of a sandbox if that is asked for, of the server to keys that may know."""
         while True:
+            # Also before the first: following again and again gives no more of them.
+            await asyncio.sleep(_EVERY_SECONDS)
+
             if asked.sandbox_id is not None and asked.metrics:
                 with suppress(FumehoodError):
                     use = await self._backend.look(asked.sandbox_id, ReadUse())
@@ -238,8 +269,6 @@ class _Socket:
             elif asked.sandbox_id is None and "keys" in (await principal_of(self._websocket)).scopes:
                 with suppress(FumehoodError):
                     await self._say(asked.id, {"type": "counters", "counters": await self._counters()})
-
-            await asyncio.sleep(_EVERY_SECONDS)
 
     async def _counters(self) -> dict[str, Any]:
         queue, capacity = self._services.queue, await self._services.backend.capacity()
