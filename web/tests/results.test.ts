@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { AuditEntry, Cell, Checkpoint } from "../src/api/types";
+import { narrowerThanTheServers } from "../src/parts/policy";
 import { readChart, ticks } from "../src/results/chart";
 import { csv, ordered, readFrame } from "../src/results/DataGrid";
 import { bounded } from "../src/results/HtmlFrame";
@@ -90,6 +91,20 @@ describe("what else a guest sends", () => {
       '{\n  "n": 9223372036854775809,\n  "e": [],\n  "s": "a,{b"\n}',
     );
     expect(laidOut("[".repeat(100_000)).length).toBeLessThan(110_000);
+  });
+});
+
+describe("the policy of the page", () => {
+  it("names the frame document, also where an address cannot be named", () => {
+    expect(narrowerThanTheServers(new URL("https://a.example/console/"))).toMatch(
+      /script-src https:\/\/a\.example\/console\/;.* frame-src https:\/\/a\.example\/console\/frame$/,
+    );
+    expect(narrowerThanTheServers(new URL("http://[::1]:8765/console/"))).toBe(
+      "frame-src http://*:8765/console/frame",
+    );
+    expect(narrowerThanTheServers(new URL("https://[::1]/console/"))).toBe(
+      "frame-src https://*/console/frame",
+    );
   });
 });
 

@@ -6,14 +6,19 @@
  */
 
 export function narrowPolicy(): void {
-  const origin = location.origin;
-  // A policy cannot name an address of IPv6; frames would then show nothing.
-  if (location.hostname.startsWith("[")) return;
-
   const policy = document.createElement("meta");
   policy.httpEquiv = "Content-Security-Policy";
-  policy.content =
-    `script-src ${origin}/console/; worker-src ${origin}/console/; ` +
-    `style-src ${origin}/console/ 'unsafe-inline'; frame-src ${origin}/console/frame`;
+  policy.content = narrowerThanTheServers(location);
   document.head.append(policy);
+}
+
+export function narrowerThanTheServers({ protocol, hostname, port, origin }: Location | URL): string {
+  // A policy cannot name an address of IPv6. Any host will do for frames: the server's own policy says which one. Not
+  // for scripts: a browser that takes it otherwise would have no page.
+  if (hostname.startsWith("[")) return `frame-src ${protocol}//*${port && `:${port}`}/console/frame`;
+
+  return (
+    `script-src ${origin}/console/; worker-src ${origin}/console/; ` +
+    `style-src ${origin}/console/ 'unsafe-inline'; frame-src ${origin}/console/frame`
+  );
 }
