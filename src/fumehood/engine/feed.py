@@ -198,7 +198,7 @@ class HostFeeds:
     @property
     def are_live(self) -> bool:
         """Whether one of them keeps events."""
-        return bool(self._feeds)
+        return any(feed.is_live for feed in self._feeds.values())
 
     async def follow(self, owner: str | None, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
         """Follows the sandboxes of one owner, or all of them; see `Feed.follow`."""

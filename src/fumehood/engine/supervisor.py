@@ -198,7 +198,7 @@ class Supervisor:
 
     def family(self, sandbox_id: str) -> Family:
         """Returns a living sandbox, its ancestors, and all their forks."""
-        return self._families.of(self._lifetime(sandbox_id), self._lifetimes.values())
+        return self._families.of(self._lifetime(sandbox_id), self._lifetimes)
 
     def capacity(self) -> Capacity:
         """Returns the capacity of this host."""

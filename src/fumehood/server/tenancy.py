@@ -16,7 +16,7 @@ from dataclasses import replace
 from enum import Enum
 from os import PathLike
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
@@ -27,7 +27,7 @@ from fumehood.server.principal import Principal
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
 from fumehood.values.judging import CaseRun, JudgeRequest
-from fumehood.values.looking import ListSandboxes, SandboxList
+from fumehood.values.looking import Family, ListSandboxes, Look, SandboxList
 from fumehood.values.network import Network
 from fumehood.values.requests import (
     ExecuteRequest,
@@ -41,6 +41,8 @@ from fumehood.values.requests import (
 from fumehood.values.sandbox import Capacity, ProcessInfo, SandboxInfo
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 from fumehood.values.watching import WatchEvent
+
+_T = TypeVar("_T")
 
 
 class Work(Enum):
@@ -281,6 +283,18 @@ class TenantBackend(Backend):
 
         async with self._way("page") as inner:
             return await inner.page(request)
+
+    async def look(self, sandbox_id: str, request: Look[_T]) -> _T:
+        """Look at a sandbox of the caller. Relatives that belong to others are for the server's owner alone."""
+        async with self._way("look", sandbox_id) as inner:
+            found: Any = await inner.look(sandbox_id, request)
+
+        if isinstance(found, Family) and not self._principal.is_owner:
+            own = tuple(one for one in found.items if one.owner == self._principal.key_id)
+            found = replace(found, items=own)
+
+        answer: _T = found
+        return answer
 
     async def watch_sandboxes(
         self, owner: str | None = None, after: int | None = None

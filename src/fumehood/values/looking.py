@@ -216,6 +216,7 @@ class Relative:
         reason: Why it ended; empty while it lives.
         last_outcome: That of the cell that ended last: ok, or the kind of its error; None before the first.
         cells: How many cells have run in it, those of its parents before the fork included.
+        owner: Its owner at a server; empty where there is one user only.
     """
 
     id: str
@@ -226,6 +227,7 @@ class Relative:
     reason: str = ""
     last_outcome: str | None = None
     cells: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

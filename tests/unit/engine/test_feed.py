@@ -147,7 +147,14 @@ def test_the_feeds_of_a_host_tell_no_owner_of_others() -> None:
             ("ada", here.seq + 1),
             ("ada", here.seq + 2),
         ]
+        assert host.are_live
         await every.aclose()
         await own.aclose()
+
+        # Nothing is described for feeds that rest.
+        for feed in host._feeds.values():
+            feed._rest()
+
+        assert not host.are_live
 
     asyncio.run(go())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tenancy import WORK_OF, Owners, TenantBackend, Work, _forwarding, verbs_of_port
 from fumehood.values.judging import JudgeRequest
+from fumehood.values.looking import Family, ReadFamily, Relative
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.stateless import StatelessRequest
 
@@ -44,6 +46,27 @@ def guard() -> TenantBackend:
 
 async def _nothing(*_: object) -> None:
     return None
+
+
+def test_a_family_shows_a_key_its_own_alone() -> None:
+    """The server's owner sees all of it."""
+    begun = datetime.now(UTC)
+    items = tuple(
+        Relative(id=name, parent_id=None, state="running", started_at=begun, owner=owner)
+        for name, owner in (("s", "key"), ("t", "other"), ("u", "key"), ("v", ""))
+    )
+
+    async def look(*_: object) -> Family:
+        return Family(items=items)
+
+    async def seen(key_id: str) -> list[str]:
+        tenant = guard()
+        tenant._inner = cast("Backend", SimpleNamespace(look=look))
+        tenant._principal = Principal(key_id=key_id)
+        return [one.id for one in (await tenant.look("s", ReadFamily())).items]
+
+    assert asyncio.run(seen("key")) == ["s", "u"]
+    assert asyncio.run(seen("owner")) == ["s", "t", "u", "v"]
 
 
 def test_every_verb_of_the_port_is_classified() -> None:
