@@ -85,7 +85,7 @@ MODULES = {
 }
 
 # Modules of fumehood.frameworks that only the adapters import.
-_INTERNAL = {"__init__", "dspy_namespace", "host_functions", "needed"}
+_INTERNAL = {"__init__", "archives", "dspy_namespace", "host_functions", "needed"}
 
 
 def pages() -> dict[str, str]:

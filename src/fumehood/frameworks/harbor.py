@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fumehood import AsyncSandbox, CommandExitError, CommandTimeoutError, Limits, Network, build_template
+from fumehood.api.transfers import MAX_DOWNLOAD_BYTES
+from fumehood.frameworks.archives import check_expansion
 from fumehood.frameworks.needed import needed
 
 with needed("harbor"):
@@ -147,7 +149,7 @@ class FumehoodEnvironment(BaseEnvironment):
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Write a file of the sandbox to this machine."""
-        content = await self._running().files.read(source_path, format="bytes")
+        content = await self._bounded(source_path)
         await asyncio.to_thread(Path(target_path).write_bytes, content)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
@@ -162,12 +164,14 @@ class FumehoodEnvironment(BaseEnvironment):
         ):
             raise RuntimeError(f"cannot pack {source_dir} (images must have tar and gzip): {packed.stderr}")
 
-        content = await self._running().files.read(path, format="bytes")
+        content = await self._bounded(path)
         await self._transfer(f"rm -f {path}")
 
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder, "archive")
             await asyncio.to_thread(archive.write_bytes, content)
+            # Twice the disk: each file of a tar archive has a head, and is filled up.
+            await asyncio.to_thread(check_expansion, archive, 2 * self._limits().disk_bytes)
             await asyncio.to_thread(extract_dir_from_file, archive, target_dir)
 
     async def reset_dirs(self, *, remove_dirs: Any, create_dirs: Any, chmod_dirs: Any = None) -> ExecResult:
@@ -218,6 +222,16 @@ class FumehoodEnvironment(BaseEnvironment):
 
         hosts = policy.allowed_hosts if policy.network_mode == NetworkMode.ALLOWLIST else ()
         return Network(allow=tuple(hosts))
+
+    async def _bounded(self, path: str) -> bytes:
+        """Returns the content of a file of the sandbox, which is held in memory here."""
+        info = await self._running().files.get_info(path)
+
+        if info.size_bytes > MAX_DOWNLOAD_BYTES:
+            raise RuntimeError(f"{path} has more than {MAX_DOWNLOAD_BYTES:,} bytes")
+
+        content = await self._running().files.read(path, format="bytes")
+        return bytes(content)
 
     async def _transfer(self, command: str) -> None:
         done = await self.exec(command, cwd="/", timeout_sec=int(_TRANSFER_SECONDS))
