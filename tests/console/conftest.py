@@ -31,7 +31,7 @@ _FLAGS = [
     "--disable-gpu",
     "--disable-quic",
 ]
-_SECONDS = 8
+_SECONDS = 30
 # In the page itself, not in the frames of guests, whose policies are there to be violated.
 _WATCHED = """
 if (window === window.top) {

@@ -39,12 +39,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ".",
         folder / "html",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "html"
 
 
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(450)
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     """Scripts, styles, fonts and pictures are files of the site; a link may lead elsewhere, when it is followed."""
     pages = list(site.rglob("*.html"))
@@ -64,7 +64,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", style.read_text()), style.name
 
 
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(450)
 def test_each_public_name_can_be_linked_to_and_found(site: Path) -> None:
     """It has an anchor on its page, and the index of the search knows it."""
     index = json.loads(
@@ -80,7 +80,7 @@ def test_each_public_name_can_be_linked_to_and_found(site: Path) -> None:
     assert {"codeinterpret", "rollback", "landlock"} <= set(index["terms"])
 
 
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(450)
 def test_the_first_page_leads_to_all_others(site: Path) -> None:
     """The navigation names each page of the repository, and begins with the five minutes."""
     text = (site / "index.html").read_text()
@@ -124,7 +124,7 @@ for (const word of words) {
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(450)
 def test_the_search_finds_pages(site: Path) -> None:
     """With the scripts and the index of the site, and nothing else: a word, a public name, two words."""
     argv = ["node", "-e", SEARCH, str(site), "rollback", "CodeInterpreter", "cgroup delegate", "zzqx"]
@@ -177,7 +177,7 @@ def served(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
     server.stop()
 
 
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(450)
 def test_a_server_shows_the_site(served: RunningServer, site: Path) -> None:
     """At /docs/, without a token, each file as it was built; a browser may load from this server alone."""
     with httpx2.Client(base_url=served.url, timeout=30) as client:
@@ -199,7 +199,7 @@ def test_a_server_shows_the_site(served: RunningServer, site: Path) -> None:
         assert client.post("/docs/").status_code == 405
 
 
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize(
     "path", ["nothing.html", "%2e%2e/__init__.py", "..%2f__init__.py", "%2Fetc/passwd", "_static", "a%00b"]
 )

@@ -65,6 +65,7 @@ FRAMEWORKS = {
     "deepagents": ("deepagents", "deepagents"),
     "dspy": ("dspy", "dspy"),
     "google_adk": ("google", "google-adk"),
+    "harbor": ("harbor", "harbor"),
     "inspect": ("inspect_ai", "inspect"),
     "langchain": ("langchain_core", "langchain"),
     "llama_index": ("llama_index", "llama-index"),
@@ -97,7 +98,7 @@ for adapter, (package, extra) in {FRAMEWORKS!r}.items():
     )
     assert done.returncode == 0, done.stderr
     adapters = {path.stem for path in Path(fumehood.frameworks.__path__[0]).glob("*.py")}
-    assert adapters - {"__init__", "needed", "host_functions"} == set(FRAMEWORKS)
+    assert adapters - {"__init__", "archives", "needed", "host_functions"} == set(FRAMEWORKS)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -151,6 +151,7 @@ def test_x11_a_request_that_breaks_off_is_no_fault_at_any_route(
             break_off(port_of(flooded), sent)
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("path", ["/login", "/api/kernels"])
 def test_w08_broken_off_requests_do_not_slow_the_owner_down(
     flooded: Any, heads: dict[str, str], path: str
