@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.conftest import RunningServer
+from tests.waiting import until
 
 from .conftest import Box, NewPage, axe_violations
 
@@ -370,7 +371,10 @@ def test_keys_usage_and_queue_of_an_operator(new_page: NewPage, console_server: 
     card.get_by_role("button", name="Revoke").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Revoke").click()
     card.wait_for(state="detached")
-    assert httpx2.get(f"{console_server.url}/v1/me", headers=headers).status_code == 401
+    until(
+        lambda: httpx2.get(f"{console_server.url}/v1/me", headers=headers).status_code == 401,
+        "the key is revoked",
+    )
 
     page.get_by_role("link", name="Usage").click()
     page.get_by_role("img", name="Executions").wait_for()

@@ -103,6 +103,7 @@ def test_a_socket_that_breaks_is_said_and_comes_back(new_page: NewPage, box: Box
     assert _lines(_cell(page, 1)) == [f"tick {number}" for number in range(25)]
 
 
+@pytest.mark.serial
 def test_a_flood_stays_smooth_enough_to_be_read(new_page: NewPage, box: Box) -> None:
     """Of 20,000 lines only those in view exist; the page answers meanwhile, and the last line is there."""
     page = new_page(box.address)

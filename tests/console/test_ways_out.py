@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.waiting import until
 
 from .collectors import Collector
 from .conftest import Box, NewPage, guest, settled, show
@@ -134,7 +135,11 @@ def test_still_html_connects_to_nothing_and_stays(
         "button", name="Run its scripts"
     ).click()
     # The refusal shows that its script ran.
-    page.wait_for_function("window.violations.some((found) => found.startsWith('frame-src'))")
+    # The page's policy allows no text as code, which `wait_for_function` needs when it has to wait.
+    until(
+        lambda: page.evaluate("window.violations.some((found) => found.startsWith('frame-src'))"),
+        "the page's policy refuses",
+    )
     settled(page)
     assert not any("/p/" in frame.url for frame in page.frames)
     assert cell.is_visible()
