@@ -154,8 +154,9 @@ def test_what_a_program_ran_is_the_page(new_page: NewPage, box: Box, scheme: str
     _cell(page, 3).get_by_role("button", name="Picture").click()
     picture = _cell(page, 3).get_by_role("img", name="From the sandbox")
     picture.wait_for()
-    page.wait_for_function(
-        "(image) => image.complete && image.naturalWidth > 100", arg=picture.element_handle()
+    until(
+        lambda: picture.evaluate("(image) => image.complete && image.naturalWidth > 100"),
+        "the picture is loaded",
     )
 
     box.run("frame['heats']")

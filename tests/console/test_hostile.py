@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from .collectors import Collector
 from .conftest import Box, NewPage, guest, settled, show
@@ -208,8 +209,9 @@ def test_pictures_tables_and_charts_of_a_guest(new_page: NewPage, box: Box, coll
     page = new_page(box.address)
     picture = page.get_by_role("article", name="Cell 1", exact=True).get_by_role("img")
     picture.wait_for()
-    page.wait_for_function(
-        "(image) => image.complete && image.naturalWidth === 90", arg=picture.element_handle()
+    until(
+        lambda: picture.evaluate("(image) => image.complete && image.naturalWidth === 90"),
+        "the picture is loaded",
     )
     second = page.get_by_role("article", name="Cell 2", exact=True)
     second.get_by_text("This is no PNG picture").wait_for()
