@@ -2,8 +2,8 @@
 
 A frame made from a string (`srcdoc`, `blob:`) inherits the policy of the page, so that charts of a guest would need a
 page that allows inline scripts. This document has a policy of its own, and an origin of its own (`sandbox` without
-`allow-same-origin`): what is written into it reaches neither the page nor the API nor the network. The page waits for
-`ready`, then passes the HTML and a port, through which the document reports its height.
+`allow-same-origin`): what is written into it reaches neither the page nor the API. The page waits for `ready`, then
+passes the HTML and a port, through which the document reports its height.
 
 Still frames run no script but this document's own, which its digest names; the page takes out what acts by itself,
 since no policy holds a hint to connect to a host. In moving frames the scripts of a guest run: the viewer asks for

@@ -2,7 +2,7 @@
 
 Runs in the server process, inside the ingress. A refusal by the app passes its middleware, its router and the route,
 which takes several times as long as the rest of the request; an address that was refused too often is answered before
-all of that. Requests with a credential, reads, and what guests serve are never refused here.
+all of that. Requests with a credential are never refused here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ _CREDENTIALS = (b"authorization", b"x-api-key", b"x-access-token", b"e2b-traffic
 _COOKIE = b"fumehood"
 # Of signed addresses, and of Jupyter's clients.
 _IN_QUERY = (b"signature=", b"token=")
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, GONE})
 
 
 class AnonymousRequests:
-    """The refused requests of each client address.
+    """The refused requests of each client address. The caller leaves out reads, and what is for a guest's server.
 
     Args:
         clock: Gives seconds.
@@ -64,7 +63,7 @@ class AnonymousRequests:
 
 
 def _is_anonymous(scope: Scope) -> bool:
-    if scope["method"] in _SAFE_METHODS or any(part in scope["query_string"] for part in _IN_QUERY):
+    if any(part in scope["query_string"] for part in _IN_QUERY):
         return False
 
     return not any(

@@ -160,7 +160,10 @@ class Ingress:
             answer.end(answer.status or HTTPStatus.FORBIDDEN)
 
     def _counted_address(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
-        """Returns the client address to count a refusal for; empty on a local socket, and where a guest answers."""
+        """Returns the client address to count a refusal for; empty for a read, a local socket, and a guest's server."""
+        if scope["method"] in _SAFE_METHODS:
+            return ""
+
         host = address_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
         is_for_guest = host is not None or scope["path"].startswith(SIGNED_PORTS)
         return "" if is_for_guest else network_of((scope.get("client") or ("",))[0])
