@@ -9,6 +9,9 @@ import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/views.css";
 import "./styles/cells.css";
+import "./styles/results.css";
+import "./styles/composer.css";
+import "./styles/inspector.css";
 
 function takeCode(): string | null {
   const found = /^#login=([A-Za-z0-9_-]+)$/.exec(location.hash);
