@@ -187,6 +187,8 @@ def _run(request: Mapping[str, object], said: int) -> int:
     os.environ.clear()
     os.environ.update(request["environ"])  # type: ignore[call-overload]
     os.chdir(str(request["folder"]))
+    # What an interpreter reads at its start.
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = ["fumehood", *request["words"]]  # type: ignore[misc]
 
     from fumehood.cli.start import main
