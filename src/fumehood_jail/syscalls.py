@@ -482,6 +482,12 @@ def inotify_rm_watch(fd: int, watch: int) -> None:
     _call("inotify_rm_watch", fd, watch)
 
 
+def signalfd(number: int) -> int:
+    """Opens a non-blocking, close-on-exec descriptor that delivers this signal, which the caller has blocked."""
+    mask = ctypes.create_string_buffer(struct.pack("=Q", 1 << number - 1), 8)
+    return _call("signalfd4", -1, mask, len(mask), os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 def call_loaded(path: str, function: str, argument: int) -> int:
     """Calls `int function(int)` of a library that this process has loaded.
 

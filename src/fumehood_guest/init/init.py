@@ -80,7 +80,7 @@ class Init:
         self._relays = Relays(self)
         self._egress = Egress(self, listener)
         self._standstill = Standstill()
-        self._snapshots = Snapshots(self._standstill)
+        self._snapshots = Snapshots(self._standstill, self.add_reader)
         self._verbs: Dict[str, Callable[..., Reply]] = {
             "stop_all": self._standstill.stop_all,
             "continue_all": self._standstill.continue_all,

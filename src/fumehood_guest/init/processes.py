@@ -17,6 +17,7 @@ import subprocess
 import termios
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from fumehood_guest.init import lease_breaks
 from fumehood_guest.shared import process_usage
 
 Reply = Tuple[Any, bytes]
@@ -153,7 +154,8 @@ class Processes:
         return _Process(popen, None)
 
     def _take_limits(self) -> None:
-        """In the child: lowers the limit of open files, which is higher for init."""
+        """In the child: lowers the limit of open files, which is higher for init, and takes all signals."""
+        lease_breaks.unblock()
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, self._open_files))
 
     def _become_terminal_user(self) -> None:

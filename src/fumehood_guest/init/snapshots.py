@@ -1,11 +1,11 @@
 """Snapshots: the writable files of a sandbox at one moment, to compare with and to restore.
 
 Runs in init. An unchanged file is not copied: init keeps each file open under a read lease, and when a process opens it
-for writing, the kernel blocks that until init has copied the content (man 2 fcntl, "Leases"). A file that was open for
-writing when the snapshot was taken, or that exceeds the number of leases, is copied at once. Copies are nameless files
-of the sandbox's own filesystem and count as its disk. While a snapshot is taken or restored, all processes of the
-sandbox are stopped, except those that wait for the host. If a content could not be kept, this is recorded, and its
-snapshot cannot be restored: it must never restore a wrong file.
+for writing, the kernel blocks that until init has copied the content (man 2 fcntl, "Leases"; see `lease_breaks`). A
+file that was open for writing when the snapshot was taken, or that exceeds the number of leases, is copied at once.
+Copies are nameless files of the sandbox's own filesystem and count as its disk. While a snapshot is taken or restored,
+all processes of the sandbox are stopped, except those that wait for the host. If a content could not be kept, this is
+recorded, and its snapshot cannot be restored: it must never restore a wrong file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import stat
 import time
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fumehood_guest.init.files import MAX_CHUNK_BYTES
+from fumehood_guest.init.lease_breaks import LeaseBreaks
 from fumehood_guest.init.restore import Restoration
 from fumehood_guest.init.sigstop_freezer import Standstill
 from fumehood_guest.shared import process_usage
@@ -57,14 +58,22 @@ class Snapshots:
 
     Args:
         standstill: Stops the processes.
+        add_reader: Has a function called with the events of a descriptor whenever it is readable.
     """
 
-    def __init__(self, standstill: Standstill) -> None:
+    def __init__(
+        self, standstill: Standstill, add_reader: Callable[[int, Callable[[int], None]], None]
+    ) -> None:
         self._standstill = standstill
+        self._add_reader = add_reader
+        # Of the first snapshot on.
+        self._breaks: Optional[LeaseBreaks] = None
         self._snapshots: Dict[int, Dict[str, Entry]] = {}
         self._next_number = 1
         # Contents under a lease, by inode: snapshots share them.
         self._leased: Dict[int, Content] = {}
+        # The inodes of these contents, by descriptor.
+        self._inodes: Dict[int, int] = {}
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
         """Returns the request handlers by their names on the wire."""
@@ -79,6 +88,10 @@ class Snapshots:
 
     def take(self, held: Sequence[int]) -> Reply:
         """Takes a snapshot of all writable files."""
+        if self._breaks is None:
+            self._breaks = LeaseBreaks()
+            self._add_reader(self._breaks.fd, self._copy_what_is_announced)
+
         lost: List[str] = []
         taken: Dict[str, Entry] = {}
         try:
@@ -190,21 +203,32 @@ class Snapshots:
     def copy_what_is_opened(self) -> None:
         """Copies each content that a process is about to change, and lets that process proceed.
 
-        Called on the signal that the kernel sends then; the same signal from a guest process only triggers a check.
+        Checks every lease. Called where all must have been seen to, and on the signal that the kernel sends when it
+        could not announce a single one.
         """
-        for inode, content in list(self._leased.items()):
-            if content.fd is not None and fcntl.fcntl(content.fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK:
-                del self._leased[inode]
-                self._copy_and_release(content)
+        self._copy_opened(list(self._inodes))
 
     # -- contents
 
+    def _copy_what_is_announced(self, _events: int) -> None:
+        assert self._breaks is not None, "it has called this"
+        self._copy_opened(fd for fd in self._breaks.read() if fd in self._inodes)
+
+    def _copy_opened(self, fds: Iterable[int]) -> None:
+        for fd in fds:
+            if fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK:
+                self._give_back(self._inodes[fd])
+
     def _give_back(self, inode: int) -> None:
         """Copies what later snapshots keep of a file that is about to be written to."""
-        content = self._leased.pop(inode, None)
+        if inode in self._leased:
+            self._copy_and_release(self._unlisted(inode))
 
-        if content is not None:
-            self._copy_and_release(content)
+    def _unlisted(self, inode: int) -> Content:
+        content = self._leased.pop(inode)
+        assert content.fd is not None, "a leased content has a descriptor"
+        del self._inodes[content.fd]
+        return content
 
     def _keep(self, path: str, status: os.stat_result, lost: List[str]) -> Entry:
         content, target = None, ""
@@ -244,6 +268,9 @@ class Snapshots:
                 if error.errno not in (errno.EAGAIN, errno.EINVAL, errno.EACCES):
                     raise
             else:
+                assert self._breaks is not None, "opened by the first snapshot"
+                self._breaks.announce(fd)
+                self._inodes[fd] = status.st_ino
                 content = self._leased[status.st_ino] = Content(fd, status.st_ino)
                 return content
 
@@ -276,7 +303,7 @@ class Snapshots:
 
             if content.users == 0 and content.fd is not None:
                 if content.leased_inode is not None:
-                    del self._leased[content.leased_inode]
+                    self._unlisted(content.leased_inode)
 
                 os.close(content.fd)
                 content.fd = None
