@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,96 @@ def test_k14_no_descriptor_of_a_branch_leaks(attacked, language):
     assert not [
         line for line in found if line.startswith(("pidfd", "/proc", "net:", "pid:", "mnt:", "user:"))
     ]
+
+
+# Of each language: writes a file, and says `written` behind that.
+WRITE = {
+    "python": "_ = open('{}', 'w').write('x'); print('written')",
+    "bash": "echo x >{} && echo written",
+    "javascript": "require('fs').writeFileSync('{}', 'x'); console.log('written')",
+    "typescript": "const to: string = '{}'; require('fs').writeFileSync(to, 'x'); console.log('written')",
+    "r": "cat('x', file = '{}'); cat('written')",
+    "java": 'java.nio.file.Files.writeString(java.nio.file.Path.of("{}"), "x"); System.out.println("written");',
+}
+# Of each: connects to a port of an address, and says `connected` behind that.
+CONNECT = {
+    "python": "import socket; _ = socket.create_connection(('{0}', {1}), 3); print('connected')",
+    "bash": "exec 7<>/dev/tcp/{0}/{1} && echo connected",
+    "javascript": "await new Promise((done, fail) => "
+    "require('net').connect({1}, '{0}', done).on('error', fail)); console.log('connected')",
+    "typescript": "const port: number = {1}; await new Promise<void>((done, fail) => "
+    "require('net').connect(port, '{0}', done).on('error', fail)); console.log('connected')",
+    "r": "close(socketConnection('{0}', {1}, timeout = 3)); cat('connected')",
+    "java": 'new java.net.Socket("{0}", {1}).close(); System.out.println("connected");',
+}
+# Of each: ten million characters in lines, which is more than is kept.
+FLOOD = {
+    "python": "for _ in range(100_000): print('x' * 99)",
+    "bash": "head -c 10000000 /dev/zero | tr '\\0' x | fold -w 99",
+    "javascript": "for (let n = 0; n < 100000; n++) console.log('x'.repeat(99))",
+    "typescript": "for (let n: number = 0; n < 100000; n++) console.log('x'.repeat(99))",
+    "r": "for (n in 1:1000) cat(strrep(paste0(strrep('x', 99), '\n'), 100))",
+    "java": 'for (int n = 0; n < 100000; n++) System.out.println("x".repeat(99));',
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_f01_it_writes_in_its_home_alone(attacked, language):
+    """The system, its devices, its own settings and other users' folders are refused; its home is not."""
+    for path in (
+        "/usr/bin/ls",
+        "/etc/passwd",
+        "/usr/lib/new",
+        "/root/new",
+        "/dev/new",
+        "/proc/1/oom_score_adj",
+        "/new",
+    ):
+        execution = attacked.sandbox.run_code(WRITE[language].format(path), language=language)
+        assert "written" not in "".join(execution.logs.stdout), path
+        # Bash goes on behind an error of a redirection.
+        assert execution.error is not None or execution.logs.stderr, path
+
+    attacked.sandbox.run_code(WRITE[language].format("/home/user/mine"), language=language)
+    assert attacked.sandbox.files.read("/home/user/mine").strip() == "x"
+    attacked.sandbox.files.remove("/home/user/mine")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_n01_it_reaches_no_network(attacked, language):
+    """Neither what listens on the host nor an address outside; a server of the sandbox's own is reached."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+
+        for address in ("127.0.0.1", "192.0.2.1", "169.254.169.254"):
+            port = listener.getsockname()[1]
+            execution = attacked.sandbox.run_code(CONNECT[language].format(address, port), language=language)
+            assert "connected" not in "".join(execution.logs.stdout), address
+
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+    port = attacked.run(
+        "import socket; own = socket.create_server(('127.0.0.1', 0)); print(own.getsockname()[1])"
+    )
+    execution = attacked.sandbox.run_code(
+        CONNECT[language].format("127.0.0.1", port.strip()), language=language
+    )
+    assert "connected" in "".join(execution.logs.stdout), execution.error
+    attacked.run("own.close()")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_r05_its_flood_is_bounded(attacked, language):
+    """What is kept of ten megabytes has head and tail; the context lives and keeps what it knew."""
+    execution = attacked.sandbox.run_code(FLOOD[language], language=language, timeout=60)
+
+    assert execution.error is None, execution.error
+    kept = "".join(execution.logs.stdout)
+    assert 1000 < len(kept) < 5_000_000
+    assert execution.truncated.stdout_bytes > 5_000_000
+    execution = attacked.sandbox.run_code(WRITE[language].format("/home/user/after"), language=language)
+    assert "written" in "".join(execution.logs.stdout)
 
 
 # `make test-languages` installs all of them; what `make programs` installs is tried each time.
