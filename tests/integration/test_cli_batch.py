@@ -135,3 +135,18 @@ def test_standard_input_is_read_where_there_is_no_server(tmp_path: Path) -> None
     done = batch(tmp_path, "-", "-o", "out.jsonl", stdin='{"code": "6 * 7"}\n', FUMEHOOD_URL="")
     assert done.returncode == 0, done.stderr
     assert answers(tmp_path / "out.jsonl")[0]["id"] == 1
+
+
+def test_answers_are_printed_unless_a_file_is_named(tmp_path: Path) -> None:
+    """So that a pipe takes them; a command cannot go on in what was printed."""
+    write(tmp_path / "in.jsonl", [{"id": "a", "code": "print('\x1b[2J')"}])
+
+    for words in (), ("-o", "-"):
+        done = batch(tmp_path, "in.jsonl", *words)
+        (line,) = done.stdout.splitlines()
+        assert json.loads(line)["reply"]["execution"]["logs"]["stdout"] == ["\x1b[2J\n"]
+        assert "\x1b" not in line
+
+    assert not (tmp_path / "-").exists()
+    refused = batch(tmp_path, "in.jsonl", "--resume")
+    assert (refused.returncode, "--resume needs an output file" in refused.stderr) == (64, True)

@@ -35,6 +35,16 @@ def test_what_is_installed_can_be_imported(index: Network) -> None:
             sandbox.install("nothing_like_it")
 
 
+def test_a_denial_of_the_network_is_named(index: Network) -> None:
+    """pip alone says that there is no such version."""
+    network = Network(presets=["pip"], deny=["127.0.0.2"])
+
+    with Sandbox(network=network) as sandbox, pytest.raises(CommandExitError) as failed:
+        sandbox.install("bouquet")
+
+    assert "the sandbox's network denied 127.0.0.2:" in failed.value.hint
+
+
 def test_a_run_names_its_libraries(index: Network) -> None:
     """They are there before the code begins."""
     assert run_code("import bouquet; bouquet.roses", libraries=["bouquet"], network=index).text == "12"

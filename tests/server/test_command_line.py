@@ -30,7 +30,7 @@ def test_living_sandboxes_are_listed_used_and_ended(sandbox, capsys, monkeypatch
     assert lines[0].split()[:3] == ["SANDBOX", "STATE", "TEMPLATE"]
     (line,) = [line for line in lines if line.startswith(sandbox)]
     assert "running  default" in line
-    assert "for=a\\x1b test" in line
+    assert "  owner  for=a\\x1b test" in line
 
     assert main(["ps", "--json"]) == 0
     assert sandbox in [info["id"] for info in json.loads(capsys.readouterr().out)]
@@ -57,6 +57,27 @@ def test_living_sandboxes_are_listed_used_and_ended(sandbox, capsys, monkeypatch
     assert main(["kill", sandbox]) in (0, 1)
     assert main(["kill", "nosuch"]) == 1
     assert "nosuch" in capsys.readouterr().err
+
+
+def test_a_part_of_an_id_names_its_sandbox(sandbox, server, capsys):
+    """Its beginning or its end, as long as no other living one has the same; never a part of a few characters."""
+    assert main(["exec", sandbox[-6:], "6 * 7"]) == 0
+    assert main(["exec", sandbox[:-2], "6 * 7"]) == 0
+    assert capsys.readouterr().out == "42\n42\n"
+
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as client:
+        other = client.post("/v1/sandboxes", json={}).json()["id"]
+
+        try:
+            assert main(["exec", sandbox[:4], "1"]) == 64
+            assert "sandboxes have '" in capsys.readouterr().err
+            assert main(["kill", sandbox[:3], sandbox[-3:]]) == 1
+            assert main(["exec", "nosuch", "1"]) == 70
+            assert "`fumehood ps` lists" in capsys.readouterr().err
+            assert client.get(f"/v1/sandboxes/{other}").status_code == 200
+            assert client.get(f"/v1/sandboxes/{sandbox}").status_code == 200
+        finally:
+            client.delete(f"/v1/sandboxes/{other}")
 
 
 def test_files_are_copied_in_and_out(sandbox, tmp_path, capsys):

@@ -30,7 +30,7 @@ from fumehood.api.callbacks import (
 from fumehood.api.commands import AsyncCommands
 from fumehood.api.files import AsyncFilesystem, FileInfos, InsidePath
 from fumehood.api.handle import SandboxHandle, Uncopied, check_child, default_backend, named_backend
-from fumehood.api.packages import check_installable, install_command
+from fumehood.api.packages import check_installable, explain_denial, install_command
 from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
@@ -39,6 +39,7 @@ from fumehood.api.security_events import follow_security_events
 from fumehood.api.tools import AsyncToolCallback, Tools, ready_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
 from fumehood.errors import (
+    CommandExitError,
     NoHostNameError,
     ProtocolViolationError,
     SandboxClosedError,
@@ -453,7 +454,12 @@ class AsyncSandbox(Uncopied):
         command = install_command(packages)
 
         check_installable((await self.get_info()).network)
-        await self.commands.run(command, timeout=timeout)
+
+        try:
+            await self.commands.run(command, timeout=timeout)
+        except CommandExitError as error:
+            explain_denial(error, await self.egress_log())
+            raise
 
     async def get_url(self, port: int, *, wait: bool | float = False) -> str:
         """Return an address by which a server inside is reached, in a browser for example.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fumehood.errors import InvalidArgumentError
-from fumehood.values.network import Network
+from fumehood.errors import CommandExitError, InvalidArgumentError
+from fumehood.text import visible_line
+from fumehood.values.network import EgressRecord, Network
 
 MAX_PACKAGES = 50
 # What begins with a letter or a digit is no option of pip.
@@ -56,4 +57,21 @@ def check_installable(network: Network) -> None:
             value="none",
             allowed="'pip' or 'internet' where packages are to be installed, as in Sandbox(network='pip')",
             problem="nothing can be installed in this sandbox: it has no network",
+        )
+
+
+def explain_denial(error: CommandExitError, records: Sequence[EgressRecord]) -> None:
+    """Name the denial of the network in the hint of pip's error: pip only says that it has found no version.
+
+    Args:
+        error: The error; unchanged when the last connection was not denied.
+        records: The connections of the sandbox, which pip was the last to use.
+    """
+    last = max(records, key=lambda record: record.at, default=None)
+
+    if last is not None and last.verdict == "denied":
+        place = f"{visible_line(last.name)}:{last.port}"
+        error.hint = (
+            f"the sandbox's network denied {place}: {visible_line(last.rule)}. An index of your own may need its "
+            "host or address listed: Network(presets=['pip'], allow=['192.0.2.7'])"
         )

@@ -2,7 +2,7 @@
 
 Runs in the user's terminal. A line of input is what `POST /v1/execute` takes, with an `id`; a line of output has that
 `id` and the `reply` or the `problem`, in the order in which they end. Answers are written as they come, so that a
-command that was interrupted goes on with `--resume` where it was. Text of guests goes to the file only, as JSON.
+command that was interrupted goes on with `--resume` where it was. Text of guests is written as JSON only, in ASCII.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fumehood.port.backend import Backend
 
 _NAMES = {"url": "--url", "api_key": "--api-key", "concurrency": "--concurrency"}
-_STDIN = "-"
+_STANDARD = "-"
 _FIELDS = (
     "code",
     "language",
@@ -79,7 +79,17 @@ class _Counts:
 
 def run(options: Options) -> int:
     """Run all items and return the exit code."""
-    if os.path.exists(options.output) and not options.resume:
+    is_printed = options.output == _STANDARD
+
+    if is_printed and options.resume:
+        raise InvalidArgumentError(
+            field="--resume",
+            value=True,
+            allowed="a file: -o OUT.jsonl",
+            problem="--resume needs an output file",
+        )
+
+    if not is_printed and os.path.exists(options.output) and not options.resume:
         note(f"{options.output!r} is there already: go on in it with --resume, or name another file")
         return _EXISTS
 
@@ -88,9 +98,9 @@ def run(options: Options) -> int:
 
     with ExitStack() as stack:
         source = (
-            sys.stdin.buffer if options.input == _STDIN else stack.enter_context(open(options.input, "rb"))
+            sys.stdin.buffer if options.input == _STANDARD else stack.enter_context(open(options.input, "rb"))
         )
-        output = stack.enter_context(open(options.output, "ab"))
+        output = sys.stdout.buffer if is_printed else stack.enter_context(open(options.output, "ab"))
 
         with naming_arguments(_NAMES):
             backend = _backend(options)
@@ -101,7 +111,8 @@ def run(options: Options) -> int:
                 with naming_arguments(_NAMES):
                     _run_portion(portion, backend, options.concurrency, output, counts, step)
         except KeyboardInterrupt:
-            note(f"interrupted; {_summary(counts)}. The same command with --resume goes on")
+            way_on = "" if is_printed else ". The same command with --resume goes on"
+            note(f"interrupted; {_summary(counts)}{way_on}")
             return _INTERRUPTED
 
     note(_summary(counts))
@@ -324,8 +335,8 @@ BATCH = Command(
     "batch",
     run,
     brief="run many pieces of code from a file of JSON lines",
-    about="Run each line of a file, a JSON object with `code`, in a sandbox of its own, and write the answers to "
-    "another file as they come. Without a server it runs them here, on all processors.",
+    about="Run each line of a file, a JSON object with `code`, in a sandbox of its own, and print the answers, or "
+    "write them to another file, as they come. Without a server it runs them here, on all processors.",
     epilog="A line takes what `POST /v1/execute` takes: code, language, stdin, files, outputs, envs, limits, "
     "timeout_seconds, template, strict, isolation, network; and an `id`, which its answer has too (default: the number "
     "of the line). exit code: 0; 1 when an item has a problem in place of a reply; 64 for a wrong argument or line, "
@@ -333,7 +344,11 @@ BATCH = Command(
     params=[
         Argument("input", metavar="IN.jsonl", type=PathWord(), about="the items; - for standard input"),
         Option(
-            ["-o", "--output"], required=True, metavar="OUT.jsonl", type=PathWord(), help="where answers go"
+            ["-o", "--output"],
+            default=_STANDARD,
+            metavar="OUT.jsonl",
+            type=PathWord(),
+            help="where answers go (default: -, standard output)",
         ),
         Option(
             ["--resume"],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fumehood.values.execution import RecordedCell
     from fumehood.values.sandbox import SandboxInfo
 
-_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "LABELS")
+_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "KEY", "LABELS")
 _STDIN = "-"
 _MIN_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
 _EXISTS = 73
@@ -62,6 +62,7 @@ def _row(info: SandboxInfo, now: datetime) -> tuple[str, ...]:
         _span((now - info.started_at).total_seconds()),
         ends,
         f"{info.limits.memory_bytes >> 20}M",
+        visible_line(info.owner or "-"),
         visible_line(labels or "-"),
     )
 
@@ -236,7 +237,9 @@ def _download(sandbox: Sandbox, path: str, into: str) -> int:
     return _EXISTS if any(item.skipped for item in saved) else 0
 
 
-_SANDBOX = Argument("sandbox", metavar="SANDBOX", about="its id, as `fumehood ps` lists it")
+_SANDBOX = Argument(
+    "sandbox", metavar="SANDBOX", about="its id, as `fumehood ps` lists it, or the beginning or end of it"
+)
 _JSON = Option(["--json"], is_flag=True, help="print what a program would read")
 
 PS = Command(
@@ -280,7 +283,13 @@ KILL = Command(
     brief="end sandboxes of a server",
     epilog="exit code: 0, or 1 when one was not there",
     params=[
-        Argument("sandboxes", nargs=-1, required=True, metavar="SANDBOX...", about="their ids"),
+        Argument(
+            "sandboxes",
+            nargs=-1,
+            required=True,
+            metavar="SANDBOX...",
+            about="their ids, or the beginning or end of them",
+        ),
         *SERVER_OPTIONS,
     ],
 )

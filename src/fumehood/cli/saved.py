@@ -7,6 +7,7 @@ printed.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from fumehood.api.sandbox import Sandbox
 from fumehood.api.saved_states import read_saved
@@ -14,6 +15,7 @@ from fumehood.assemble import remote_backend
 from fumehood.cli.options import Seconds
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.terminal import counted, note
+from fumehood.errors import InvalidArgumentError, SandboxNotFoundError
 from fumehood.portal import call
 from fumehood.refusals import naming_arguments
 from fumehood.saved.places import load_from
@@ -22,6 +24,9 @@ from fumehood.values.plain_data import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec
 from fumehood.values.saved_state import LeftOut, SaveReport
 
+# Fewer characters are rather a mistake than a part of an id.
+_MIN_PART = 4
+_SHOWN = 3
 _OPTIONS = {
     "sandbox_id": "SANDBOX",
     "place": "PLACE",
@@ -36,9 +41,43 @@ SERVER_OPTIONS = (
 
 
 def at_server(options: Options) -> Sandbox:
-    """Return the sandbox that the options name; this process has none, so without a server it raises."""
+    """Return the sandbox that the options name, by its id or by a part of it that no other living one has.
+
+    Raises:
+        InvalidArgumentError: No server is named, or several sandboxes have that part.
+        SandboxNotFoundError: There is none.
+    """
     with naming_arguments(_OPTIONS):
-        return Sandbox.connect(options.sandbox, backend=remote_backend(options.url, options.api_key))
+        backend = remote_backend(options.url, options.api_key)
+
+        try:
+            return Sandbox.connect(options.sandbox, backend=backend)
+        except SandboxNotFoundError as error:
+            error.hint = "`fumehood ps` lists those that there are"
+            found = [info.id for info in Sandbox.list(backend=backend) if _is_part(options.sandbox, info.id)]
+
+            if len(found) == 0:
+                raise
+
+            if len(found) > 1:
+                raise _several(options.sandbox, found) from None
+
+    return Sandbox.connect(found[0], backend=backend)
+
+
+def _is_part(word: str, sandbox_id: str) -> bool:
+    """Tell whether a word is the beginning or the end of an id; sandboxes of one host begin alike."""
+    return len(word) >= _MIN_PART and (sandbox_id.startswith(word) or sandbox_id.endswith(word))
+
+
+def _several(word: str, found: Sequence[str]) -> InvalidArgumentError:
+    more = ", ..." if len(found) > _SHOWN else ""
+    return InvalidArgumentError(
+        field="SANDBOX",
+        value=word,
+        allowed="a whole id, or more of it",
+        problem=f"{len(found)} sandboxes have {word!r} in their id: {', '.join(found[:_SHOWN])}{more}",
+    )
 
 
 def _save(options: Options) -> int:
@@ -96,7 +135,12 @@ SAVE = Command(
     brief="save a sandbox of a server to a file",
     about="Write what lasts of a sandbox to a file of this machine or an object in a bucket, and say what was "
     "left out.",
-    params=[Argument("sandbox", metavar="SANDBOX", about="its id"), _PLACE, *SERVER_OPTIONS, _JSON],
+    params=[
+        Argument("sandbox", metavar="SANDBOX", about="its id, or the beginning or end of it"),
+        _PLACE,
+        *SERVER_OPTIONS,
+        _JSON,
+    ],
 )
 LOAD = Command(
     "load",

@@ -12,7 +12,9 @@ from fumehood.values.addresses import is_guarded, is_never_dialled, is_public
 from fumehood.values.domain_names import Address, Target, read_address
 from fumehood.values.network import USUAL_PORTS, Network, Rule, read_rule
 
-_NO_NETWORK = "this sandbox has no network; make it with network=Network(allow=[...]) or network='internet'"
+_NO_NETWORK = (
+    "this sandbox has no network; make it with network='pip', 'internet' or a list of hosts (or --network)"
+)
 # Names with a meaning only in private networks: "everything public" does not include them.
 _PRIVATE_NAMES = (
     "alt",
