@@ -52,7 +52,9 @@ __all__ = [
     "HOST_TO_INIT",
     "INIT_GREETING",
     "INIT_TO_HOST",
+    "MAX_ARRIVALS",
     "MAX_PROXY_CONNECTIONS",
+    "MAX_SERVED_PORTS",
     "MAX_STREAMS",
     "check_value",
 ]
@@ -62,6 +64,9 @@ CONNECTED = b"+"
 # Host and init each keep to these: either may have forgotten one that the other still has.
 MAX_STREAMS = 128
 MAX_PROXY_CONNECTIONS = 64
+# Ports of a sandbox on which the host listens, and the connections of each: open, or waiting for a stream.
+MAX_SERVED_PORTS = 4
+MAX_ARRIVALS = 16
 
 _PATH = text(4 * _KIB - 1, _NO_NUL)
 # Guests can build deeper paths than the kernel accepts in one piece.
@@ -71,6 +76,7 @@ _METADATA = entries(text(255, _NO_NUL), text(8 * _KIB, _NO_NUL), 64)
 _TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
 _WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))
 _SENTENCE = text(4 * _KIB)
+_PORT = integer(1, 65_535)
 _MAX_NAMESPACES = 16
 
 
@@ -115,9 +121,12 @@ HOST_TO_INIT: Table = {
             ),
             "signal_process": _request({"pid": _PID, "signal": _SIGNAL}),
             "resize": _request({"pid": _PID, **_TERMINAL_SIZE}),
-            "connect": _request({"port": integer(1, 65_535)}),
+            "connect": _request({"port": _PORT}),
             "carry_egress": _request({"connection_id": _COUNT}),
             "drop_egress": _request({"connection_id": _COUNT}),
+            "listen": _request({"port": _PORT}),
+            "carry_arrival": _request({"port": _PORT, "connection_id": _COUNT}),
+            "drop_arrival": _request({"port": _PORT, "connection_id": _COUNT}),
             "watch": _request({"path": _PATH, "recursive": flag()}, {"entries": flag()}),
             "settle_watch": _request({"watch_id": _COUNT}),
             "unwatch": _request({"watch_id": _COUNT}),
@@ -212,6 +221,7 @@ INIT_TO_HOST: Table = {
             "process_exit": _event({"pid": _PID}, exclusive=_END),
             "memory_kill": _event({"pid": _PID}),
             "egress": _event({"connection_id": _COUNT}),
+            "arrival": _event({"port": _PORT, "connection_id": _COUNT}),
             "watch": _event({"watch_id": _COUNT, "changes": items(_CHANGE, 4096)}),
         },
     ),
@@ -254,6 +264,9 @@ _VALUES: Mapping[str, Rule] = {
     "connect": nothing,
     "carry_egress": nothing,
     "drop_egress": nothing,
+    "listen": nothing,
+    "carry_arrival": nothing,
+    "drop_arrival": nothing,
     "watch": record({"watch_id": _COUNT}),
     "settle_watch": nothing,
     "unwatch": nothing,

@@ -44,7 +44,7 @@ from fumehood.client.stateless import (
     stateless_item,
 )
 from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, TemplateError
-from fumehood.port.backend import Backend, ByteStream
+from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
 from fumehood.values.audit import AuditLog
 from fumehood.values.codec import DataError, read_value
@@ -624,6 +624,30 @@ class HttpBackend(LoopBound, Backend):
     async def open_port(self, sandbox_id: str, port: int) -> ByteStream:
         path = sandbox_path(sandbox_id, "tunnels", str(port))
         stream = await self._do(self._connection.tunnel, path, sandbox_id)
+        return stream if self._is_here() else DistantStream(stream, self._do)
+
+    async def listen_port(self, sandbox_id: str, port: int) -> None:
+        await self._ask("POST", sandbox_path(sandbox_id, "listeners", str(port)))
+
+    async def accept_port(self, sandbox_id: str, port: int) -> ByteStream:
+        path = sandbox_path(sandbox_id, "listeners", str(port), "next")
+
+        async def accept() -> ByteStream:
+            stream = await self._connection.tunnel(path, sandbox_id)
+            try:
+                # The server accepts first, so that it learns when a client stops waiting.
+                said = await stream.read()
+            except BaseException:
+                await stream.close()
+                raise
+
+            if said != ARRIVED:
+                await stream.close()
+                raise self._unfit(DataError("the wait for a connection ended without one"))
+
+            return stream
+
+        stream = await self._do_or_undo(accept, lambda opened: opened.close())
         return stream if self._is_here() else DistantStream(stream, self._do)
 
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:

@@ -441,6 +441,16 @@ class LocalBackend(LoopBound, Backend):
         stream = await self._do_or_undo(connect, lambda opened: opened.close())
         return stream if self._is_here() else DistantStream(stream, self._do)
 
+    async def listen_port(self, sandbox_id: str, port: int) -> None:
+        await self._do(lambda: self._supervisor.find(sandbox_id).served_ports.listen(port))
+
+    async def accept_port(self, sandbox_id: str, port: int) -> ByteStream:
+        async def accept() -> ByteStream:
+            return await self._supervisor.find(sandbox_id).served_ports.accept(port)
+
+        stream = await self._do_or_undo(accept, lambda opened: opened.close())
+        return stream if self._is_here() else DistantStream(stream, self._do)
+
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
         place = await self._with(sandbox_id, lambda sandbox: sandbox.ports.forward(port))
         return PortAddress(url=f"http://{place}/", host=place)

@@ -45,7 +45,7 @@ class LivePorts:
         self._ask = ask
         self._touch = touch
         self._check_alive = check_alive
-        self._streams: set[_PortStream] = set()
+        self._streams: set[PortStream] = set()
         self._forwards: dict[int, PortForward] = {}
 
     async def forward(self, port: int) -> str:
@@ -75,7 +75,7 @@ class LivePorts:
             raise self._full()
 
         near, far = open_pair()
-        stream = _PortStream(near, self._touch, self._check_alive, self._streams.discard)
+        stream = PortStream(near, self._touch, self._check_alive, self._streams.discard)
         self._streams.add(stream)
         try:
             await self._connect(stream, far, port)
@@ -93,7 +93,7 @@ class LivePorts:
         for forward in self._forwards.values():
             forward.close()
 
-    async def _connect(self, stream: _PortStream, far: socket.socket, port: int) -> None:
+    async def _connect(self, stream: PortStream, far: socket.socket, port: int) -> None:
         try:
             await self._ask("connect", fds=(far.fileno(),), port=port)
         except InitError as error:
@@ -120,7 +120,7 @@ class LivePorts:
         return OverloadedError(reason=reason, retry_after_seconds=1)
 
 
-class _PortStream(ByteStream):
+class PortStream(ByteStream):
     """One connection.
 
     Args:
@@ -135,7 +135,7 @@ class _PortStream(ByteStream):
         sock: socket.socket,
         touch: Callable[[], None],
         check_alive: Callable[[], None],
-        on_close: Callable[[_PortStream], None],
+        on_close: Callable[[PortStream], None],
     ) -> None:
         self._sock = sock
         self._touch = touch

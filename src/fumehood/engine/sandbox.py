@@ -31,6 +31,7 @@ from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.pause import Pausing
 from fumehood.engine.ports import LivePorts
 from fumehood.engine.records import Recorder
+from fumehood.engine.served_ports import ServedPorts
 from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.judge import Judge
@@ -179,6 +180,7 @@ class LiveSandbox:
         self.processes = LiveProcesses(self.ask, limits, envs, self.clock, self._idleness, self.share)
         self.processes.workdir = self.workdir
         self.ports = LivePorts(self.id, self.ask, self.touch, self._check_now)
+        self.served_ports = ServedPorts(self.init.ask, self._check_now, self.broken)
         self.checkpoints = LiveCheckpoints(self)
         self.transactions = Transactions(self.checkpoints)
         self._judge = Judge(self, self.checkpoints)
@@ -555,6 +557,8 @@ class LiveSandbox:
                 self._memory_killed.add(header["pid"])
             case "egress":
                 self.egress.note_open(header["connection_id"])
+            case "arrival":
+                self.served_ports.note_arrival(header["port"], header["connection_id"])
             case "watch":
                 self._watches.note(header)
 
@@ -582,6 +586,7 @@ class LiveSandbox:
             closing.callback(self.egress.close)
             closing.callback(self.checkpoints.close)
             closing.callback(self.ports.close, self.make_closed_error(outcome_unknown=True))
+            closing.callback(self.served_ports.close, self.make_closed_error(outcome_unknown=True))
             closing.callback(self.processes.close, self.make_closed_error(outcome_unknown=True))
 
             for context in self.contexts:

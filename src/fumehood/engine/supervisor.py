@@ -594,7 +594,7 @@ class Lifetime:
             started_at=self.started_at,
             ends_at=self._ends_at(),
             limits=spec.limits,
-            isolation=sandbox.egress.describe(sandbox.guest.isolation),
+            isolation=sandbox.served_ports.describe(sandbox.egress.describe(sandbox.guest.isolation)),
             idle_timeout_seconds=spec.idle_timeout_seconds,
             metadata=spec.metadata,
             owner=spec.owner,

@@ -329,6 +329,14 @@ ANSWER_NOT_KEPT = LogEvent(
     ("reason",),
     "A request was done; sent again with its `Idempotency-Key`, it will not get the same answer.",
 )
+INTERPRETER_NOT_INSIDE = LogEvent(
+    "e2b.interpreter_not_inside",
+    WARNING,
+    "server",
+    "a sandbox has no interpreter inside",
+    ("sandbox_id", "reason"),
+    "Its port 49999 is a program's own, or it has no network namespace: programs in it do not reach the interpreter.",
+)
 FILE_NOT_REMOVED = LogEvent(
     "file.not_removed",
     WARNING,

@@ -76,6 +76,8 @@ _PIECE_BYTES = 1 * MIB
 _DEEPEST = 64
 _RUNS_PER_CORE = 2
 _MAX_CONCURRENCY = 1000
+# The first message to a client that waits for a connection out of a sandbox, over HTTP.
+ARRIVED = b"+"
 
 
 class ByteStream(ABC):
@@ -512,6 +514,25 @@ class Backend(ABC):
         Raises:
             PortClosedError: Nothing listens there.
             OverloadedError: The sandbox has 128 connections open, and takes no more.
+        """
+
+    @abstractmethod
+    async def listen_port(self, sandbox_id: str, port: int) -> None:
+        """Listen on a TCP port of the sandbox's loopback, 127.0.0.1, until the sandbox ends; again is no error.
+
+        Programs inside that connect to it wait for `accept_port`. Of a paused sandbox this waits until it goes on.
+
+        Raises:
+            InvalidArgumentError: A program listens there, four ports are listened on already, or the sandbox has no
+                network of its own.
+        """
+
+    @abstractmethod
+    async def accept_port(self, sandbox_id: str, port: int) -> ByteStream:
+        """Listen on a port as `listen_port` does, and return the next connection that a program inside makes to it.
+
+        A paused sandbox stays paused. What is sent over the connection is no use of the sandbox. At most 16 connections
+        to a port are open or wait at once, further ones wait in the sandbox; 50 a second are returned.
         """
 
     @abstractmethod

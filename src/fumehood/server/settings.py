@@ -47,6 +47,7 @@ class ServerSettings(EngineSettings):
             "public_url",
             "domain",
             "public_ports",
+            "interpreter_inside",
             "allowed_hosts",
             "allowed_origins",
             "trusted_proxies",
@@ -102,6 +103,9 @@ class ServerSettings(EngineSettings):
         "domain under which ports are reached as {port}-{id}.DOMAIN; empty: by path only", ""
     )
     public_ports: bool = setting("whether a host name {port}-{id}.DOMAIN needs no token", False)
+    interpreter_inside: bool = setting(
+        "whether programs in sandboxes of E2B's clients reach the interpreter at localhost:49999", False
+    )
     public_url: str = setting("address by which clients reach this server; empty: that of the request", "")
     allowed_hosts: tuple[str, ...] = setting("names a request may give as its Host, besides loopback", ())
     allowed_origins: tuple[str, ...] = setting(

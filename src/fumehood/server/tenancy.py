@@ -63,7 +63,8 @@ _RUNS = "execute run run_once stream_once judge save load"
 _BEGINS = "ask send_comm start_process"
 _WORKS = (
     "create fork adopt resume answer_input answer_tool answer_commit interrupt context_call checkpoint_call record "
-    "read write file_call watch settle_watch process_output process_call open_port"
+    "read write file_call watch settle_watch process_output process_call open_port "
+    "listen_port accept_port"
 )
 _LOOKS = (
     "info list page look watch_events watch_sandboxes capacity kill set_timeout pause set_network egress_log audit_log "

@@ -1,18 +1,14 @@
 """The sandbox's end of the egress proxy: a port on its loopback, where programs find the host's proxy.
 
-Runs in init, which listens before any user code exists, so that no user process can take the port. Init must not
-interpret the traffic: for each connection it requests a stream from the host, and copies bytes between the two. Their
-number is bounded here and by the host; further ones wait in the kernel's queue.
+Runs in init, which listens before any user code exists, so that no user process can take the port.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import socket
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Tuple
 
-from fumehood_guest.init.relays import Relay
+from fumehood_guest.init.arrivals import Arrivals
 from fumehood_jail.errors import JailError
 from fumehood_wire.init_messages import MAX_PROXY_CONNECTIONS
 
@@ -20,7 +16,6 @@ Reply = Tuple[Any, bytes]
 
 PORT = 3128
 _BACKLOG = 128
-_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def listen() -> socket.socket:
@@ -32,17 +27,30 @@ def listen() -> socket.socket:
         JailError: The port cannot be opened.
     """
     try:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setblocking(False)
-        listener.bind(("127.0.0.1", PORT))
-        listener.listen(_BACKLOG)
+        return open_listener(PORT)
     except OSError as error:
         raise JailError("listen for the proxy", error.errno or 0, str(error)) from error
+
+
+def open_listener(port: int) -> socket.socket:
+    """Returns a socket that listens on a port of the loopback, and does not block.
+
+    Raises:
+        OSError: The port is taken.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
 
     return listener
 
 
-class Egress:
+class Egress(Arrivals):
     """All connections of the sandbox to the proxy.
 
     Args:
@@ -51,98 +59,8 @@ class Egress:
     """
 
     def __init__(self, init: Any, listener: socket.socket) -> None:
-        self._init = init
-        self._listener = listener
-        self._is_listening = False
-        self._next_number = 1
-        # Closed for a moment when descriptors run out, to accept and close a connection: otherwise the poller would
-        # report the waiting one without end.
-        self._spare: Optional[int] = None
-        self._keep_a_spare()
-        # Connections for which the host was asked for a stream, and those with one.
-        self._waiting: Dict[int, socket.socket] = {}
-        self._carried: Set[Any] = set()
+        super().__init__(init, listener, {"event": "egress"}, MAX_PROXY_CONNECTIONS)
 
     def verbs(self) -> Dict[str, Callable[..., Reply]]:
         """Returns the request handlers by their names on the wire."""
         return {"carry_egress": self.carry, "drop_egress": self.drop}
-
-    def begin(self) -> None:
-        """Accepts connections while there is room for them."""
-        has_room = len(self._waiting) + len(self._carried) < MAX_PROXY_CONNECTIONS
-
-        if has_room and not self._is_listening:
-            self._init.add_reader(self._listener.fileno(), self._accept)
-        elif not has_room and self._is_listening:
-            self._init.remove_reader(self._listener.fileno())
-
-        self._is_listening = has_room
-
-    def carry(self, connection_id: int) -> Reply:
-        """Connects a waiting connection to the stream that came with the request."""
-        (fd,) = self._init.take_fds(1)
-        host = socket.socket(fileno=fd)
-        client = self._waiting.pop(connection_id, None)
-
-        if client is None:
-            host.close()
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-
-        host.setblocking(False)
-        self.note_open(Relay(self, self._init, host, client))
-        return None, b""
-
-    def drop(self, connection_id: int) -> Reply:
-        """Closes a waiting connection."""
-        client = self._waiting.pop(connection_id, None)
-
-        if client is not None:
-            client.close()
-
-        self.begin()
-        return None, b""
-
-    def note_open(self, one: Any) -> None:
-        """Counts an open connection."""
-        self._carried.add(one)
-
-    def note_closed(self, one: Any) -> None:
-        """Removes a connection from the count."""
-        self._carried.discard(one)
-        self.begin()
-
-    def _accept(self, _events: int) -> None:
-        try:
-            client, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in _NONE_LEFT:
-                self._turn_away()
-
-            return
-
-        client.setblocking(False)
-        number = self._next_number
-        self._next_number += 1
-        self._waiting[number] = client
-        self._init.send_event({"event": "egress", "connection_id": number})
-        self.begin()
-
-    def _turn_away(self) -> None:
-        """Closes the next connection, for which no descriptor is left."""
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
-
-        try:
-            client, _ = self._listener.accept()
-            client.close()
-        except OSError:
-            pass  # the client has closed it, or another thread was faster
-
-        self._keep_a_spare()
-
-    def _keep_a_spare(self) -> None:
-        try:
-            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return  # the next connection tries again

@@ -22,6 +22,7 @@ from fumehood_guest.init.egress import Egress, listen
 from fumehood_guest.init.files import Files
 from fumehood_guest.init.processes import Processes
 from fumehood_guest.init.relays import Relays
+from fumehood_guest.init.served_ports import ServedPorts
 from fumehood_guest.init.sigstop_freezer import Standstill
 from fumehood_guest.init.snapshots import Snapshots
 from fumehood_guest.init.watches import Watches
@@ -79,6 +80,7 @@ class Init:
         self._watches = Watches(self)
         self._relays = Relays(self)
         self._egress = Egress(self, listener)
+        self._served_ports = ServedPorts(self)
         self._standstill = Standstill()
         self._snapshots = Snapshots(self._standstill, self.add_reader)
         self._verbs: Dict[str, Callable[..., Reply]] = {
@@ -99,6 +101,7 @@ class Init:
             **self._relays.verbs(),
             **self._snapshots.verbs(),
             **self._egress.verbs(),
+            **self._served_ports.verbs(),
         }
 
     def run(self) -> NoReturn:

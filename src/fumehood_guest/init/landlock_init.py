@@ -66,7 +66,9 @@ class LandlockInit(Init):
         self._verbs.update(self._processes.verbs())
 
         # These need namespaces.
-        for verb in (*self._snapshots.verbs(), *self._relays.verbs(), *_BETWEEN_SANDBOXES):
+        needing = (self._snapshots, self._relays, self._served_ports)
+
+        for verb in (*(verb for part in needing for verb in part.verbs()), *_BETWEEN_SANDBOXES):
             self._verbs[verb] = _refuse_verb(verb)
 
     def run(self) -> NoReturn:

@@ -240,6 +240,12 @@ class ScriptedBackend(Backend):
     async def open_port(self, sandbox_id, port):
         raise NotImplementedError
 
+    async def listen_port(self, sandbox_id, port):
+        raise NotImplementedError
+
+    async def accept_port(self, sandbox_id, port):
+        raise NotImplementedError
+
     async def port_address(self, sandbox_id, port):
         return PortAddress(url=f"http://{sandbox_id}.test:{port}/", host=None)
 

@@ -246,6 +246,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "connect": {"port": 8080},
     "carry_egress": {"connection_id": 3},
     "drop_egress": {"connection_id": 3},
+    "listen": {"port": 8080},
+    "carry_arrival": {"port": 8080, "connection_id": 3},
+    "drop_arrival": {"port": 8080, "connection_id": 3},
     "watch": {"path": "/tmp", "recursive": False},
     "settle_watch": {"watch_id": 1},
     "unwatch": {"watch_id": 1},
@@ -284,6 +287,9 @@ VALUES: dict[str, Any] = {
     "connect": None,
     "carry_egress": None,
     "drop_egress": None,
+    "listen": None,
+    "carry_arrival": None,
+    "drop_arrival": None,
     "watch": {"watch_id": 1},
     "settle_watch": None,
     "unwatch": None,
@@ -361,6 +367,7 @@ def _from_init() -> list[Sample]:
         Sample("process_exit", table, {"type": "event", "event": "process_exit", "pid": 7, "exit_code": 0}),
         Sample("memory_kill", table, {"type": "event", "event": "memory_kill", "pid": 7}),
         Sample("egress", table, {"type": "event", "event": "egress", "connection_id": 3}),
+        Sample("arrival", table, {"type": "event", "event": "arrival", "port": 8080, "connection_id": 3}),
         Sample("watch_event", table, {"type": "event", "event": "watch", "watch_id": 1, "changes": changes}),
     ]
 

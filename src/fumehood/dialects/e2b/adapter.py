@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 from fumehood.dialects.e2b.auth import Callers, SandboxTokens
 from fumehood.dialects.e2b.control import Control
 from fumehood.dialects.e2b.envd import Envd, SignedFiles
+from fumehood.dialects.e2b.inside import InsideInterpreters
 from fumehood.dialects.e2b.interpreter import Interpreter
 from fumehood.dialects.e2b.traffic import Ports, SignedRoute, TrafficRoute
 from fumehood.server.services import Services
@@ -24,6 +25,7 @@ def routes(services: Services) -> list[BaseRoute]:
     envd = Envd(callers, tokens, services.settings.max_upload_bytes)
     ports = Ports(callers, tokens)
     services.port_dialects.append(ports)
-    traffic = TrafficRoute(envd, Interpreter(callers, tokens), ports, services.settings.domain)
+    inside = InsideInterpreters(services, tokens)
+    traffic = TrafficRoute(envd, Interpreter(callers, tokens, inside), ports, services.settings.domain)
     signed = SignedRoute(SignedFiles(services.backend, tokens, envd))
-    return [traffic, signed, *Control(services, callers, tokens).routes()]
+    return [traffic, signed, *Control(services, callers, tokens, inside).routes()]

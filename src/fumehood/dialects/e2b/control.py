@@ -20,6 +20,7 @@ from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.build_files import BuildFiles
 from fumehood.dialects.e2b.builds import Builds
 from fumehood.dialects.e2b.creation import DEFAULT_SECONDS, Creation, read_network, read_timeout
+from fumehood.dialects.e2b.inside import InsideInterpreters
 from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
 from fumehood.dialects.e2b.sandboxes import measures_data
 from fumehood.dialects.e2b.snapshots import Snapshots
@@ -56,9 +57,13 @@ class Control:
         services: The services of the server.
         callers: Authenticates callers.
         tokens: The sandboxes' tokens.
+        inside: The interpreters inside sandboxes.
     """
 
-    def __init__(self, services: Services, callers: Callers, tokens: SandboxTokens) -> None:
+    def __init__(
+        self, services: Services, callers: Callers, tokens: SandboxTokens, inside: InsideInterpreters
+    ) -> None:
+        self._inside = inside
         self._callers = callers
         self._tokens = tokens
         self._settings = services.settings
@@ -67,7 +72,7 @@ class Control:
         self._build_files = BuildFiles(services)
         self._builds = Builds(services, self._build_files)
         self._creation = Creation(
-            services.idempotency, tokens, services.settings, self._snapshots, self._builds.resolve
+            services.idempotency, tokens, services.settings, self._snapshots, self._builds.resolve, inside
         )
 
     def routes(self) -> list[Route]:
@@ -184,6 +189,7 @@ class Control:
         if was_paused or _ends_before(info, seconds):
             await caller.backend.set_timeout(info.id, seconds)
 
+        await self._inside.ensure(await self._found(request, caller) if was_paused else info, request.app)
         data = sandboxes.sandbox_data(info, self._tokens, self._domain)
         return JSONResponse(data, 201 if was_paused else 200)
 
@@ -231,6 +237,10 @@ class Control:
             count=body.integer("count", 1), timeout_seconds=read_timeout(body) or DEFAULT_SECONDS
         )
         forked = await caller.backend.fork(info.id, wish)
+
+        for item in forked.items:
+            await self._inside.ensure(item, request.app)
+
         made = [sandboxes.sandbox_data(item, self._tokens, self._domain) for item in forked.items]
         return JSONResponse([{"sandbox": data} for data in made], 201)
 

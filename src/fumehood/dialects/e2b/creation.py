@@ -21,6 +21,7 @@ from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import NotOfferedError
 from fumehood.dialects.e2b.auth import Caller, SandboxTokens
 from fumehood.dialects.e2b.bodies import MAX_JSON_BYTES, Fields, read_object
+from fumehood.dialects.e2b.inside import InsideInterpreters
 from fumehood.dialects.e2b.sandboxes import is_default_template, kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
@@ -232,6 +233,7 @@ class Creation:
         settings: The settings of the server.
         snapshots: The snapshots that a sandbox can be made from.
         resolve: Returns our name of a template that a client names by one of its builds.
+        inside: The interpreters inside sandboxes.
     """
 
     def __init__(
@@ -241,7 +243,9 @@ class Creation:
         settings: ServerSettings,
         snapshots: Snapshots,
         resolve: Callable[[str], Awaitable[str]],
+        inside: InsideInterpreters,
     ) -> None:
+        self._inside = inside
         self._resolve = resolve
         self._idempotency = idempotency
         self._tokens = tokens
@@ -255,6 +259,7 @@ class Creation:
         body = await bounded_body(request, MAX_JSON_BYTES)
         key = request.headers.get("idempotency-key", "")
         info = await (self._create_once(key, body, caller) if key else self._create(body, caller))
+        await self._inside.ensure(info, request.app)
         return JSONResponse(sandbox_data(info, self._tokens, self._domain), 201)
 
     async def _create(self, body: bytes, caller: Caller) -> SandboxInfo:

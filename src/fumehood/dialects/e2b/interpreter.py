@@ -18,6 +18,7 @@ from fumehood.dialects.e2b.auth import Callers, SandboxTokens
 from fumehood.dialects.e2b.bodies import Fields, json_body
 from fumehood.dialects.e2b.envd import wake
 from fumehood.dialects.e2b.environment import inside, shown_envs
+from fumehood.dialects.e2b.inside import InsideInterpreters, is_from_inside
 from fumehood.dialects.e2b.results import KEEPALIVE_LINE, event_lines
 from fumehood.dialects.e2b.streams import StreamAnswer, begun, with_beats
 from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
@@ -47,9 +48,11 @@ class Interpreter:
     Args:
         callers: Finds the backend for a sandbox.
         tokens: The sandboxes' tokens.
+        inside: Asks in the same way for programs in the sandboxes.
     """
 
-    def __init__(self, callers: Callers, tokens: SandboxTokens) -> None:
+    def __init__(self, callers: Callers, tokens: SandboxTokens, inside: InsideInterpreters) -> None:
+        self._inside = inside
         self._callers = callers
         self._tokens = tokens
 
@@ -61,7 +64,9 @@ class Interpreter:
                 request.headers.get("x-access-token"),
                 request.headers.get("e2b-traffic-access-token"),
             )
-            backend = await self._callers.backend_of(sandbox_id)
+            # A guest must not use up the requests of its key.
+            backend = await self._callers.backend_of(sandbox_id, is_visit=is_from_inside(request))
+            await self._inside.ensure_for(sandbox_id, request.app)
             return await self._routed(request, _Session(backend, sandbox_id))
         except FumehoodError as error:
             return sandbox_answer(error, sandbox_id)

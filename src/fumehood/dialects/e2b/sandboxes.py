@@ -94,6 +94,15 @@ def port_rules(info: SandboxInfo) -> PortRules:
     )
 
 
+def has_interpreter(info: SandboxInfo) -> bool:
+    """Returns whether a sandbox is to have an interpreter inside: at E2B all have it but those of the template `base`.
+
+    One that is resumed by requests has none, because its own programs would undo its pause.
+    """
+    asked = info.metadata.get(_TEMPLATE, "").removesuffix(":default")
+    return bool(asked) and asked != "base" and not info.auto_resume
+
+
 def given_metadata(info: SandboxInfo) -> dict[str, str]:
     """Returns the caller's own labels."""
     return {name: value for name, value in info.metadata.items() if not name.startswith(_OWN)}

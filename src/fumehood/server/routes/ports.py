@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError, SandboxError
-from fumehood.port.backend import Backend, ByteStream
+from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
 from fumehood.server.body_limits import admit_caller
 from fumehood.server.ports.access import (
@@ -250,26 +250,81 @@ async def refuse_websocket(websocket: WebSocket, error: FumehoodError) -> None:
 async def _tunnel(websocket: WebSocket) -> None:
     """Carries the bytes of one connection to a port; an empty message is the end of what the client sends."""
     try:
-        principal = await principal_of(websocket)
-        principal.require("sandboxes")
-        values = websocket.path_params
-        backend = services_of(websocket).backend_for(principal)
-        stream = await backend.open_port(values["sandbox_id"], read_port(values["port"]))
+        backend, sandbox_id, port = await _named_port(websocket)
+        stream = await backend.open_port(sandbox_id, port)
     except FumehoodError as error:
         await refuse_websocket(websocket, error)
         return
 
     async with stream:
         await websocket.accept()
-        tasks = [
-            asyncio.create_task(_out_of(stream, websocket)),
-            asyncio.create_task(_into(stream, websocket)),
-        ]
-        try:
-            # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_and_wait(*tasks)
+        await _carry_bytes(stream, websocket)
+
+
+async def _named_port(connection: HTTPConnection) -> tuple[Backend, str, int]:
+    """Returns the caller's backend, and the sandbox and port that the path names."""
+    principal = await principal_of(connection)
+    principal.require("sandboxes")
+    values = connection.path_params
+    backend = services_of(connection).backend_for(principal)
+    return backend, values["sandbox_id"], read_port(values["port"])
+
+
+async def _carry_bytes(stream: ByteStream, websocket: WebSocket) -> None:
+    tasks = [
+        asyncio.create_task(_out_of(stream, websocket)),
+        asyncio.create_task(_into(stream, websocket)),
+    ]
+    try:
+        # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_and_wait(*tasks)
+
+
+async def _listen(request: Request) -> Response:
+    """Listens on a port inside a sandbox."""
+    backend, sandbox_id, port = await _named_port(request)
+    await backend.listen_port(sandbox_id, port)
+    return Response(status_code=204)
+
+
+async def _next_arrival(websocket: WebSocket) -> None:
+    """Waits for a connection that a program inside makes, reports it by one message, and carries its bytes."""
+    try:
+        backend, sandbox_id, port = await _named_port(websocket)
+        await backend.listen_port(sandbox_id, port)
+        # Before there is a connection: the departure of a client that waits would not be seen otherwise.
+        await websocket.accept()
+        stream = await _unless_left(websocket, backend.accept_port(sandbox_id, port))
+    except FumehoodError as error:
+        await refuse_websocket(websocket, error)
+        return
+
+    if stream is None:
+        return
+
+    async with stream:
+        await websocket.send_bytes(ARRIVED)
+        await _carry_bytes(stream, websocket)
+
+
+async def _unless_left(
+    websocket: WebSocket, accepting: Coroutine[None, None, ByteStream]
+) -> ByteStream | None:
+    """Waits for a connection; None if the client leaves first. A client says nothing before it has one."""
+    arrival = asyncio.create_task(accepting)
+    departure = asyncio.create_task(websocket.receive())
+    is_taken = False
+    try:
+        await asyncio.wait((arrival, departure), return_when=asyncio.FIRST_COMPLETED)
+        is_taken = not departure.done()
+        return arrival.result() if is_taken else None
+    finally:
+        await cancel_and_wait(arrival, departure)
+
+        if not is_taken and not arrival.cancelled() and arrival.exception() is None:
+            await arrival.result().close()
 
 
 async def _out_of(stream: ByteStream, websocket: WebSocket) -> None:
@@ -298,10 +353,13 @@ async def _into(stream: ByteStream, websocket: WebSocket) -> None:
 
 
 _DIRECT = "/v1/sandboxes/{sandbox_id}/ports/{port}/{path:path}"
+_LISTENER = "/v1/sandboxes/{sandbox_id}/listeners/{port}"
 _SIGNED = "/p/{signed}/{sandbox_id}/{port}/{path:path}"
 # They take every method and body, and the guest defines their meaning: not described in OpenAPI.
 ROUTES: tuple[BaseRoute, ...] = (
     WebSocketRoute("/v1/sandboxes/{sandbox_id}/tunnels/{port}", _tunnel),
+    Route(_LISTENER, _listen, methods=["POST"]),
+    WebSocketRoute(f"{_LISTENER}/next", _next_arrival),
     Route(_DIRECT, _token_http, methods=_METHODS),
     WebSocketRoute(_DIRECT, _token_websocket),
     Route(_SIGNED, _signed_http, methods=_METHODS),

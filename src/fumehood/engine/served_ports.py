@@ -1,0 +1,192 @@
+"""Ports of one sandbox's loopback on which this host listens: its programs connect, and a caller outside answers.
+
+The reverse of `fumehood.engine.ports`. Init accepts the connections and reports each by an event; the caller that
+serves the port takes them one after another. Number and rate of connections are bounded here, whatever the sandbox
+sends. Bytes from inside are no use of the sandbox: a guest cannot keep itself from being idle by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from fumehood.engine.channel import open_pair
+from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.engine.ports import PortStream
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.port.backend import ByteStream
+from fumehood.values.checks import check_integer
+from fumehood.values.sandbox import Isolation
+from fumehood_wire.frames import ProtocolError
+from fumehood_wire.init_messages import MAX_ARRIVALS, MAX_SERVED_PORTS
+
+_PER_SECOND = 50.0
+_AT_ONCE = 50
+
+Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
+
+
+class ServedPorts:
+    """All ports of a sandbox on which the host listens.
+
+    Args:
+        ask: Sends requests to init, without counting as a use of the sandbox.
+        check_alive: Raises when the sandbox has ended.
+        broken: Called when init reports connections that there cannot be.
+    """
+
+    def __init__(
+        self, ask: Ask, check_alive: Callable[[], None], broken: Callable[[ProtocolError], None]
+    ) -> None:
+        self._ask = ask
+        self._check_alive = check_alive
+        self._broken = broken
+        # Those that init was asked for, and those where it listens.
+        self._ports: dict[int, _ServedPort] = {}
+        self._open: set[int] = set()
+        self._streams: set[PortStream] = set()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The ports, in ascending order."""
+        return tuple(sorted(self._open))
+
+    async def listen(self, port: int) -> None:
+        """Begins to listen on a port; see `Backend.listen_port`."""
+        check_integer("port", port, low=1, high=65_535)
+        self._check_alive()
+
+        if port in self._open:
+            return
+
+        # The first connection may arrive together with the reply.
+        self._ports.setdefault(port, _ServedPort())
+        try:
+            await self._ask("listen", port=port)
+        except InitGoneError:
+            self._check_alive()
+            raise
+        except InitError as error:
+            if port not in self._open:
+                self._ports.pop(port, None)
+
+            raise InvalidArgumentError(
+                field="port",
+                value=port,
+                allowed=f"a free port, {MAX_SERVED_PORTS} at most, in a sandbox with a network of its own "
+                f"({error.message})",
+            ) from None
+
+        self._check_alive()
+        self._open.add(port)
+
+    async def accept(self, port: int) -> ByteStream:
+        """Waits for the next connection to a port; see `Backend.accept_port`."""
+        await self.listen(port)
+
+        while True:
+            connection_id = await self._ports[port].next(self._check_alive)
+            stream = await self._carried(port, connection_id)
+
+            if stream is not None:
+                return stream
+
+    def note_arrival(self, port: int, connection_id: int) -> None:
+        """Handles a connection that init has accepted."""
+        served = self._ports.get(port)
+
+        if served is None or not served.add(connection_id):
+            self._broken(ProtocolError("order", f"more connections to port {port} than there can be"))
+
+    def describe(self, isolation: Isolation) -> Isolation:
+        """Returns the sandbox's isolation, with these ports in the description of the network layer."""
+        if not self._open:
+            return isolation
+
+        ports = ", ".join(map(str, self.numbers))
+        layers = tuple(
+            replace(
+                layer, why=f"{layer.why}; connections to port {ports} of the loopback are answered outside"
+            )
+            if layer.name == "network"
+            else layer
+            for layer in isolation.layers
+        )
+        return replace(isolation, layers=layers)
+
+    def close(self, make_closed_error: Callable[[], FumehoodError]) -> None:
+        """Ends all streams after the end of the sandbox, and every wait for one."""
+        for stream in list(self._streams):
+            stream.note_ended(make_closed_error)
+
+        for served in self._ports.values():
+            served.wake()
+
+    async def _carried(self, port: int, connection_id: int) -> ByteStream | None:
+        """Returns the stream of a connection; None if that is gone."""
+        near, far = open_pair()
+        stream = PortStream(near, lambda: None, self._check_alive, self._streams.discard)
+        self._streams.add(stream)
+        try:
+            await self._ask("carry_arrival", fds=(far.fileno(),), port=port, connection_id=connection_id)
+        except InitError:
+            await stream.close()
+            return None
+        except InitGoneError:
+            await stream.close()
+            self._check_alive()
+            raise
+        except BaseException:
+            await stream.close()
+            raise
+        finally:
+            far.close()
+
+        return stream
+
+
+class _ServedPort:
+    """The connections to one port that were not taken yet."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
+        self._arrived = asyncio.Event()
+        # The virtual time of the rate limit: when the last taken connection would have been due.
+        self._paced_until = 0.0
+
+    def add(self, connection_id: int) -> bool:
+        """Takes the number of a connection; False if there are more than there can be."""
+        self._waiting.append(connection_id)
+        self._arrived.set()
+        return len(self._waiting) <= MAX_ARRIVALS
+
+    async def next(self, check_alive: Callable[[], None]) -> int:
+        """Waits for a connection, and returns its number."""
+        while not self._waiting:
+            check_alive()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+        connection_id = self._waiting.popleft()
+        try:
+            await asyncio.sleep(self._pace())
+        except BaseException:
+            # A caller that stopped waiting leaves the connection to the next one.
+            self._waiting.appendleft(connection_id)
+            self._arrived.set()
+            raise
+
+        return connection_id
+
+    def wake(self) -> None:
+        """Makes all that wait look whether the sandbox lives."""
+        self._arrived.set()
+
+    def _pace(self) -> float:
+        """Returns how long the next connection waits, by the allowed rate."""
+        now = asyncio.get_running_loop().time()
+        self._paced_until = max(self._paced_until, now) + 1 / _PER_SECOND
+        return max(0.0, self._paced_until - now - _AT_ONCE / _PER_SECOND)

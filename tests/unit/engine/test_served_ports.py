@@ -1,0 +1,118 @@
+"""A sandbox whose init lies about the connections to a port on which the host listens, and callers that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from fumehood.engine.init_client import InitError
+from fumehood.engine.served_ports import ServedPorts
+from fumehood.errors import InvalidArgumentError
+from fumehood_wire.frames import ProtocolError
+
+PORT = 8080
+
+
+class Init:
+    """Plays an init: it keeps the ends that it is given, and knows none of the connections in `gone`."""
+
+    def __init__(self) -> None:
+        self.carried: list[int] = []
+        self.gone: set[int] = set()
+        self.is_taken = False
+        self.breaches: list[ProtocolError] = []
+
+    async def ask(self, verb: str, *, fds: tuple[int, ...] = (), **fields: Any) -> tuple[Any, bytes]:
+        if verb == "listen" and self.is_taken:
+            raise InitError("os", "Address already in use", 98)
+
+        if verb == "carry_arrival" and fields["connection_id"] in self.gone:
+            raise InitError("os", "No such file or directory", 2)
+
+        if verb == "carry_arrival":
+            self.carried.append(fields["connection_id"])
+
+        return None, b""
+
+    def ports(self) -> ServedPorts:
+        return ServedPorts(self.ask, lambda: None, self.breaches.append)
+
+
+def test_connections_that_cannot_be_break_the_wire():
+    """To a port on which the host does not listen, and more than wait at once; sixteen are no breach."""
+
+    async def work() -> None:
+        init = Init()
+        init.ports().note_arrival(PORT, 1)
+        assert init.breaches.pop().code == "order"
+
+        ports = init.ports()
+        await ports.listen(PORT)
+
+        for number in range(16):
+            ports.note_arrival(PORT, number)
+
+        assert not init.breaches
+        ports.note_arrival(PORT, 16)
+        assert init.breaches[0].code == "order"
+
+    asyncio.run(work())
+
+
+def test_a_taken_port_is_refused_by_name_and_can_be_asked_for_again():
+    """What the kernel says is part of the error."""
+
+    async def work() -> None:
+        init = Init()
+        ports = init.ports()
+        init.is_taken = True
+
+        with pytest.raises(InvalidArgumentError, match="already in use"):
+            await ports.listen(PORT)
+
+        ports.note_arrival(PORT, 1)
+        assert init.breaches
+        init.is_taken = False
+        await ports.listen(PORT)
+        assert ports.numbers == (PORT,)
+
+    asyncio.run(work())
+
+
+def test_connections_are_taken_once_and_none_is_lost_by_a_caller_that_leaves():
+    """One that its program has closed is passed over, and a flood of them is taken slowly."""
+
+    async def work() -> None:
+        init = Init()
+        init.gone = {1}
+        ports = init.ports()
+        before = len(os.listdir("/proc/self/fd"))
+        leaving = asyncio.create_task(ports.accept(PORT))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        ports.note_arrival(PORT, 1)
+        ports.note_arrival(PORT, 2)
+
+        async with await ports.accept(PORT):
+            assert init.carried == [2]
+
+        assert len(os.listdir("/proc/self/fd")) == before
+
+        # As after a flood: the next one is due much later.
+        ports._ports[PORT]._paced_until = asyncio.get_running_loop().time() + 1000
+        ports.note_arrival(PORT, 3)
+        waiting = asyncio.create_task(ports.accept(PORT))
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        ports._ports[PORT]._paced_until = 0.0
+
+        async with await ports.accept(PORT):
+            assert init.carried == [2, 3]
+
+    asyncio.run(work())
