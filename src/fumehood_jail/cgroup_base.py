@@ -52,7 +52,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def halve_cpu_weight(self, halved: bool) -> None:
-        """Set half of the kernel's default weight on contended processors, or the default."""
+        """Sets half of the kernel's default CPU weight, or the default itself if `halved` is false."""
 
     @abstractmethod
     def memory_bytes(self) -> int:

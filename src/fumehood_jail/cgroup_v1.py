@@ -71,7 +71,7 @@ class CgroupV1(Cgroup):
         return int(read_file(self._path("cpuacct", "cpuacct.usage"))) / 1e9
 
     def halve_cpu_weight(self, halved: bool) -> None:
-        """Set half of the default weight, or the default; no effect without the controller `cpu`."""
+        """Sets half of the default CPU weight, or the default; has no effect without the controller `cpu`."""
         if "cpu" in self._folders:
             shares = _DEFAULT_CPU_SHARES // 2 if halved else _DEFAULT_CPU_SHARES
             write_file(self._path("cpu", "cpu.shares"), str(shares))

@@ -58,7 +58,7 @@ class CgroupV2(Cgroup):
         return read_field(read_file(f"{self._folder}/cpu.stat"), b"usage_usec") / 1e6
 
     def halve_cpu_weight(self, halved: bool) -> None:
-        """Set half of the default weight, or the default; no effect without the controller `cpu`."""
+        """Sets half of the default CPU weight, or the default; has no effect without the controller `cpu`."""
         path = f"{self._folder}/cpu.weight"
         if os.path.exists(path):
             write_file(path, str(_DEFAULT_CPU_WEIGHT // 2 if halved else _DEFAULT_CPU_WEIGHT))

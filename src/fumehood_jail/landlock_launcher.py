@@ -47,7 +47,7 @@ def main(plan_fd: int) -> NoReturn:
     host = int(plan["host_pidfd"])
     _close_all_but(host)
     status = _watch(zygote, host)
-    _end_everybody()
+    _end_all_sandboxes()
     _remove(plan["folder"])
     os._exit(status)
 
@@ -98,7 +98,7 @@ def _watch(zygote: int, host: int) -> int:
             _reap(pid)
 
 
-def _end_everybody() -> None:
+def _end_all_sandboxes() -> None:
     """Waits for the reapers to end their sandboxes, and kills what is left after a time-out."""
     deadline = time.monotonic() + _REAPERS_SECONDS
     reapers: Set[int] = set(_children())

@@ -244,11 +244,11 @@ def _enforce_landlock(is_context: bool) -> int:
 
 
 def _go_below() -> None:
-    """Goes on in a clone in a user namespace below, in which the kernel has locked every mount as it is.
+    """Continues in a clone, in a nested user namespace in which the kernel has locked every mount as it is.
 
     Code of a template that gets into jail init or zygote can then neither make a folder of the host writable nor
-    uncover what a mount hides: it would need rights in the namespace above. The process that stays there, the builder,
-    only waits, and ends as the clone does.
+    uncover what a mount hides: it would need rights in the outer namespace. The process that stays there, the builder,
+    only waits for the clone, and exits with its status.
     """
     # Off since the change of user: the clone's id maps could not be opened.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
@@ -265,7 +265,7 @@ def _go_below() -> None:
 
 
 def _wait_above(pid: int) -> NoReturn:
-    """Ends with the status of the process below; holds nothing open meanwhile."""
+    """Closes all descriptors, waits for the clone in the nested namespace, and exits with its status."""
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     caps.drop_all()
     syscalls.close_range(0)

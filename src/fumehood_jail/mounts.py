@@ -60,7 +60,7 @@ SHORT_SCRATCH = "/tmp"  # noqa: S108
 # rules of a process that migrates to a fork belong to directories; of the fork's mounts, only the directories above
 # them are the same as in its source. The one above /tmp is the root, which must not be writable.
 FORK_ROOT = "/.fork"
-# As the kernel: more than so many links on one way are taken for a circle.
+# As in the kernel: a path that leads through more links than this counts as a cycle.
 _MAX_LINKS = 40
 
 
@@ -173,7 +173,7 @@ def _leads_out(path: str) -> bool:
 
 
 def _mount_empty_root(image: List[int]) -> str:
-    """Mounts what becomes the root, still writable, and returns where: of an image, with an empty /dev."""
+    """Mounts the filesystem that becomes the root, still writable; returns its path. An image's gets an empty /dev."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("tmpfs", _STAGING, "tmpfs", flags, _ROOT_OPTIONS)
 

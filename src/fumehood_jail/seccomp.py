@@ -64,7 +64,7 @@ def load(program: bytes) -> None:
 def load_notifying(program: bytes) -> int:
     """Loads a filter that was compiled with `is_notifying`, and returns the descriptor of its listener.
 
-    Before: as of `load`, and this is the only thread. The process that holds the listener answers the calls of
+    Before: as for `load`, and this is the only thread. The process that holds the listener answers the calls of
     `[tell]`; once no process holds it they return ENOSYS.
 
     Raises:

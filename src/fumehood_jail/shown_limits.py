@@ -74,7 +74,7 @@ def unmount() -> None:
 
 
 def change_memory(memory_bytes: int) -> None:
-    """Shows another limit of memory, where one is shown."""
+    """Writes another limit of memory into the files that `show` has mounted; does nothing if there are none."""
     texts = _memory_texts(memory_bytes)
 
     for path, fd in _memory_files.items():
@@ -84,7 +84,7 @@ def change_memory(memory_bytes: int) -> None:
 
 
 def change_boot_id() -> None:
-    """Shows another number of this start, where one is shown: programs know by it that everything began anew."""
+    """Writes a new boot id into the files that `show` has mounted, so that programs notice the restart."""
     for fd in _boot_files:
         os.pwrite(fd, _new_boot_id().encode(), 0)
 

@@ -188,7 +188,7 @@ class HeldProcess:
             The child, which is held at the same place.
 
         Raises:
-            OSError: As of `call`.
+            OSError: As `call` does.
         """
         _, child = self._make("clone", (flags, *(0,) * 5))
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # (https://systemd.io/UIDS-GIDS); the second serves containers that map 65536 ids only, and ends before the ids of
 # systemd-homed.
 _RANGES = ((0x70000000, 0x7FFF0000, 65536), (32768, 60000, 1024))
-# Of all images on root's disk, and of nothing else: user 0 of an image is the first, and so on.
+# The ids that own the files of images on root's disk, and nothing else: user 0 of an image is the first, and so on.
 IMAGE_IDS = (0x7FFF0000, 65536)
-# Inside the base jail of an image's sandboxes: the files of its other users.
+# The ids that own the files of an image's other users, inside the base jail of its sandboxes.
 _IMAGE_FILES = 1 << 20
 _SUBUID_BLOCK = 4096
 _LOCK_FOLDER = "/run/fumehood/uids"
@@ -107,8 +107,8 @@ def plan_image_ids() -> IdPlan | None:
     """Chooses the ids of the processes that unpack and build images, and of the files that they write.
 
     Returns:
-        With root's rights, ids for all users of an image; for an ordinary user the own one, which then owns all files
-        of images. None for root in a container that maps too few ids.
+        With root's rights, ids for all users of an image; for an ordinary user that user's own id, which then owns all
+        files of images. None for root in a container that maps too few ids.
     """
     if not _may_map_any_id():
         return _plan_single([])
@@ -123,10 +123,10 @@ def plan_image_ids() -> IdPlan | None:
 
 
 def with_image_files(plan: IdPlan) -> IdPlan:
-    """Returns a plan in which root of the base jail owns what root of an image does, and all its files have owners.
+    """Returns a plan that also maps the owners of an image's files; root of the base jail owns those of its root.
 
-    Overlayfs copies only files whose owners it can name. For an ordinary user all files of images are the own ones
-    anyway.
+    Overlayfs copies only files whose owners are mapped. An ordinary user owns all files of images already, so for such
+    a user the plan is returned as it is.
     """
     if plan.kind != "range":
         return plan
