@@ -47,8 +47,8 @@ _EXIT = (
     ' builtin exit "$@"; }}'
 )
 _TRAP = "trap __fumehood_keep EXIT"
-# For a checkpoint: all that text can hold. What shapes the reading of functions is first; what may end or stop the
-# reader is last.
+# For a checkpoint: all state that can be written as text. Options that change how functions are parsed come first,
+# those that may end or stop the shell that reads it come last.
 _WRITE_DOWN = (
     "{{ shopt -p; declare -p; declare -f; declare -F; alias -p; umask -p; trap -p;"
     " printf 'builtin cd -- %q\\n' \"$PWD\"; set +o;"
@@ -216,7 +216,7 @@ class BashShell:
                 self._unsaid = _LOST_WORDS
 
     def write_down(self) -> Apart:
-        """Writes the state down for a checkpoint, and returns what its forks leave to `go_on`.
+        """Saves the state of bash for a checkpoint; returns its processes, which a fork does not keep.
 
         Raises:
             OSError: Bash has not written it.
@@ -230,7 +230,7 @@ class BashShell:
             raise OSError(errno.ECHILD, os.strerror(errno.ECHILD)) from None
 
         self._written = os.pread(self._state, os.fstat(self._state).st_size, 0)
-        # What a bash that exits later keeps must be its own.
+        # Emptied: a bash that exits later writes its own state there.
         os.ftruncate(self._state, 0)
 
         if not self._written.endswith(_KEPT):
@@ -245,7 +245,7 @@ class BashShell:
         self._start_anew(0, "")
 
     def _leave(self) -> None:
-        """Closes, in a fork, the ways to the bash of its parent."""
+        """Closes, in a fork, the descriptors that lead to the bash of its parent."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         # It is no child of this process.

@@ -37,10 +37,10 @@ _ALL_KINDS = 0x40000000
 
 
 class Apart(NamedTuple):
-    """What belongs to the language of a context and is not carried over by a fork, but made anew in it.
+    """The processes of a context's language that a fork does not keep, and starts anew.
 
     Attributes:
-        pids: Its processes.
+        pids: The processes.
         leave: Called in a fork: closes its descriptors.
     """
 

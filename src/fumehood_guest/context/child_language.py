@@ -1,8 +1,8 @@
-"""What languages have in common whose code runs in a program of its own: counts, errors, and that program's end.
+"""The base of languages whose code runs in a separate program: counts cells, reports errors, handles the program's end.
 
-Runs in a context, as the base of its language. The program is a child of the context and a guest's: what it sends may
-be malformed, which ends this context and nothing else. A program that a signal ends takes the context with it, so that
-the host detects an out-of-memory kill.
+Runs in a context, as the base of its language. The program is a child of the context, and as hostile as user code: what
+it sends may be malformed, which ends this context and nothing else. A program that a signal ends takes the context with
+it, so that the host detects an out-of-memory kill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ChildLanguage:
 
     Args:
         outlet: Takes results and errors.
-        gate: Blocks signals while the child is spoken to.
+        gate: Blocks signals while messages are exchanged with the child.
     """
 
     answerer: Answerer
@@ -63,7 +63,7 @@ class ChildLanguage:
 
 
 class NothingKnown:
-    """Answers questions about code where only running it would tell."""
+    """Answers questions about code of languages that can only be examined by running it: all answers are empty."""
 
     def complete(self, code: str, cursor: int) -> Matches:
         """Returns nothing."""
@@ -74,12 +74,12 @@ class NothingKnown:
         return {}
 
     def check(self, code: str) -> Tuple[str, str]:
-        """Returns that it is unknown."""
+        """Returns the answer "unknown"."""
         return "unknown", ""
 
 
 def end_as(process: "subprocess.Popen[bytes]") -> NoReturn:
-    """Ends this process as its child ends."""
+    """Waits for the child and ends this process with the same exit status or signal."""
     status = process.wait()
 
     if status < 0:
@@ -90,7 +90,7 @@ def end_as(process: "subprocess.Popen[bytes]") -> NoReturn:
 
 
 def end_damaged(words: str) -> NoReturn:
-    """Ends this process, whose child has sent what it cannot have sent."""
+    """Ends this process, because its child has sent a malformed message."""
     os.write(2, f"fumehood: {words}\n".encode())
     os._exit(_DAMAGED)
 

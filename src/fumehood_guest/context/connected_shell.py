@@ -1,6 +1,6 @@
-"""IPython with what a context connects it with: all that the parts of a shell may use of it.
+"""The interface of a context's IPython shell to its own parts.
 
-The parts (comms, figures, what shows values) know this class; `PythonShell` is made of them.
+The parts (comms, figures, display of values) depend on this class alone; `PythonShell` combines them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Runs in a context. The program is Node or a JVM with a driver of `fumehood_guest.languages`; it reads cells from one
 pipe and replies on another, and what cells print goes to fds 1 and 2. User code shares the process with the driver, so
-that a malformed reply ends this context, and nothing else. A program that ends takes the context with it.
+its replies are not trusted: a malformed one ends this context, and nothing else. A program that ends takes the context
+with it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class DrivenShell(ChildLanguage):
     Args:
         language: javascript, typescript or java.
         outlet: Takes results and errors.
-        gate: Blocks signals while the driver is spoken to.
+        gate: Blocks signals while messages are exchanged with the driver.
     """
 
     def __init__(self, language: str, outlet: Outlet, gate: SignalGate) -> None:

@@ -56,7 +56,7 @@ def add_fallback_fonts(module: Any) -> None:
     def find_with_others(*args: Any, **options: Any) -> List[str]:
         nonlocal known_to
 
-        # Once in each process: what a template has found is not all that a sandbox has, where packages were installed.
+        # Searched again in each process: a sandbox may have installed packages that its template lacks.
         if known_to != os.getpid():
             known_to = os.getpid()
             others[:] = _paths(manager)
@@ -117,7 +117,7 @@ def _of_packages(packages: Any) -> List[str]:
     seen: Set[str] = set()
 
     for name, pattern in packages:
-        # It is not imported: its files are all that is wanted of it.
+        # The package is not imported: only its files are needed.
         spec = importlib.util.find_spec(name)
 
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():

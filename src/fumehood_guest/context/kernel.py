@@ -1,8 +1,8 @@
 """The language "kernel:NAME": a kernel of Jupyter that the template or the sandbox has, behind a client of ours.
 
-Runs in a context. The kernel is a program of its own, started by its kernel spec; it is spoken to over unix sockets or
-the loopback of the sandbox, with a random key. What it sends is a guest's. A kernel that ends takes the context with
-it. Whether it keeps its state at an interrupt, and how soon it answers, is its own affair.
+Runs in a context. The kernel is a program of its own, started by its kernel spec; the context talks to it over unix
+sockets or the loopback of the sandbox, with a random key, and does not trust its messages. A kernel that ends takes the
+context with it. Whether it keeps its state at an interrupt, and how soon it answers, depends on the kernel.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class KernelAnswerer:
         self._shell = shell
 
     def complete(self, code: str, cursor: int) -> Matches:
-        """Returns what the kernel completes."""
+        """Returns the kernel's completions at the cursor."""
         found = self._shell.ask("complete_request", {"code": code, "cursor_pos": cursor})
         matches, start, end = found.get("matches"), found.get("cursor_start"), found.get("cursor_end")
 
@@ -334,7 +334,7 @@ class KernelAnswerer:
         return [match for match in matches if isinstance(match, str)], start, end
 
     def inspect(self, code: str, cursor: int, detail: int) -> Dict[str, str]:
-        """Returns what the kernel knows of a name."""
+        """Returns the kernel's documentation of the name at the cursor."""
         question = {"code": code, "cursor_pos": cursor, "detail_level": detail}
         data = self._shell.ask("inspect_request", question).get("data")
         return {str(mime): str(text) for mime, text in data.items()} if isinstance(data, dict) else {}

@@ -41,7 +41,7 @@ def preload() -> None:
     try:
         r = load_r()
     except NoLibraryError:
-        # Each context says why it cannot start.
+        # Each context reports by itself why it cannot start.
         return
 
     r.call("warm", "", "")
@@ -143,7 +143,7 @@ class RAnswerer:
     """Answers with R.
 
     Args:
-        r: R.
+        r: The R of this process.
     """
 
     def __init__(self, r: LibR) -> None:

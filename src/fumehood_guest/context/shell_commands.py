@@ -46,7 +46,7 @@ def run_command(command: str) -> int:
 
 
 def no_network() -> str:
-    """Returns the sentence with which the proxy of a sandbox without a network refuses; empty: it does not."""
+    """Returns the proxy's refusal if the sandbox has no network; otherwise an empty text."""
     # Late: few programs install anything.
     from http.client import HTTPConnection
     from urllib.parse import urlsplit

@@ -118,7 +118,7 @@ class SignalGate:
 
     @contextmanager
     def opened_unheard(self) -> Iterator[None]:
-        """Unblocks, for a few statements, the signals that no handler of the user hears; the others stay pending."""
+        """Unblocks, for a few statements, the signals for which the user has no handler; the others stay pending."""
         mask = self._user_mask
         heard = {one for one in ALL_SIGNALS if callable(_signal.getsignal(one)) and one != _SIGINT}
         self.is_open = True

@@ -89,7 +89,7 @@ _MAX_GROUP = 10
 _MAX_GROUP_DEPTH = 4
 _MAX_LINE_CHARACTERS = 500
 _MAX_VALUE_CHARACTERS = 20_000
-# So begin the file names of cells that were given none.
+# The file names of cells without a name of their own begin like this.
 _NUMBERED = "<ipython-input-"
 
 # Returns the number of the cell whose code has this file name, or None.

@@ -1,8 +1,9 @@
 """The languages that keep no state: each cell is a whole program, which is compiled if need be, and run once.
 
-Runs in a context. How a language does it comes from the host as data: the names of the file and of the programs. Source
-and program lie in a folder of the cell, which is removed after it, unless the host has named one. The program has a
-session of its own, the cell's standard input, and fds 1 and 2; what it leaves running there is killed at its end.
+Runs in a context. How a language is compiled and run comes from the host as data: the names of the file and of the
+programs. Source and program lie in a folder of the cell, which is removed after it, unless the host has named one. The
+program has a session of its own, the cell's standard input, and fds 1 and 2; what it leaves running there is killed at
+its end.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from fumehood_guest.context.signals import SignalGate
 # How long a program may take to end by an interrupt before it is killed.
 _PATIENCE_SECONDS = 0.1
 _FOLDERS = "/tmp"  # noqa: S108 - of the sandbox
-# What a shell says of a program that it cannot start.
+# The exit status of a shell for a program that it cannot start.
 _CANNOT_START = 126
-# A program may take more than it is judged by, so that its end shows what it took; but not without bound, beside others
-# that run at the same time.
+# A program may take more memory than it is judged by, so that the peak can be measured at its end; but not without
+# bound, because others run at the same time.
 _MARGIN_FACTOR = 2
 _MARGIN_BYTES = 64 << 20
 _KIB = 1024

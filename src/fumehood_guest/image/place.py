@@ -76,7 +76,7 @@ def _place(order: Dict[str, Any]) -> int:
 
 def _open_folder(folder: str) -> int:
     os.makedirs(folder, exist_ok=True)
-    # Of the image, and so is every link on the way to it.
+    # A folder of the image: this process's root is the image, so every link on the path leads to the image too.
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -183,7 +183,7 @@ class _Renamed:
         return f"{path}/".startswith(_OF_THE_JAIL)
 
     def extractfile(self, entry: tarfile.TarInfo) -> Any:
-        """As of the archive itself."""
+        """Returns the content of an entry, as `tarfile` does."""
         return self._archive.extractfile(entry)
 
 

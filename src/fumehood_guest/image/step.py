@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NoReturn, Optional
 from fumehood_jail import rlimits
 
 EXIT_NOT_STARTED = 127
-# As in every sandbox, so that the same settings lead there.
+# The same as in every sandbox, so that the same environment variables hold.
 _PROXY_PORT = 3128
 _RELAY_BYTES = 1 << 16
 _MOST_RELAYS = 64

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 _MOST_TEXT = 1 << 20
 _SHELLS = ("/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/sh")
 _CHUNK_BYTES = 1 << 20
-# Of all copies, whose large files are copied once for all sandboxes.
+# The bound on all copies together, large files included; those are copied once for all sandboxes.
 _MAX_WHOLE_BYTES = 1 << 30
 
 

@@ -166,7 +166,7 @@ class Layer:
             self._link(entry, name, folder)
         elif entry.isreg():
             if entry.issparse():
-                # Its zeros are in no byte that was counted.
+                # The holes of a sparse file are not among the bytes that were counted.
                 raise LayerError("bounds", f"{entry.name!r} is a sparse file")
 
             self._write(archive, entry, name, folder)

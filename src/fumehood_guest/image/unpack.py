@@ -37,7 +37,7 @@ class Counted(io.RawIOBase):
         self.digest = hashlib.sha256()
 
     def readable(self) -> bool:
-        """It is only read."""
+        """Returns True: it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -137,7 +137,7 @@ def _decompressed(compression: str) -> Any:
 
 
 def _errors() -> List[Any]:
-    """Returns what damaged content raises besides."""
+    """Returns the exceptions of decompressors that damaged content raises."""
     return [module.ZstdError for module in _zstd]
 
 

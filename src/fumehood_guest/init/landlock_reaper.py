@@ -52,7 +52,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
 
     close_all([sock, orders])
     _wait(init, leash, host)
-    _end_everybody()
+    _end_all_processes()
     _remove(options["folder"])
     os._exit(0)
 
@@ -66,7 +66,7 @@ def _wait(init: int, leash: int, host: int) -> None:
     poller.poll()
 
 
-def _end_everybody() -> None:
+def _end_all_processes() -> None:
     """Kills all processes in the domain but this one, until there are no children left to wait for."""
     poller = select.poll()
 

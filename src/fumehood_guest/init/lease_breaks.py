@@ -35,7 +35,7 @@ class LeaseBreaks:
         self.fd = syscalls.signalfd(_SIGNAL)
 
     def announce(self, fd: int) -> None:
-        """Has breaks of the lease on `fd` announced here."""
+        """Makes the kernel report breaks of the lease on `fd` to this object."""
         fcntl.fcntl(fd, fcntl.F_SETSIG, _SIGNAL)
 
     def read(self) -> List[int]:
@@ -50,5 +50,5 @@ class LeaseBreaks:
 
 
 def unblock() -> None:
-    """In a child that is to run something else: takes the signal's block back."""
+    """Unblocks the signal, in a child that is to execute another program."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [_SIGNAL])

@@ -58,7 +58,7 @@ class Snapshots:
 
     Args:
         standstill: Stops the processes.
-        add_reader: Has a function called with the events of a descriptor whenever it is readable.
+        add_reader: Registers a function, to be called with the events of a descriptor whenever it is readable.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Snapshots:
     ) -> None:
         self._standstill = standstill
         self._add_reader = add_reader
-        # Of the first snapshot on.
+        # None before the first snapshot.
         self._breaks: Optional[LeaseBreaks] = None
         self._snapshots: Dict[int, Dict[str, Entry]] = {}
         self._next_number = 1
@@ -203,8 +203,8 @@ class Snapshots:
     def copy_what_is_opened(self) -> None:
         """Copies each content that a process is about to change, and lets that process proceed.
 
-        Checks every lease. Called where all must have been seen to, and on the signal that the kernel sends when it
-        could not announce a single one.
+        Checks every lease. Called before steps that need all leases handled, and on the signal that the kernel sends
+        when its queue is too full to name the lease.
         """
         self._copy_opened(list(self._inodes))
 

@@ -1,8 +1,8 @@
-"""How a JVM runs the cells of Java: which JDK, with which options, and how it is spoken to.
+"""The JVM that runs cells of Java: finds a JDK, chooses its options, encodes requests to the driver.
 
-Our driver is a class of Java, which is compiled once in the branch of the zygote that forks contexts of Java, and
-inherited by them as bytes; so is an archive of the classes that a driver loads, which spares each later JVM a third of
-its start. A context writes both where its JVM finds them. Nothing of a sandbox is ever compiled here.
+The driver is a Java class. It is compiled once, in the branch of the zygote that forks contexts of Java, and they
+inherit the compiled bytes. They also inherit an archive of the classes that a driver loads, which saves each later JVM
+a third of its start time. A context writes both where its JVM finds them. Nothing of a sandbox is ever compiled here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JavaDriver:
     """A JVM with its driver.
 
     Raises:
-        MissingProgramError: There is no JDK that will do.
+        MissingProgramError: There is no suitable JDK.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class JavaDriver:
 
 
 class _Made:
-    """What was made in this process, or in the one that it is a fork of."""
+    """What this process has compiled, or the process that it was forked from."""
 
     def __init__(self) -> None:
         self.classes = b""
@@ -93,7 +93,7 @@ def find_home() -> str:
     """Returns the folder of the JDK to use: that of the program in the path, or else another one of the machine.
 
     Raises:
-        MissingProgramError: There is none that will do.
+        MissingProgramError: There is no suitable one.
     """
     found = "no program `java` is there"
 
@@ -152,7 +152,7 @@ def start_archive() -> Optional["subprocess.Popen[bytes]"]:
 
 
 def keep_archive() -> None:
-    """Keeps the archive for contexts that are forked from now on; an archive that was not written is none."""
+    """Keeps the archive for contexts that are forked from now on; does nothing if it was not written."""
     try:
         with open(_ARCHIVE, "rb") as file:
             _made.archive = file.read()

@@ -1,7 +1,7 @@
-"""How Node runs the cells of JavaScript and TypeScript: which Node, with which options, and how it is spoken to.
+"""The Node that runs cells of JavaScript and TypeScript: finds it, chooses its options, encodes requests to the driver.
 
-Runs in a context, before any of its code. It finds the program and describes it; `fumehood_guest.context.driven` starts
-it and speaks to it.
+Runs in a context, before any of its code. `fumehood_guest.context.driven` starts the program and exchanges messages
+with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NodeDriver:
         is_typescript: Whether cells are TypeScript.
 
     Raises:
-        MissingProgramError: There is no Node that will do.
+        MissingProgramError: There is no suitable Node.
     """
 
     fds: Tuple[int, ...] = ()
@@ -77,8 +77,8 @@ def find_node() -> str:
     raise MissingProgramError(found)
 
 
-# What programs of the template have said of their version, in the process that this one is a fork of: to ask takes Node
-# as long as to start. Sandboxes cannot write those.
+# The versions that programs of the template have reported, in the process that this one was forked from: Node takes as
+# long to report its version as to start. Sandboxes cannot write those.
 _known_answers: Dict[str, str] = {}
 
 

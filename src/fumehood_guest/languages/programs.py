@@ -1,4 +1,4 @@
-"""What drivers of languages have in common: their interface, and the error of a program that is not there."""
+"""The interface of language drivers, and the error for a program that is not installed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, Dict, Protocol, Tuple
 
 
 class MissingProgramError(Exception):
-    """What a language needs is not there; the text says what."""
+    """A program that a language needs is not installed; the message names it."""
 
 
 class DriverProgram(Protocol):
-    """A program that runs cells, and how it is spoken to.
+    """A program that runs cells: how to start it, and how to encode requests to it.
 
     Attributes:
         fds: Descriptors that it inherits beside those of its pipes.

@@ -1,7 +1,8 @@
-"""The sockets of a Jupyter kernel, spoken in nothing but the standard library: ZMTP 3.0 without security.
+"""A client's sockets to a Jupyter kernel: ZMTP 3.0 without security, with the standard library alone.
 
 Runs in a context. It knows the two kinds that a client of a kernel needs: DEALER, which sends and receives, and SUB,
-which receives all. What comes from a kernel is a guest's: sizes are bounded, and what is malformed raises `ZmtpError`.
+which receives all. Messages of a kernel are as hostile as user code: sizes are bounded, and a malformed one raises
+`ZmtpError`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ZmtpSocket:
         kind: DEALER or SUB.
         address: The path of a unix socket, or the port of a TCP socket on the loopback.
         seconds: How long the greeting may take.
-        identity: What a peer with many connections knows this one by; empty: what it likes.
+        identity: The name of this connection for a peer that has many; empty: the peer chooses one.
 
     Raises:
         OSError: There is no connection.
@@ -67,7 +68,7 @@ class ZmtpSocket:
         self._socket.sendall(message)
 
     def take(self) -> Optional[List[bytes]]:
-        """Returns a complete message of what was read; None if there is none yet."""
+        """Returns a complete message from what was read; None if there is none yet."""
         while (parsed := self._parsed()) is not None:
             flags, body = parsed
 
@@ -87,7 +88,7 @@ class ZmtpSocket:
         return None
 
     def read(self) -> None:
-        """Reads what has come; waits for it.
+        """Waits for data of the peer and reads it.
 
         Raises:
             ZmtpError: The peer has gone.

@@ -35,7 +35,7 @@ def has_forks() -> bool:
 
 
 class _Among:
-    """For a /proc that shows other processes too: init, the ancestor of the sandbox's own, and its folder."""
+    """Where /proc shows processes of others too: the init whose descendants count, and the folder whose files count."""
 
     root = 0
     place = "/tmp"  # noqa: S108 - the one writable filesystem

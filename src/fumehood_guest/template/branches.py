@@ -29,17 +29,17 @@ ALL = ""
 
 
 class Preparation:
-    """What a branch does beside forking contexts; this one is for all languages that need nothing more."""
+    """What a branch prepares before it forks contexts; this base class is for languages that need nothing more."""
 
     def load(self) -> None:
-        """Called once, before the first context: imports what contexts would import, each for itself."""
+        """Called once, before the first context: imports what every context would otherwise import by itself."""
         # Late: the zygote needs none of it.
         from fumehood_guest.languages import node
 
         node.preload()
 
     def go_on(self) -> Optional[int]:
-        """Called once, after the first context; returns the pid of a child that goes on with something."""
+        """Called once, after the first context; returns the pid of a child that prepares more, or None."""
         return None
 
     def finish(self) -> None:
@@ -47,7 +47,7 @@ class Preparation:
 
 
 class RPreparation(Preparation):
-    """Has R loaded, so that each context is a fork of a running R."""
+    """Loads R, so that each context is a fork of a running R."""
 
     def load(self) -> None:
         """Loads R, and what every cell needs."""
@@ -58,7 +58,7 @@ class RPreparation(Preparation):
 
 
 class JavaPreparation(Preparation):
-    """Has the driver of Java compiled, and later an archive of the classes that it loads."""
+    """Compiles the driver of Java, and later makes an archive of the classes that it loads."""
 
     def load(self) -> None:
         """Compiles the driver."""
@@ -83,7 +83,7 @@ PREPARED: Dict[str, Callable[[], Preparation]] = {"r": RPreparation, "java": Jav
 
 
 class Branch:
-    """A branch, as the process sees it that has forked it.
+    """A branch, as seen by the process that has forked it.
 
     Args:
         pid: The branch.
@@ -96,7 +96,7 @@ class Branch:
 
     def pass_on(self, request: Dict[str, Any], fds: List[int]) -> None:
         """Passes a request on, with its descriptors, which are closed here."""
-        # One that has just ended is reported as ended in a moment, with all that it was asked for.
+        # A branch that has just ended is reported soon, and its requests fail then.
         with suppress(OSError):
             socket.send_fds(self._orders, [json.dumps(request).encode()], fds)
 
@@ -113,7 +113,7 @@ def grow(host: Packets, programs: Dict[str, bytes], preparation: Preparation) ->
     Args:
         host: The socket to the host.
         programs: As of `ContextForks`.
-        preparation: What the branch does beside.
+        preparation: What the branch prepares for its language.
     """
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -134,7 +134,7 @@ class LanguageBranch:
         orders: The socket to its parent.
         host: The socket to the host; it only writes there.
         programs: As of `ContextForks`.
-        preparation: What it does beside.
+        preparation: What it prepares for its language.
     """
 
     def __init__(

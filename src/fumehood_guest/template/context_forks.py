@@ -114,7 +114,7 @@ class ContextForks:
         try:
             listener = seccomp.load_notifying(program)
         except OSError:
-            # A filter around the host has a listener already.
+            # The host itself runs under a filter with a listener, and the kernel allows only one.
             seccomp.load(self._programs["seccomp_untold"])
             return
 

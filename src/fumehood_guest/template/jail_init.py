@@ -147,7 +147,7 @@ class JailInit:
         maps_gate: namespaces.Gate,
         write_end: int,
     ) -> None:
-        """Runs in the namespaces of the parent sandbox, whose fork owner will own the new namespaces."""
+        """Clones the new init within the parent sandbox's namespaces, as the user that owns the new namespaces."""
         signal.alarm(_WITHIN_SECONDS)
         mounts.leave_sandbox(mount_namespace)
         os.close(mount_namespace)
