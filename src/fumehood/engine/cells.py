@@ -1,4 +1,4 @@
-"""Cells as readers of a sandbox's record see them: those that have ended, and the one under way as far as it is.
+"""Cells as readers of a sandbox's record see them: those that have ended, and the one that still runs.
 
 Runs in the host process, on the engine's loop. An `Underway` reads the transcript that the runner writes, and must
 change nothing of it.
@@ -43,7 +43,7 @@ class Underway:
         context_id: Its context.
         position: The position that it will have in the record.
         execution_id: Its id.
-        transcript: What it has done so far.
+        transcript: Its events so far.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class Underway:
         self._transcript = transcript
 
     def note(self, event: Event) -> None:
-        """Notes an event of it: a question stays until it is answered, or the code has failed."""
+        """Notes an event of the execution: an input request stays until it is answered, or the code has failed."""
         if isinstance(event, InputRequestEvent):
             self.input_request = event
         elif isinstance(event, ErrorEvent):
             self.input_request = None
 
     def note_answer(self, request_id: str) -> None:
-        """Notes that a question was answered."""
+        """Notes that an input request was answered."""
         if self.input_request is not None and self.input_request.request_id == request_id:
             self.input_request = None
 
     def begun(self) -> dict[str, JsonValue]:
-        """Returns what is known of it from the start."""
+        """Returns the fields that are known when the execution begins: its context, position, code and origin."""
         request = self._request
         return {
             "context_id": self._context_id,
@@ -85,15 +85,15 @@ class Underway:
         }
 
     def number_of(self, event: ResultEvent) -> int:
-        """Returns which of its results an event is about, from 0."""
+        """Returns the number, from 0, of the result that an event is about."""
         return self._transcript.number_of(event.result)
 
     def execution(self) -> Execution:
-        """Returns it as far as it is."""
+        """Returns the execution with its output so far."""
         return self._transcript.finish(usage=Usage())
 
     def cell(self, *, whole: bool) -> Cell:
-        """Returns it as a cell."""
+        """Returns the execution as a running cell."""
         request, asked = self._request, self.input_request
         pending = (
             None

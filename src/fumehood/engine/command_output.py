@@ -1,7 +1,7 @@
-"""The kept output of one command: of two pipes as much as the limits allow, of a terminal what is not read yet.
+"""The kept output of one command: as much as the limits allow from its two pipes, or what is unread from its terminal.
 
-Holds bytes and their order only: it reads no descriptor and never waits. Of what exceeds the limits the
-end is kept; the rest is counted and dropped.
+Holds bytes and their order only: it reads no descriptor and never waits. If the output exceeds the limits, its end is
+kept too; the rest is counted and dropped.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class TerminalOutput:
         return len(self._unseen)
 
     def end(self) -> None:
-        """Does nothing: of a terminal nothing is held back."""
+        """Does nothing: no output of a terminal is held back."""
 
     def add(self, _stream: StreamName, data: bytes) -> bool:
         """Keeps all of it."""

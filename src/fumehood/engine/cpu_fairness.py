@@ -149,7 +149,7 @@ class CpuFairness:
             self._short_at[sandbox.tenant] = now
 
     def _adjust(self, now: float, *, may_halve: bool) -> None:
-        """Halve and restore weights, and come back as long as one is halved."""
+        """Halve and restore weights; repeat with a timer as long as one is halved."""
         for sandbox, record in self._records.items():
             halved = self._is_to_be_halved(record, sandbox, now)
 
@@ -176,7 +176,7 @@ class CpuFairness:
     def _is_contended(self, now: float) -> bool:
         (then, before), self._pressure = self._pressure, (now, _waited_seconds())
         waited = self._pressure[1]
-        # Without a figure they may be.
+        # Without the kernel's figure they count as contended.
         return waited is None or before is None or waited - before >= _CONTENDED_PART * (now - then)
 
 

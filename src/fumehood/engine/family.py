@@ -1,6 +1,6 @@
-"""Families of sandboxes: which was forked from which, those that have ended lately included.
+"""Families of sandboxes: which sandbox was forked from which, including those that have ended lately.
 
-Runs in the host process, on the engine's loop. Of a sandbox that has ended only a line is kept, and of the latest ones.
+Runs in the host process, on the engine's loop. For the latest sandboxes that have ended, one line each is kept.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _REMEMBERED = 10_000
 
 
 class Families:
-    """Remembers how sandboxes that have ended were related, for those that ask for the family of one."""
+    """Remembers the relatives of sandboxes that have ended, and describes the family of a living one."""
 
     def __init__(self) -> None:
         self._ended: OrderedDict[str, Relative] = OrderedDict()
-        # Of those, by the id of the parent.
+        # The forks among them, by the id of the parent.
         self._ended_forks: defaultdict[str, dict[str, Relative]] = defaultdict(dict)
 
     def note_end(self, item: Listed, sandbox_id: str, reason: str) -> None:
@@ -39,7 +39,7 @@ class Families:
             self.forget(next(iter(self._ended)))
 
     def forget(self, sandbox_id: str) -> None:
-        """Forgets the end of a sandbox, as where another one has taken its place."""
+        """Removes an ended sandbox, for example because another one has taken over its id."""
         ended = self._ended.pop(sandbox_id, None)
 
         if ended is None or ended.parent_id is None:
@@ -52,7 +52,7 @@ class Families:
             del self._ended_forks[ended.parent_id]
 
     def of(self, item: Listed, living: Mapping[str, Listed]) -> Family:
-        """Returns the family of a living sandbox; describes no others."""
+        """Returns the family of a living sandbox: its ancestors and all their forks."""
         living_forks: defaultdict[str, list[Listed]] = defaultdict(list)
 
         for one in living.values():

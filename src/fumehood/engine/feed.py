@@ -2,7 +2,7 @@
 
 Runs in the host process, on the engine's loop. Followers read one ring at their own pace: a slow one falls out of it
 and gets a gap, and never slows or ends what it follows. A feed without followers keeps nothing and costs a test of one
-attribute for each event; it goes on for a minute when the last has left, for a page that is loaded anew.
+attribute for each event; it keeps events for a minute after the last follower has left, for a page that is reloaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Feed:
 
     def __init__(self) -> None:
         self.is_live = False
-        # Above those of an earlier feed of this name, so that its followers notice that they have missed some.
+        # Begins above the numbers of an earlier feed of this name, so that its followers notice that they have missed
+        # events.
         self.seq = int(time.time() * 1000)
         self.followers = 0
         self._events: deque[tuple[WatchEvent, int]] = deque()
@@ -119,7 +120,7 @@ class Feed:
             self._lingering.cancel()
 
     async def follow(self, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
-        """Yields events: the kept ones after a number, or none of those, then each new one, to the end of the feed."""
+        """Yields the kept events after number `after` (None: none of them), then each new one until the feed ends."""
         self._begin()
         self.followers += 1
         try:
@@ -189,7 +190,7 @@ class Feed:
 class HostFeeds:
     """The feeds about all sandboxes of a host: one for followers of all of them, one for those of each owner.
 
-    Each has numbers of its own, so that they tell no owner how much others do.
+    Each feed has its own numbers, so that an owner cannot count the events of others.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Explains errors: which restriction or limit code in a sandbox ran into, and which fault of the host a call.
+"""Explains errors: the restriction or limit that code in a sandbox has hit, or the fault of the host that a call has.
 
 Runs in the host process. Hints are pure functions of text that a guest sends, which may be made up: no decision depends
 on them. At most a plain path of the guest's text is copied into a hint. `naming_faults` converts faults of the host
@@ -29,7 +29,7 @@ _FULL = {
 
 
 class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
-    """Converts an operating system error in its block to an error of the error tree.
+    """A context manager that converts an operating system error in its block to an error of the error tree.
 
     Args:
         outcome_unknown: Whether the work in the block may have been begun when it fails.

@@ -70,7 +70,7 @@ class InitClient:
         """Sends a request and waits for its reply.
 
         Raises:
-            InitError: Init refused.
+            InitError: Init has refused the request.
             InitGoneError: Init is gone.
         """
         if self._channel.closed:

@@ -1,4 +1,4 @@
-"""The living sandboxes of a host in order, so that a page of them costs about what is on it.
+"""The living sandboxes of a host in order: the cost of a page depends on its length, not on their number.
 
 Runs in the host process, on the engine's loop. Sandboxes are kept by when they were started, all together and for each
 owner: a new one nearly always goes to the end. A sandbox is described only when it is on the page.
@@ -50,7 +50,7 @@ class Listed(Protocol):
 
     @property
     def ends_at(self) -> datetime | None:
-        """When its time is over."""
+        """When its lifetime ends."""
 
 
 _L = TypeVar("_L", bound=Listed)
@@ -120,7 +120,7 @@ class Listing(Generic[_L]):
         """Returns a page.
 
         Raises:
-            InvalidArgumentError: The cursor is none of a page.
+            InvalidArgumentError: The cursor is not one that a page has returned.
         """
         place = None if request.cursor is None else place_of(request.cursor)
         among = self._all if request.owner is None else self._by_owner.get(request.owner, _Ordered())

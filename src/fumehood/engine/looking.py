@@ -1,4 +1,4 @@
-"""Answers to questions that only look at a sandbox: pages of its records, one cell, the bytes of one result, its use.
+"""Reads that do not disturb a sandbox: pages of its records, one cell, the bytes of one result, its usage.
 
 Runs in the host process, on the engine's loop. It reads what the host holds and what the kernel counts. It must not
 wait for a context, resume a sandbox, lengthen its life or run code of the guest.
@@ -31,7 +31,7 @@ from fumehood.values.requests import DEFAULT_CONTEXT_ID
 
 
 async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
-    """Returns the answer to a question; the class of the question says of which type it is."""
+    """Returns the answer to a question; the class of the question determines the type of the answer."""
     match request:
         case ReadCells():
             return read_cells(sandbox, request)
@@ -52,7 +52,7 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
 
 
 def use_of(sandbox: LiveSandbox) -> SandboxUse:
-    """Returns what a sandbox uses, as the kernel counts it, and what its record says."""
+    """Returns the usage of a sandbox: the kernel's counters, and figures of its record."""
     guest, recorder = sandbox.guest, sandbox.recorder
     return SandboxUse(
         cpu_seconds=guest.used_cpu_seconds(),

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 # How long a reader may work before it returns to the loop.
 TURN_SECONDS = 0.002
-# Of a queued turn: shorter, since the loop has one of them in each iteration.
+# How long a queued turn may take: shorter, since each iteration of the loop runs one.
 _QUEUED_TURN_SECONDS = 0.0005
 # Loop time that a sandbox may use at once, and the share of the loop's time that refills it; those that are queued
 # divide that share among themselves.
@@ -128,7 +128,7 @@ class LoopShare:
         self._credit_seconds = _CREDIT_SECONDS
         self._credited_at = time.monotonic()
         self._turn_ends = 0.0
-        # What the loop is to do next, where it can be looked at.
+        # The queue of callbacks that the loop runs next, if its implementation has one.
         self._ready_handles: deque[asyncio.Handle] | None = getattr(self._loop, "_ready", None)
 
     def add_reader(self, fd: int, reader: Reader) -> None:
@@ -198,16 +198,16 @@ class LoopShare:
             return
 
         if handles is not None and is_alone and len(handles) == 1:
-            # What only waited for this is done at once: the loop would look for other events first, and then do it.
+            # The only task that waited for this runs at once: the loop would poll for other events first.
             handle = handles.popleft()
 
             if not handle.cancelled():
                 handle._run()
 
     def _run(self, fd: int, seconds: float) -> bool:
-        """Runs a reader, and charges what it took; true when it has more to do."""
+        """Runs a reader and charges its CPU time to the sandbox; returns whether it has more to do."""
         self._turn_ends = time.monotonic() + seconds
-        # Processor time: when the machine is busy with something else, that is not what this reader took.
+        # CPU time and not wall time: the reader is not charged for other work of the machine.
         began = time.thread_time()
         try:
             has_more = self._readers[fd]()

@@ -106,10 +106,10 @@ class Provisioner:
         self._on_end = on_end
         self._templates: dict[str, Template] = {"default": Template(preload=config.preload)}
         self._starting: dict[str, asyncio.Task[_Started]] = {}
-        # The publication of each template that was found in the store, and those whose name has another one since.
+        # The publication of each template that was found in the store, and the templates that a newer one has replaced.
         self._publications: dict[str, object] = {}
         self._replaced: list[asyncio.Task[_Started]] = []
-        # Those of the pools, and those that are being made.
+        # Sandboxes of the pools, and sandboxes that are being made.
         self._unclaimed: set[LiveSandbox] = set()
         self._closed = False
 
@@ -290,7 +290,7 @@ class Provisioner:
 
         started = _Started(template, spawner, Pool(template.name, self._config.pool_size, make))
         started.pool.fill()
-        # Of no request: it comes long after the one that has started the template.
+        # Without a request id: the end comes long after the request that has started the template.
         when_done(spawner.ended, self._note_template_end, started, context=Context())
         return started
 
@@ -299,7 +299,7 @@ class Provisioner:
         try:
             spawner = await start_template(self._config.runtime, template)
         except IsolationUnavailableError:
-            # Of this machine and not of the template; the selector logs it.
+            # A fault of this machine and not of the template; the selector logs it.
             raise
         except Exception as error:
             events.TEMPLATE_FAILED.log(

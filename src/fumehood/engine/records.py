@@ -77,15 +77,15 @@ class Recorder:
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self._max_bytes = max_bytes
-        # Of the cell that ended last.
+        # Outcome and time of the cell that ended last.
         self.last_outcome: str | None = None
         self.last_at: datetime | None = None
-        # By context and name: the execution that has changed a variable last, of those that told their changes.
+        # By context and name: the last execution that has reported a change of a variable.
         self.changed_by: dict[tuple[str, str], str] = {}
         self._size_bytes = 0
         self._bare_bytes = 0
         self._logs: dict[str, _Log] = {}
-        # Of all contexts, the oldest first: cells with their outputs, and cells without.
+        # The cells of all contexts, the oldest first: those with their outputs, and those without.
         self._whole: deque[_Kept] = deque()
         self._bare: deque[_Kept] = deque()
 

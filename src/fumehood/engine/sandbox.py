@@ -334,7 +334,7 @@ class LiveSandbox:
             ) from None
         except (CheckpointError, SandboxClosedError) as error:
             self._log_checkpoint_fault(error)
-            # The code that detected it did not know what was begun before.
+            # The code that detected the end does not know whether the request was begun before it.
             self._check_alive(outcome_unknown=True)
             raise
         finally:
@@ -438,7 +438,7 @@ class LiveSandbox:
         elif isinstance(call, RollBack):
             self.feed.put("checkpoint_rolled_back", {"checkpoint": as_data(done[0])})
 
-        # One that is made may displace another.
+        # A new checkpoint may displace an old one.
         for name in sorted(before - {info.id for info in self.checkpoints.infos}):
             self.feed.put("checkpoint_dropped", {"checkpoint_id": name})
 
@@ -534,7 +534,7 @@ class LiveSandbox:
     # -- inside
 
     def _log_checkpoint_fault(self, error: FumehoodError) -> None:
-        # One that does not exist is a mistake of the caller; a sandbox that has ended has a line of its own.
+        # A checkpoint that does not exist is a mistake of the caller; the end of a sandbox is logged elsewhere.
         if isinstance(error, CheckpointError) and not isinstance(error, CheckpointNotFoundError):
             events.CHECKPOINT_FAILED.log(sandbox_id=self.id, code=error.code, reason=error.message)
 

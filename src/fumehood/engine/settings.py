@@ -13,7 +13,7 @@ from fumehood.setting_fields import check_bounds, setting
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 from fumehood.values.template import DEFAULT_PRELOAD, check_preload
 
-# Of `memory_reserve_bytes`: as much as the host thinks right.
+# As `memory_reserve_bytes`: the host chooses the reserve.
 AUTOMATIC_RESERVE = -1
 
 

@@ -1,7 +1,8 @@
 """Starts the command of a template in a sandbox, and waits until it is ready.
 
 Runs in the host process, before the sandbox is handed out: with the variables of its template, and without its caller's
-variables and network. What the command and its servers answer is hostile: a few bytes of it are read.
+variables and network. The output of the command and the answers of its servers are hostile: only a few bytes of them
+are read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SHELL = ("/bin/bash", "-l", "-c")
 _KEPT_BYTES = 2000
 _SHORTEST_SECONDS = 0.01
 _LONGEST_SECONDS = 0.5
-# Of an answer to a request: its first line says all.
+# How much of an answer to a request is read: the status line is enough.
 _STATUS_BYTES = 12
 _ANSWER_SECONDS = 10.0
 
@@ -44,25 +45,27 @@ async def start_and_wait(sandbox: LiveSandbox, start: StartCommand, envs: Mappin
     if check is None:
         return
 
-    said = _Said()
-    following = asyncio.create_task(said.follow(sandbox.processes.output(started.pid)))
+    output = _LastOutput()
+    following = asyncio.create_task(output.follow(sandbox.processes.output(started.pid)))
     try:
         async with asyncio.timeout(start.ready_seconds):
-            await _wait(sandbox, check, envs, said)
+            await _wait(sandbox, check, envs, output)
     except TimeoutError:
-        raise _failed(start, f"{start.ready} did not hold within {start.ready_seconds:g} s", said) from None
+        raise _failed(start, f"{start.ready} did not hold within {start.ready_seconds:g} s", output) from None
     finally:
         await cancel_and_wait(following)
 
-    if said.exit_code:
-        raise _failed(start, f"it ended with {said.exit_code}", said)
+    if output.exit_code:
+        raise _failed(start, f"it ended with {output.exit_code}", output)
 
 
-async def _wait(sandbox: LiveSandbox, check: ReadyCheck, envs: Mapping[str, str], said: _Said) -> None:
+async def _wait(
+    sandbox: LiveSandbox, check: ReadyCheck, envs: Mapping[str, str], output: _LastOutput
+) -> None:
     """Returns when the check holds, or the command has failed."""
     pause_seconds = _SHORTEST_SECONDS
 
-    while not said.exit_code and not await _holds(sandbox, check, envs):
+    while not output.exit_code and not await _holds(sandbox, check, envs):
         await asyncio.sleep(pause_seconds)
         pause_seconds = min(1.5 * pause_seconds, _LONGEST_SECONDS)
 
@@ -106,8 +109,8 @@ async def _succeeds(sandbox: LiveSandbox, command: str, envs: Mapping[str, str])
     return False
 
 
-class _Said:
-    """The last words of a command, and its end."""
+class _LastOutput:
+    """The last output of a command, and its exit code."""
 
     def __init__(self) -> None:
         self.words = b""
@@ -123,8 +126,8 @@ class _Said:
                     self.exit_code = event.exit_code
 
 
-def _failed(start: StartCommand, reason: str, said: _Said) -> SandboxStartError:
-    words = visible_line(said.words.decode("utf-8", "replace").strip(), max_characters=_KEPT_BYTES)
+def _failed(start: StartCommand, reason: str, output: _LastOutput) -> SandboxStartError:
+    words = visible_line(output.words.decode("utf-8", "replace").strip(), max_characters=_KEPT_BYTES)
     command = visible_line(start.command, max_characters=200)
     return SandboxStartError(
         step="run the template's start command",

@@ -54,9 +54,9 @@ from fumehood.values.template import Template
 from fumehood.values.watching import WatchEvent
 
 _REMEMBERED = 10_000
-# About what the description of a sandbox takes.
+# The approximate size of a sandbox's description.
 _INFO_BYTES = 3000
-# Reasons of an end that is no usual one.
+# Ends that are faults.
 _FAILURES = frozenset({"protocol_violation", "out_of_memory", "died", "policy", "excess"})
 
 
@@ -80,7 +80,7 @@ class Supervisor:
         self._provisioner = IsolationSelector(
             config, lambda choice: Provisioner(choice, self._admission, self._new_id, self._note_end)
         )
-        # Access to the templates themselves.
+        # For reading templates.
         self.templates = self._provisioner
         self._lifetimes: dict[str, Lifetime] = {}
         self._listing: Listing[Lifetime] = Listing()
@@ -111,7 +111,7 @@ class Supervisor:
         """Hands out a sandbox.
 
         Raises:
-            InvalidArgumentError: It asks for labels of a machine: a cluster compares them before it asks a machine.
+            InvalidArgumentError: The request names labels of a machine, which only a cluster can compare.
         """
         if spec.labels:
             allowed = "no labels: only the machines of a cluster have some"
@@ -291,7 +291,7 @@ class Supervisor:
         return Forked(items=items, left_behind=forking.left_behind)
 
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Makes a fork take the place and the id of the sandbox that it was forked from, which ends.
+        """Replaces a sandbox by one of its forks, which takes over its id; the replaced one ends.
 
         Raises:
             InvalidArgumentError: It is no fork of it.
@@ -395,7 +395,7 @@ class Supervisor:
     def _note_end(self, sandbox: LiveSandbox) -> None:
         lifetime = self._lifetimes.pop(sandbox.id, None)
 
-        # Of the request that has ended it, and not of the one that made it.
+        # The id of the request that has ended it, and not of the one that made it.
         with logged_request(sandbox.ended_by_request):
             _log_end(sandbox, lifetime)
 
@@ -420,7 +420,7 @@ class Supervisor:
 
 @contextmanager
 def _logged_refusals(spec: SandboxSpec, forked_id: str | None = None) -> Iterator[None]:
-    """Logs why no sandbox could be made, or no fork."""
+    """Logs why a sandbox or a fork could not be made."""
     try:
         yield
     except CapacityError as error:
@@ -460,7 +460,7 @@ def _log_end(sandbox: LiveSandbox, lifetime: Lifetime | None) -> None:
     reason, rule = sandbox.end_cause
 
     if lifetime is None:
-        # What was ended on purpose before it was handed out has an event of its own, or none.
+        # A sandbox that was ended on purpose before it was handed out has an event of its own, or none.
         if reason in _FAILURES:
             events.SANDBOX_WASTED.log(sandbox_id=sandbox.id, reason=reason, rule=rule)
 
@@ -508,7 +508,7 @@ def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
 
 @contextmanager
 def _all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
-    """Hands out all of them, or ends all of them."""
+    """Ends all forks if the block fails, so that all of them are handed out or none."""
     try:
         # A fork that has ended already would never be reported.
         if not all(fork.alive for fork in forks):

@@ -1,7 +1,7 @@
 """Turns the events of an execution into events of a feed.
 
-Runs in the host process, on the engine's loop, for each event of a sandbox that is followed. Content of results is left
-out: followers read what they show.
+Runs in the host process, on the engine's loop, for each event of a sandbox that is followed. The content of results is
+left out: followers request the results that they show.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from fumehood.values.plain_data import as_data, fields_data
 
 
 class Works(Protocol):
-    """What runs executions, one at a time."""
+    """A runner of executions, one at a time."""
 
     underway: Underway | None
 
 
 def telling(feed: Feed, work: Works, emit: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Returns `emit`, which also tells the followers of the sandbox."""
+    """Returns a function that calls `emit` and then puts the event into the feed."""
 
     def emit_and_tell(event: Event) -> None:
         emit(event)
@@ -48,7 +48,7 @@ def telling(feed: Feed, work: Works, emit: Callable[[Event], None]) -> Callable[
 
 
 def tell_given_up(feed: Feed, recorder: Recorder, underway: Underway | None) -> None:
-    """Tells the end of an execution without an outcome: its caller was cancelled, or its sandbox has ended."""
+    """Puts the end of an execution without an outcome into the feed: caller cancelled, or sandbox ended."""
     if underway is not None and feed.is_live:
         found = recorder.find(underway.execution_id)
         execution = underway.execution() if found is None else found[2].execution
@@ -80,7 +80,7 @@ def tell_event(feed: Feed, underway: Underway, event: Event) -> None:
         case InputRequestEvent() | ToolCallEvent():
             kind = "input_request" if isinstance(event, InputRequestEvent) else "tool_call"
             fields = fields_data(event)
-            # Arguments of a tool may be large, and are its caller's matter.
+            # Arguments of a tool are left out: they may be large, and are for its caller alone.
             fields.pop("arguments", None)
             feed.put(kind, fields, len(str(fields)))
         case CommitRequestEvent():

@@ -1,7 +1,7 @@
-"""The variables of a context for readers that must not wait: asked of an idle context, else those that were seen last.
+"""The variables of a context for readers that must not wait: an idle context is asked, else the last list is returned.
 
 Runs in the host process, on the engine's loop. A context that runs code, is paused or has no process is not asked; the
-others answer within a fraction of a second, without running code of the guest. What they say is a guest's.
+others answer within a fraction of a second, without running code of the guest. Their answers are not trusted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Busy = Literal["running", "paused", "none"]
 
 
 async def list_variables(sandbox: LiveSandbox, request: ReadVariables) -> VariablePage:
-    """Returns a page of the variables of a context, those that were seen last where it cannot be asked now."""
+    """Returns a page of the variables of a context; if it cannot be asked now, of its last list."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
     answer = await _asked(sandbox, context, "")
@@ -59,7 +59,7 @@ async def list_variables(sandbox: LiveSandbox, request: ReadVariables) -> Variab
 
 
 async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> VariablePage:
-    """Returns one variable in detail; where the context cannot be asked now, as the last list that was seen has it."""
+    """Returns one variable in detail; if the context cannot be asked now, as in its last list."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
     answer = await _asked(sandbox, context, request.name)
@@ -80,7 +80,7 @@ async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> Variable
 
 
 def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | None:
-    """Returns a context; None for the default one before its first use, which looking does not make.
+    """Returns a context; None for the default one before its first use, because a reader must not start it.
 
     Raises:
         ContextNotFoundError: There is none.
@@ -94,7 +94,7 @@ def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | Non
 
 
 async def _asked(sandbox: LiveSandbox, context: LiveContext | None, name: str) -> SeenVariables | _Busy:
-    """Asks a context; returns why not if it cannot be asked now."""
+    """Asks a context for its variables; returns the reason if it cannot be asked now."""
     if context is None or context.info.language != "python" or not context.is_begun:
         return "none"
 
@@ -104,7 +104,7 @@ async def _asked(sandbox: LiveSandbox, context: LiveContext | None, name: str) -
     if context.busy:
         return "running"
 
-    # It goes on if it takes longer: a pause, or code that was run in the same moment.
+    # The question is not cancelled after the time-out: a pause, or code that began at the same moment, may delay it.
     asking = keep(context.answer(LookAtVariables(code=name, context_id=context.info.id)))
     consume_result(asking)
     await asyncio.wait([asking], timeout=_ANSWER_SECONDS)
@@ -121,7 +121,7 @@ async def _asked(sandbox: LiveSandbox, context: LiveContext | None, name: str) -
 
 
 def _since(sandbox: LiveSandbox, context_id: str, name: str) -> str | None:
-    """Returns the execution that has changed a variable last, as far as executions have told their changes."""
+    """Returns the id of the last execution that has reported a change of a variable; None if there is none."""
     return sandbox.recorder.changed_by.get((context_id, name))
 
 

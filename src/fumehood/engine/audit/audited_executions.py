@@ -60,7 +60,7 @@ class AuditedExecution:
             self._security.note_limit(execution.id, limit)
 
         self._security.note_ran(execution.usage.wall_seconds)
-        # No other code has it yet, and a copy would take as long as the rest of this method.
+        # No other code refers to it yet, and a copy would take as long as the rest of this method.
         object.__setattr__(execution, "audit_head", self._write_later(execution))
         return execution
 

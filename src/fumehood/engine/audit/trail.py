@@ -128,7 +128,7 @@ class AuditTrail:
     def note_later(
         self, kind: str, make: Callable[[], Fields], *, holds_on: bool = False
     ) -> AuditHead | None:
-        """As `note`, for entries that take long to make: that is done by `settle`, or when the record is read.
+        """As `note`, for entries that take long to make: `hash_pending` makes them, or the first reader of the record.
 
         Args:
             kind: What happened.

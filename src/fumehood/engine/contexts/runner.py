@@ -66,16 +66,16 @@ class ExecutionRunner:
         self._meter = meter
         self._info = info
         self._record = record
-        # For readers of the record while it runs.
+        # The running execution, for readers of the record.
         self.underway: Underway | None = None
         self._stop: Stop | None = None
-        # Of the last execution with tools; the ids of their calls tell whether an answer is for it.
+        # The calls of the last execution with tools; the ids of calls tell whether an answer belongs to it.
         self._tool_calls: ToolCalls | None = None
         self._was_interrupted = False
         self._cleanup: asyncio.Task[None] | None = None
 
     def take_underway(self) -> Underway | None:
-        """Returns what readers see of the execution under way, and ends that."""
+        """Returns the running execution as readers see it, and hides it from readers from now on."""
         underway, self.underway = self.underway, None
         return underway
 
@@ -185,7 +185,8 @@ class ExecutionRunner:
         with naming_faults(outcome_unknown=False):
             self._meter.open()
 
-        # First, so that the guest works during the preparation: no event arrives before the loop runs again.
+        # The code is sent first, so that the guest works during the preparation: no event arrives before the loop runs
+        # again.
         running = link.execute({**fields, **self._after_interrupt()}, payload, emit)
         reading = self._meter.begin()
         transcript = Transcript(
@@ -226,7 +227,7 @@ class ExecutionRunner:
         return running, reading, transcript
 
     def _is_end_of_time(self, event: Event) -> bool:
-        """Whether an event is the interrupt at a limit of time: the error of the limit follows, and has its place."""
+        """Whether an event is the interrupt at a time limit; it is left out, because the error of the limit follows."""
         return (
             isinstance(event, ErrorEvent)
             and event.error.name == _INTERRUPT
@@ -265,13 +266,13 @@ class ExecutionRunner:
             value = await reply.wait()
         except BaseException:
             stop.begin("interrupted")
-            await self.delay_next(keep(self._see_off(reply, stop)))
+            await self.delay_next(keep(self._until_idle(reply, stop)))
             raise
 
-        await self._see_off(reply, stop)
+        await self._until_idle(reply, stop)
         return value
 
-    async def _see_off(self, reply: Awaited[Any], stop: Stop) -> None:
+    async def _until_idle(self, reply: Awaited[Any], stop: Stop) -> None:
         """Returns when the process is idle again, and no interrupt is pending."""
         await reply.wait()
         self._stop = None

@@ -98,7 +98,7 @@ class LiveCheckpoints:
         self._passing: set[CheckpointChannel] = set()
         # Checkpoints that are in use by a rollback, once for each; those dropped meanwhile are released afterwards.
         self._in_use: list[Kept] = []
-        # Of each context: the one that it has made or gone back to last.
+        # By context: the checkpoint that it has made or gone back to last.
         self._latest: dict[str, Kept] = {}
         self._next_number = 1
 
@@ -383,7 +383,7 @@ class LiveCheckpoints:
 
 
 def _note_parent(kept: Kept, before: Kept | None) -> None:
-    """Notes from which checkpoint the context of a new one goes on, unless it began anew since."""
+    """Sets the parent of a new checkpoint, unless its context began anew since the one before."""
     if before is not None and before.conversation == kept.conversation:
         kept.info = replace(kept.info, parent_checkpoint_id=before.info.id)
 

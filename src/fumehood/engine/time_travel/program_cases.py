@@ -25,8 +25,8 @@ from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 
 _COMPILE_SECONDS = 60.0
-# What runtimes write when the system refuses them memory: C++, Rust, Go, Java and C#, Node, R, Ruby and Lua. A program
-# that writes it itself changes one failure into another.
+# Messages of language runtimes when the system refuses them memory: C++, Rust, Go, Java and C#, Node, R, Ruby and Lua.
+# A program that prints one itself only changes the kind of its own failure.
 _REFUSED_MEMORY = re.compile(
     r"std::bad_alloc|memory allocation of \d+ bytes failed|out of memory|OutOfMemory|annot allocate (?:memory|vector)"
     r"|MemoryError|NoMemoryError|[Mm]emory exhausted|not enough memory"
@@ -64,7 +64,7 @@ class ProgramCases:
         context = self._new_context(replace(self._steps, is_run=False))
 
         if not self._steps.source.compile:
-            # Without a step to compile, this shows whether the language is there.
+            # For a language without a compile step this shows whether it is installed.
             await context.start()
             return None
 
@@ -86,7 +86,7 @@ class ProgramCases:
         await asyncio.gather(*(context.kill() for context in self._contexts))
 
     def _judged(self, run: CaseRun) -> CaseRun:
-        """Returns the result of a case; one that has failed for want of memory is of that kind."""
+        """Returns the result of a case; a failure for lack of memory is reported as such."""
         if run.kind != "runtime_error" or self._request.memory_bytes is None:
             return run
 

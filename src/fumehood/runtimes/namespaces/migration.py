@@ -182,7 +182,7 @@ async def _lead_over(
         source.origin.forbid(migrator)
 
     # Nothing lent is left in it; it ends while the fork goes on.
-    leaving = asyncio.ensure_future(_see_off(os.dup(held_by), source.kill_held))
+    leaving = asyncio.ensure_future(_end_held(os.dup(held_by), source.kill_held))
     # Where the fork has failed meanwhile, the result is not read.
     consume_result(leaving)
     return moved, leaving
@@ -239,7 +239,7 @@ async def _ended_if_it_fails(migrator: int, source: MigrationSource) -> AsyncIte
         os.close(pidfd)
 
 
-async def _see_off(pidfd: int, kill_held: Callable[[int], None]) -> None:
+async def _end_held(pidfd: int, kill_held: Callable[[int], None]) -> None:
     """Waits until the migrator has ended: while it lives and does not reap its child, no fork can end.
 
     Raises:
