@@ -7,7 +7,11 @@ scorecard.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import sys
+import sysconfig
 
 from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.terminal import patience
@@ -83,7 +87,24 @@ def _first_sandbox() -> list[dict[str, str]]:
         )
         preload = _line("preload", "degraded", "advice", "; ".join(map(str, trial.left_out)), way)
 
-    return [sandbox, preload]
+    return [sandbox, preload, _bytecode(modules)]
+
+
+def _bytecode(modules: tuple[str, ...]) -> dict[str, str]:
+    """Returns the row of what a sandbox's packages are read from; an installer such as uv may leave sources alone.
+
+    A sandbox cannot write into the environment, so that it compiles them again at each start.
+    """
+    packages = dict.fromkeys(["IPython", *(module.partition(".")[0] for module in modules)])
+    found = {name: spec for name in packages if (spec := importlib.util.find_spec(name)) and spec.cached}
+    sources = [name for name, spec in found.items() if not os.path.exists(spec.cached or "")]
+
+    if not sources:
+        return _line("bytecode", "there", "advice", f"{', '.join(found)}: compiled once", "")
+
+    why = f"{', '.join(sources)}: compiled at each start of a template, which takes seconds"
+    way = f"{sys.executable} -m compileall -q {sysconfig.get_path('purelib')}"
+    return _line("bytecode", "missing", "advice", why, way)
 
 
 def _warm_runs() -> dict[str, str]:
