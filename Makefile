@@ -185,11 +185,16 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 		|| $(BIN)/python -m pip --python .venv-cluster/bin/python install --quiet --editable '.[cluster]' -r $<
 	@touch $@
 
+# uv leaves no bytecode, and all of these environments would take a minute to compile. What this imports is compiled for
+# good; in a sandbox, which cannot write there, it would be compiled at each start.
+IN_SANDBOXES := 'import fumehood_guest.template.zygote, matplotlib.pyplot, pandas'
+
 # Agent frameworks are heavy, and their requirements clash with others'.
 .venv-frameworks/%/.installed: tests/frameworks/%.txt pyproject.toml $(wildcard tests/frameworks/*/requirements.txt) | $(VENV)/.installed-dev
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-frameworks/$*
 	@$(BIN)/uv pip install --quiet --python .venv-frameworks/$*/bin/python --editable . -r $< \
 		|| $(BIN)/python -m pip --python .venv-frameworks/$*/bin/python install --quiet --editable . -r $<
+	@.venv-frameworks/$*/bin/python -c $(IN_SANDBOXES)
 	@touch $@
 
 # What most environments hold beside fumehood: sandboxes must start, and work, with it.

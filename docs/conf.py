@@ -38,7 +38,11 @@ include_patterns = [
     "examples/README.md",
     "docs/**.md",
 ]
-exclude_patterns = ["docs/README.md"]  # its place is taken by the navigation
+exclude_patterns = [
+    "docs/README.md",  # its place is taken by the navigation
+    # No pages are in these, and some hundred thousand files.
+    *(".*", "build", "dist", "src", "tests", "web"),
+]
 # Headings have the names that forges give them.
 myst_heading_anchors = 4
 highlight_language = "text"
