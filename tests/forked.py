@@ -1,9 +1,9 @@
-"""Long-lived `fumehood` commands, forked from a process that has imported their modules once.
+"""`fumehood` commands, forked from a process that has imported their modules once.
 
-To import the server takes two seconds of a processor, which some hundred tests would each spend on a server of their
-own. What runs after the imports is what `python -m fumehood` runs, with the arguments, the environment and the end of
-a command. The process that forks is a program of its own, since a test process has threads; it ends with the test
-process, and its commands then get SIGTERM.
+To import the server takes two seconds of a processor, and a client half of one, which some hundred tests would each
+spend on a command of their own. What runs after the imports is what `python -m fumehood` runs, with the arguments, the
+environment and the end of a command. The process that forks is a program of its own, since a test process has threads;
+it ends with the test process, and its commands then get SIGTERM.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _MODULES = (
     "uvicorn.protocols.http.httptools_impl",
     "uvicorn.protocols.websockets.websockets_sansio_impl",
     "fumehood.cli.main",
+    "fumehood.cli.run",
+    "fumehood.assemble",
+    "fumehood.client.backend",
     "fumehood.cli.serve",
     "fumehood.cli.host",
     "fumehood.server.run",
@@ -42,7 +45,11 @@ _MODULES = (
     "fumehood.console.routes",
 )
 _MESSAGE_BYTES = 256 * 1024
+# What a pipe holds, so that nothing has to write while a command reads.
+_INPUT_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
+# In the order in which the files of a command are handed over.
+_STREAMS = (2, 0, 1)
 
 
 class ForkedCommand:
@@ -60,18 +67,13 @@ class ForkedCommand:
 
     def __init__(self, words: Sequence[str], environ: Mapping[str, str]) -> None:
         said, writes = os.pipe()
-        self._ended, tells = os.pipe()
-        self.returncode: int | None = None
-        request = {"words": list(words), "environ": dict(environ), "folder": os.getcwd()}
-        forks = _forks()
 
         try:
-            socket.send_fds(forks, [json.dumps(request).encode()], [writes, tells])
+            self.pid, self._ended = _fork(words, environ, os.getcwd(), [writes])
         finally:
             os.close(writes)
-            os.close(tells)
 
-        self.pid = int(forks.recv(64))
+        self.returncode: int | None = None
         self.stderr: IO[str] | None = open(said, encoding="utf-8")  # noqa: SIM115
 
     def poll(self) -> int | None:
@@ -107,6 +109,66 @@ class ForkedCommand:
     def kill(self) -> None:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+def run(
+    words: Sequence[str], *, environ: Mapping[str, str], folder: str, stdin: str = "", seconds: float = 90
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as `subprocess.run` does when it captures what the command prints.
+
+    Args:
+        words: The arguments of `fumehood`.
+        environ: The whole environment.
+        folder: Where it runs.
+        stdin: Its standard input, no longer than a pipe holds.
+        seconds: How long it may take.
+
+    Raises:
+        TimeoutExpired: It takes longer; it was killed.
+    """
+    given = stdin.encode()
+    assert len(given) <= _INPUT_BYTES, "give it to a program that subprocess starts"
+    reads, writes = os.pipe()
+    os.write(writes, given)
+    os.close(writes)
+    printed, said = (os.memfd_create(name) for name in ("stdout", "stderr"))
+
+    try:
+        pid, ended = _fork(words, environ, folder, [said, reads, printed])
+        done = select.select([ended], [], [], seconds)[0]
+
+        if not done:
+            os.kill(pid, signal.SIGKILL)
+
+        code = int(os.read(ended, 64) or -signal.SIGKILL)
+        os.close(ended)
+
+        if not done:
+            raise subprocess.TimeoutExpired(list(words), seconds)
+
+        output, errors = (os.pread(file, os.fstat(file).st_size, 0).decode() for file in (printed, said))
+        return subprocess.CompletedProcess(list(words), code, output, errors)
+    finally:
+        for descriptor in (reads, printed, said):
+            os.close(descriptor)
+
+
+def _fork(words: Sequence[str], environ: Mapping[str, str], folder: str, files: list[int]) -> tuple[int, int]:
+    """Start a command; `files` are its stderr, stdin and stdout, the first at least.
+
+    Returns:
+        Its process id, and a descriptor that its exit code can be read from when it has ended.
+    """
+    ended, tells = os.pipe()
+    request = {"words": list(words), "environ": dict(environ), "folder": folder}
+    forks = _forks()
+
+    try:
+        socket.send_fds(forks, [json.dumps(request).encode()], [tells, *files])
+    finally:
+        os.close(tells)
+
+    return int(forks.recv(64)), ended
 
 
 # Referred to as long as this process lives: one that is dropped while its process runs is warned of.
@@ -145,21 +207,23 @@ def _serve(control: socket.socket) -> int:
                 _tell_end(ready, *running.pop(ready))
                 continue
 
-            message, given, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 2)
+            message, given, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1 + len(_STREAMS))
 
             if not message:
                 return 0
 
-            said, tells = given
+            tells, *files = given
             pid = os.fork()
 
             if not pid:
                 for descriptor in (control.detach(), tells, *running, *(end for _, end in running.values())):
                     os.close(descriptor)
 
-                return _run(json.loads(message), said)
+                return _run(json.loads(message), files)
 
-            os.close(said)
+            for file in files:
+                os.close(file)
+
             running[os.pidfd_open(pid)] = (pid, tells)
             control.send(str(pid).encode())
 
@@ -180,10 +244,13 @@ def _tell_end(descriptor: int, pid: int, tells: int) -> None:
     os.close(tells)
 
 
-def _run(request: Mapping[str, object], said: int) -> int:
+def _run(request: Mapping[str, object], files: list[int]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    os.dup2(said, 2)
-    os.close(said)
+
+    for file, stream in zip(files, _STREAMS, strict=False):
+        os.dup2(file, stream)
+        os.close(file)
+
     os.environ.clear()
     os.environ.update(request["environ"])  # type: ignore[call-overload]
     os.chdir(str(request["folder"]))

@@ -13,6 +13,7 @@ import sys
 import threading
 
 import pytest
+from tests import forked
 
 # What the command line makes of an outcome is the same wherever the sandbox is. These find a server that runs, instead
 # of starting an engine for each; EVERY_ENGINE=1 has each start its own.
@@ -38,28 +39,39 @@ ANYWHERE = (
 
 
 COMMAND = (sys.executable, "-m", "fumehood")
+EVERY_ENGINE = bool(os.environ.get("EVERY_ENGINE"))
 
 
 @pytest.fixture(autouse=True)
 def place(request, monkeypatch):
-    if request.node.name.startswith(ANYWHERE) and not os.environ.get("EVERY_ENGINE"):
+    if EVERY_ENGINE:
+        return
+
+    # To import them takes longer than the rest of a start, and sandboxes can do it themselves.
+    monkeypatch.setenv("FUMEHOOD_PRELOAD", "")
+
+    if request.node.name.startswith(ANYWHERE):
         server = request.getfixturevalue("server")
         monkeypatch.setenv("FUMEHOOD_URL", server.url)
         monkeypatch.setenv("FUMEHOOD_API_KEY", server.token)
 
 
-def fumehood(*arguments: str, cwd, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
+def fumehood(*arguments: str, cwd, stdin: str = "", env=None) -> subprocess.CompletedProcess[str]:
     # What --output remembers is the test's own.
-    options.setdefault("env", {**os.environ, "XDG_STATE_HOME": f"{cwd}/.state"})
+    envs = {**os.environ, "XDG_STATE_HOME": f"{cwd}/.state"} if env is None else env
+
+    if not EVERY_ENGINE:
+        return forked.run(arguments, environ=envs, folder=str(cwd), stdin=stdin)
+
     return subprocess.run(
-        [sys.executable, "-m", "fumehood", *arguments],
+        [*COMMAND, *arguments],
         cwd=cwd,
         input=stdin,
         capture_output=True,
         text=True,
         timeout=90,
         check=False,
-        **options,
+        env=envs,
     )
 
 
