@@ -1,7 +1,7 @@
 """Messages to and from init: which verbs and events exist, and what each may hold.
 
 As in `fumehood_wire.messages`, whose checks hold frames against these tables: nothing is repaired, guessed or ignored.
-`check_value` holds what a reply brings against the verb that it answers.
+`check_value` checks the value of a reply by the verb that it answers.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ __all__ = [
     "check_value",
 ]
 
-# What init says on the socket of a stream to a port once the connection is made; an end says that there is none.
+# Sent by init on the socket of a stream to a port once the connection is made; without a connection init closes the
+# socket.
 CONNECTED = b"+"
-# Host and init each keep to these: either may have forgotten one that the other still has.
+# Host and init enforce these bounds separately: one of them may have released a stream that the other still counts.
 MAX_STREAMS = 128
 MAX_PROXY_CONNECTIONS = 64
 # Ports of a sandbox on which the host listens, and the connections of each: open, or waiting for a stream.
@@ -100,7 +101,7 @@ HOST_TO_INIT: Table = {
         {
             "show_memory": _request({"memory_bytes": _COUNT}),
             "signal_context": _request({"pid": _PID, "signal": _SIGNAL}),
-            # With all that it started, but for checkpoints and what was made from them.
+            # Kills a context with all that it has started, except checkpoints and contexts made from them.
             "kill_context": _request({"pid": _PID}, {"spare": items(_PID, 4096)}),
             "stop_all": _request(),
             "continue_all": _request(),
@@ -147,10 +148,10 @@ HOST_TO_INIT: Table = {
             ),
             "drop_snapshot": _request({"snapshot": _COUNT}),
             "expect_forks": _request(),
-            # Two inits at the ends of one socket, which comes along: of a sandbox and of one that is forked from it.
+            # A socket comes with these: it connects the init of a sandbox with the init of a fork of it.
             "send_snapshot": _request({"snapshot": _COUNT}),
             "receive_files": _request(),
-            # Everything but init ends; it stays, since forked sandboxes lie beneath its namespaces.
+            # Kills every process but init, which must stay: forked sandboxes are nested in its namespaces.
             "end_processes": _request(),
             "reduce_to_init": _request(),
         },
@@ -167,7 +168,7 @@ _FILE = record(
         "permissions": text(16),
         "owner": text(256),
         "group": text(256),
-        # Whatever 64 bits can hold: guests may set it.
+        # Any time of 64 bits: guests may set it.
         "modified_at": number(-1e19, 1e19),
     },
     {"symlink_target": _GUEST_PATH, "resolved_target": _GUEST_PATH, "metadata": _METADATA},
@@ -182,8 +183,8 @@ _CHANGE = record(
     {"entry": _FILE},
 )
 
-# The first message of init is one of these and the only one of them: what is in force on it, or which step
-# of the launch failed.
+# The first message of init is one of these two, and no later one is: the restrictions that are in force on it, or the
+# step of the launch that failed.
 INIT_GREETING: Table = {
     "hello": _message(
         {
@@ -193,7 +194,7 @@ INIT_GREETING: Table = {
             "seccomp_mode": integer(0, 2),
             "capabilities": _COUNT,
             "groups": _COUNT,
-            # By their names, the numbers by which the kernel tells them apart.
+            # The inode numbers of namespaces, by name.
             "namespaces": entries(_WORD, _COUNT, _MAX_NAMESPACES),
         },
         # Which places are shown through the host's own inodes, and why; empty where there are none.
@@ -243,7 +244,7 @@ _TAKEN_FILE = record(
     }
 )
 
-# What init answers to each verb.
+# The reply of init to each verb.
 _VALUES: Mapping[str, Rule] = {
     "signal_context": nothing,
     "kill_context": nothing,
@@ -306,7 +307,7 @@ _VALUES: Mapping[str, Rule] = {
 
 
 def check_value(verb: str, value: object) -> None:
-    """Hold the "value" of a reply against the verb of the request that it answers.
+    """Check the "value" of a reply by the verb of the request that it answers.
 
     Raises:
         ProtocolError: With the code `field`.

@@ -106,7 +106,7 @@ MAX_VARIABLES = 1_000
 MAX_SHOWN_ITEMS = 50
 MAX_SHOWN_CHARS = 4_000
 MAX_DIMENSIONS = 64
-# Different things that one execution tells of in its telemetry, and how long each may be.
+# The largest number of different events in the telemetry of one execution, and the length of each.
 MAX_TELEMETRY = 100
 MAX_TELEMETRY_CHARS = 300
 MAX_VARIABLE_CHARS = 200
@@ -173,9 +173,9 @@ _TOOL = record(
         "awaited": flag(),
     }
 )
-# What the handling of a request may bring forth.
+# The most output that an execution may send.
 _BOUNDS = {"stdout_bytes": _COUNT, "stderr_bytes": _COUNT, "result_bytes": _COUNT, "result_count": _COUNT}
-# An interrupt of the request before may have come too late for it, and is not meant for this one.
+# True if an interrupt of the previous request may still be pending; it must not hit this one.
 _AFTER_INTERRUPT = {"after_interrupt": flag(only=True)}
 
 
@@ -210,12 +210,12 @@ def _comms(common: Mapping[str, Rule], optional: Mapping[str, Rule] | None = Non
     return {"comm_open": opening, "comm_msg": other, "comm_close": other}
 
 
-# Options of an execution that are true or false, and false where they are missing. Each has the same name in the
+# Boolean options of an execution, false if missing. Each has the same name in the
 # request of the port, in the message, and in the context that acts on it.
 EXECUTION_FLAGS = ("silent",)
 
 HOST_TO_CONTEXT: Table = {
-    # The payload is the code, and behind it as many bytes of standard input as "stdin_bytes" says.
+    # The payload is the code, followed by "stdin_bytes" bytes of standard input.
     "execute_request": _message(
         {
             "id": _ID,
@@ -228,19 +228,19 @@ HOST_TO_CONTEXT: Table = {
             **_AFTER_INTERRUPT,
             **{name: flag() for name in EXECUTION_FLAGS},
             "stdin_bytes": _COUNT,
-            # What the code may call on the host, and how often at most, all together.
+            # The tools of the host that the code may call, and the largest number of calls altogether.
             "tools": items(_TOOL, MAX_TOOLS),
             "tool_calls": _TOOL_CALL,
             # Whether the caller wants to know which variables are changed.
             "changes": flag(only=True),
-            # Whether the host wants to hear what the code does in the interpreter.
+            # Whether the host requests telemetry of the interpreter.
             "telemetry": flag(only=True),
         },
         max_payload_bytes=None,
     ),
     # The payload is the line that was typed; "eof" says that there is none.
     "input_reply": _message({"id": _ID}, {"eof": flag(only=True)}, max_payload_bytes=MAX_CHUNK_BYTES),
-    # The payload is JSON: what the tool gave, or, unless it is "ok", the text of the error.
+    # The payload is JSON: the result of the tool or, unless the reply is "ok", the text of the error.
     "tool_reply": _message(
         {"id": _ID, "call": _TOOL_CALL, "ok": flag()}, max_payload_bytes=MAX_TOOL_RESULT_BYTES
     ),
@@ -251,18 +251,18 @@ HOST_TO_CONTEXT: Table = {
     "variables_request": _question(),
     # The handlers run as an execution does, and end with an execute_reply.
     **_comms(_BOUNDS, _AFTER_INTERRUPT),
-    # One descriptor comes with it: the line to the checkpoint, which the context is to become a fork of itself for.
+    # Requests a checkpoint. One descriptor comes with it: the socket over which the host will talk to the checkpoint.
     "checkpoint_request": _message({"id": _ID}),
-    # Lets a context go on that has made a checkpoint, or one that was just made from a checkpoint.
+    # Lets a context continue that has made a checkpoint, or that was just made from one.
     "proceed": _message({}, {"id": _ID}),
     "shutdown_request": _message({}),
 }
 
-# On the line to a checkpoint: a process that waits, and makes a context of what it holds when it is asked to. With
-# "revive" come the descriptors of the new context: channel, standard output, standard error.
+# On the socket to a checkpoint: a process that waits, and forks a context with its state on request. With "revive" come
+# the descriptors of the new context: channel, standard output, standard error.
 HOST_TO_CHECKPOINT: Table = {
     "revive": _message({"number": _COUNT}),
-    # With a socket, over which the process that is forked says the rest.
+    # One descriptor comes with it: a socket, over which the forked process reports.
     "move": _message({"reseed": flag(), "last": flag()}),
 }
 
@@ -283,7 +283,7 @@ CONTEXT_TO_HOST: Table = {
         {"id": _ID, "name": one_of("stdout", "stderr"), "at": _SECONDS},
         {"after_fd": flag(only=True)},
         max_payload_bytes=MAX_CHUNK_BYTES,
-        # Text without a character says nothing, and would cost the host as much as a line.
+        # Empty text is not allowed: it would cost the host as much as a line.
         min_payload_bytes=1,
     ),
     "display_data": _display({}, {"display_id": _DISPLAY_ID}),
@@ -304,9 +304,10 @@ CONTEXT_TO_HOST: Table = {
         {"id": _ID, "at": _SECONDS, "call": _TOOL_CALL, "name": _TOOL_NAME},
         max_payload_bytes=MAX_TOOL_ARGUMENT_BYTES,
     ),
-    # The payload is what the cell has changed, for `payloads.parse_changes`; it comes right before the reply.
+    # The payload is the variables that the cell has changed, for `payloads.parse_changes`; it comes right before the
+    # reply.
     "changes": _message({"id": _ID, "at": _SECONDS}, max_payload_bytes=MAX_CHUNK_BYTES),
-    # The payload is what the code says to have done, for `payloads.parse_telemetry`; it comes before the reply, too.
+    # The payload is the interpreter's telemetry, for `payloads.parse_telemetry`; it comes before the reply, too.
     "telemetry": _message({"id": _ID, "at": _SECONDS}, max_payload_bytes=MAX_CHUNK_BYTES),
     "execute_reply": _message(
         {
@@ -337,7 +338,7 @@ CONTEXT_TO_HOST: Table = {
     # The payload is the variables, for `payloads.parse_variables`; "count" is how many there are.
     "variables_reply": _message({"id": _ID, "count": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
     **_comms({"at": _SECONDS}),
-    # The context waits for "proceed" if there is a checkpoint, and goes on if it could not be made.
+    # The context waits for "proceed" if there is a checkpoint, and continues if it could not be made.
     "checkpoint_reply": _message({"id": _ID, "errno": _ERRNO}),
 }
 

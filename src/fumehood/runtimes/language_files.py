@@ -1,4 +1,4 @@
-"""The files of the host's /etc that the programs of languages read: Debian keeps parts of R, Java and others there.
+"""Files of the host's /etc that belong to language installations: Debian keeps parts of R, Java and others there.
 
 Runs on the host, when the root of a template is planned. It names files that packages have installed and that every
 user of the host may read; never one that holds settings of the site, such as R's `Renviron.site`, since people keep

@@ -72,7 +72,7 @@ def _identity(has_own_user: bool) -> Layer:
 
 def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer, ...]:
     if driver is None:
-        # Told once: it is part of every answer.
+        # The reason is given in one layer only, since every description of a sandbox contains it.
         also = ", as 'cgroup memory' tells"
         return (
             Layer(name="cgroup memory", state="degraded", why=f"a watcher inside instead: {reason}"),

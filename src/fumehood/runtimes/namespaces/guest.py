@@ -92,7 +92,7 @@ class LinuxContext(GuestContext):
     """One context, as the zygote reports it.
 
     Args:
-        kill: Has the zygote kill it.
+        kill: Asks the zygote to kill it.
         refused_calls: What its filter reports.
         branch: The branch of the zygote that has forked it: its language; empty: the zygote itself.
     """

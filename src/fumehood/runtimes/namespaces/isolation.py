@@ -98,7 +98,7 @@ def _landlock(abi: int, init_watches: bool) -> Layer:
 
 def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer, ...]:
     if driver is None:
-        # Told once: it is part of every answer.
+        # The reason is given in one layer only, since every description of a sandbox contains it.
         also = ", as 'cgroup memory' tells"
         return (
             Layer(name="cgroup memory", state="degraded", why=f"a watcher inside instead: {reason}"),

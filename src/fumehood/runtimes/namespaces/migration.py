@@ -128,12 +128,12 @@ async def move_out(
     send: Callable[[int], None],
     own: Sequence[int],
 ) -> tuple[int, asyncio.Future[None]]:
-    """Migrates a process to another sandbox; returns a pidfd of its child there, and when the migrator has ended.
+    """Migrates a process to another sandbox; returns a pidfd of its child and a task that ends with the migrator.
 
     Args:
         source: The sandbox that it is from.
         target: The other one, as soon as it is there.
-        send: Hands a socket to the checkpoint, and has it fork the process that migrates.
+        send: Sends a socket to the checkpoint, which then forks the process that migrates.
         own: The descriptors of its channel and outputs.
 
     Raises:
@@ -178,10 +178,10 @@ async def _lead_over(
 
         raise
     finally:
-        # Before any descriptor that could be installed in it is closed.
+        # Before closing any descriptor that could be installed in the migrator.
         source.origin.forbid(migrator)
 
-    # Nothing lent is left in it; it ends while the fork goes on.
+    # The migrator has no lent descriptor any more; it may end while the fork continues.
     leaving = asyncio.ensure_future(_end_held(os.dup(held_by), source.kill_held))
     # Where the fork has failed meanwhile, the result is not read.
     consume_result(leaving)
@@ -190,7 +190,7 @@ async def _lead_over(
 
 async def _enter(migrator: int, held_by: int, origin: RefusedCalls, place: Place) -> int:
     while True:
-        # Before it is released: it may call again at once.
+        # Registered before the process is released, because it may call again at once.
         waits = origin.expect_migrator(migrator, again=True)
         moved = await _in_own_thread(lambda: enter(migrator, origin, place))
 
