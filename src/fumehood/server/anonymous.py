@@ -21,15 +21,15 @@ REFUSALS_PER_SECOND = 10.0
 REFUSALS_BURST = 300
 _REMEMBERED_ADDRESSES = 10_000
 _CREDENTIALS = (b"authorization", b"x-api-key", b"x-access-token", b"e2b-traffic-access-token")
-# Part of the name of each cookie that is one; browsers bring others.
+# Part of the name of each cookie that is a credential; browsers send other cookies too.
 _COOKIE = b"fumehood"
-# Of signed addresses, and of Jupyter's clients.
+# Query parameters that hold credentials: of signed addresses, and of Jupyter's clients.
 _IN_QUERY = (b"signature=", b"token=")
 _REFUSALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, GONE})
 
 
 class AnonymousRequests:
-    """The refused requests of each client address. The caller leaves out reads, and what is for a guest's server.
+    """The refused requests of each client address. The caller leaves out reads and requests to servers in sandboxes.
 
     Args:
         clock: Gives seconds.
@@ -40,7 +40,7 @@ class AnonymousRequests:
         self._buckets: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
 
     def retry_after_seconds(self, address: str, scope: Scope) -> float:
-        """Returns for how long a request is to be refused without a look at what it asks for; 0: it is not.
+        """Returns how long the address is to be refused without processing the request; 0 if it is not refused.
 
         Args:
             address: The client address.
@@ -50,7 +50,7 @@ class AnonymousRequests:
         return bucket.missing_seconds() if bucket and _is_anonymous(scope) else 0.0
 
     def note(self, address: str, scope: Scope, status: int) -> None:
-        """Counts a request that was answered with this status, where it is one to count."""
+        """Counts an answered request if its status is a refusal for lack of a credential."""
         if status not in _REFUSALS or not _is_anonymous(scope):
             return
 

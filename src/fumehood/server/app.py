@@ -39,7 +39,7 @@ def create_app(services: Services) -> FastAPI:
     routes = [route for found in dialects.values() for route in found]
     console = _console_routes() if services.settings.console else []
     app = assemble_app(services, ROUTERS, [*PORT_ROUTES, *routes, *console])
-    # Those that are spoken: one that is not installed has no routes.
+    # The dialects that are served: one that is not installed has no routes.
     app.state.dialects = tuple(name for name, found in dialects.items() if found)
     app.state.has_console = bool(console)
     return app
@@ -54,7 +54,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
         version=metadata.version("fumehood"),
         docs_url=None,
         redoc_url=None,
-        # A route of our own serves the description: made once, and not one of the routes that it describes.
+        # The route of the description is ours: it is rendered once, and does not describe itself.
         openapi_url=None,
         separate_input_output_schemas=False,
     )
@@ -64,7 +64,7 @@ def assemble_app(services: AppServices, routers: Iterable[APIRouter], routes: It
 
     app.router.routes.extend(_named(route) for route in routes)
 
-    # A request that its headers address to a sandbox may have any path, also one of ours.
+    # A request whose Host names a sandbox may have any path, also the path of one of our routes.
     app.router.routes.sort(key=lambda route: not getattr(route, "is_first", False))
 
     complete_description(app)
@@ -115,7 +115,7 @@ def _allow_origins(app: FastAPI, origins: Iterable[str]) -> None:
 
 
 class _OwnAnswers(CORSMiddleware):
-    """Adds the headers of CORS to what the server answers, and nothing to what a guest does at a signed address."""
+    """Adds CORS headers to the server's own answers, and nothing to a guest's answers at a signed address."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, or passes it on."""

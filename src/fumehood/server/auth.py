@@ -93,12 +93,13 @@ async def principal_of_websocket(websocket: WebSocket) -> Principal:
 
 
 async def until_refused(connection: HTTPConnection) -> FumehoodError:
-    """Looks every two seconds whether the caller of an open stream or socket may still use sandboxes.
+    """Checks every two seconds whether the caller of an open stream or socket may still use sandboxes.
 
-    That is no use of its key or login and no request. Its scopes in `principal_of` are those of the last look.
+    A check counts neither as a use of the key or login nor as a request. It refreshes the scopes in `principal_of`.
 
     Returns:
-        Why it may not any longer: its key was revoked or lost the scope, its token was replaced, its login has ended.
+        The error for a caller that has lost the right: its key was revoked or lost the scope, its token was replaced,
+        or its login has ended.
     """
     token = getattr(connection.state, "token", None) or token_of(connection)
 

@@ -36,7 +36,7 @@ class Authenticator(ABC):
 
         Args:
             token: What the client has sent.
-            meant: Another token that it stands for, where a dialect writes tokens in a form of its own.
+            meant: The server's token that it encodes, for dialects whose tokens have another form.
 
         Raises:
             UnauthenticatedError: The token is missing or not known.
@@ -45,10 +45,10 @@ class Authenticator(ABC):
 
     @abstractmethod
     async def look(self, token: str | None) -> Principal:
-        """Returns the principal that holds a token which was right a while ago; this is no use and no request.
+        """Returns the principal of a token that was accepted before; counts as neither a use nor a request.
 
         Raises:
-            UnauthenticatedError: It is not right any longer.
+            UnauthenticatedError: The token is no longer valid.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class TokenAuthenticator(Authenticator):
         return principal
 
     async def look(self, token: str | None) -> Principal:
-        """Returns the principal that holds a token still; see `Authenticator`."""
+        """Returns the principal of a token that was accepted before; see `Authenticator`."""
         principal = await self._found(token, is_use=False)
 
         if principal is None:

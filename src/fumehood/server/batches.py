@@ -2,9 +2,9 @@
 
 Runs in the server process. Lines are numbered in the order in which the items end; a reader follows them from any
 number that is still kept. A resumable batch goes on without a reader for some minutes, so that a client whose
-connection breaks off reads on where it was, and no item runs twice. It never holds more than a bound: with so much
-unread, no further item is begun. What an item does is up to its caller; the database knows nothing of
-batches, and they end with the server.
+connection breaks off reads on where it was, and no item runs twice. The size of unread lines is bounded: beyond the
+bound no further item is begun. The caller defines what an item does. Batches are not stored in the database, and end
+with the server.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fumehood.errors import (
 from fumehood.server.responses import Line, WrittenLine, json_bytes
 from fumehood.values.stateless import StatelessRequest
 
-# Of a resumable batch: lines that no reader has had yet, and those that may have been lost on their way to it.
+# Bounds of a resumable batch: lines that were not sent yet, and sent lines that may have been lost on the way.
 _UNREAD_BYTES = 8 * MIB
 _SENT_BYTES = 8 * MIB
-# Of any other, whose reader is connected.
+# The bound of any other batch, whose reader is connected.
 _PIECE_BYTES = MIB // 4
 # How long a resumable batch waits for its reader to come back: while it runs, and when all of it was sent.
 _KEPT_SECONDS = 300.0
@@ -48,7 +48,7 @@ class Batch:
 
     Args:
         items: The items with their numbers; taken one by one as there is room.
-        run: Runs an item and returns its line; raises nothing but what ends the whole batch.
+        run: Runs an item and returns its line; an exception ends the whole batch.
         places: How many run at once.
         is_resumable: Whether it goes on without a reader.
     """
@@ -80,7 +80,7 @@ class Batch:
         return self._first + len(self._lines) - 1
 
     def take(self) -> object:
-        """Returns the mark of a new reader; the one before it gets no further line."""
+        """Registers a new reader and returns its mark; the previous reader gets no further line."""
         self._reader = object()
         self._news.set()
         return self._reader
@@ -112,7 +112,7 @@ class Batch:
                 self._note_sent(cursor)
                 yield WrittenLine("", line)
             elif self._work.done():
-                # What ended it early, if anything did, is the reader's answer.
+                # Raises the error that has ended the batch early, if one has.
                 self._work.result()
                 return
             else:
@@ -201,8 +201,8 @@ class Batches:
         """Begins a batch of a key.
 
         Raises:
-            QuotaError: It is resumable, and the key has as many of these as it may.
-            OverloadedError: The same for the server.
+            QuotaError: The batch is resumable, and the key has the largest number of these already.
+            OverloadedError: The server has the largest number of resumable batches already.
         """
         if is_resumable:
             self._check_room(key_id)
@@ -227,9 +227,9 @@ class Batches:
         """Yields what `Batch.follow` does; a batch without a reader ends, at once or after some minutes.
 
         Args:
-            batch: Which.
+            batch: The batch.
             cursor: The number of the last line that the reader has.
-            is_new: The reader is the one that began it; of a resumable one, it is given the id first.
+            is_new: Whether the reader has begun the batch; the first line of a resumable one is then its id.
         """
         self._stop_timer(batch.id)
         reader = batch.take()

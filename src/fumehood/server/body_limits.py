@@ -31,7 +31,7 @@ _REMEMBERED_ADDRESSES = 10_000
 
 
 class IngressRefusalError(HTTPException):
-    """A request is refused while its body is read; of the framework's kind, which alone passes its parsers."""
+    """A request is refused while its body is read; an exception of the framework, whose parsers replace any other."""
 
 
 class BodyTooLargeError(IngressRefusalError):
@@ -108,7 +108,7 @@ class UnknownBodies:
         self._at_once[address] += 1
 
     def end(self, address: str, *, is_known: bool = False) -> None:
-        """Counts one less; one whose caller was authenticated by it, as by a login, is not held against the address."""
+        """Ends a body; if it has authenticated its caller, as a login does, it is not counted against the address."""
         self._at_once[address] -= 1
 
         if is_known and address in self._buckets:

@@ -102,7 +102,7 @@ class _BoundedHttp(HttpToolsProtocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
-        # uvicorn tells only the last one.
+        # uvicorn keeps only the last one.
         for cycle in self._cycles:
             cycle.disconnected = True
             cycle.message_event.set()
@@ -111,7 +111,7 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_reset():
-            # What it sent before is not worth a request: no answer can reach it.
+            # Requests that it sent before are dropped: no answer can reach it.
             self.transport.abort()
             return
 
@@ -257,7 +257,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     async def _answered(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs the app; where it refused the handshake, or the client has left, uvicorn would log an error."""
+        """Runs the app, without the error that uvicorn would log for a refused handshake or a client that has left."""
         await app(scope, receive, send)
 
         if self.transport.is_closing():

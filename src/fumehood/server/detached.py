@@ -2,9 +2,9 @@
 
 Runs in the server process. A run is a task of the server over the caller's backend, so that quotas hold and all is
 counted. It ends with its code or its sandbox, on request, and at the latest with the server. Its events are kept in a
-ring that any number of followers read at their own pace; the whole execution is read from the sandbox's record. What is
-kept is bounded for each key and in all, and it is the key that keeps most which loses lines: no key takes the place of
-another.
+ring that any number of followers read at their own pace; the whole execution is read from the sandbox's record. The
+size of kept lines is bounded for each key and in total; beyond the total, the key with the most loses lines, so that no
+key can displace the lines of another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_KEPT_BYTES = 4 * MIB
 _MAX_KEPT_BYTES_OF_ALL = 128 * MIB
 _MAX_RUNS = 4096
 _MAX_RUNS_OF_KEY = 64
-# Of code and input that wait for their turn.
+# The bound on code and input that wait for their turn.
 _MAX_WAITING_BYTES_OF_KEY = 16 * MIB
 # How long a run that has ended can be followed.
 _KEPT_SECONDS = 600.0
@@ -67,7 +67,7 @@ class DetachedRun:
         self.sandbox_id = sandbox_id
         self.execution_id: str | None = None
         self.kept_bytes = 0
-        # While it waits.
+        # Set while it waits.
         self._request: ExecuteRequest | None = request
         self._backend = backend
         self._count_kept = count_kept
@@ -117,7 +117,7 @@ class DetachedRun:
         await cancel_and_wait(self._work)
 
     def waiting_cell(self) -> Cell:
-        """Returns what readers of the record see of it while it waits."""
+        """Returns the run as a waiting cell, for readers of the record."""
         request = self._request
         assert request is not None, "it waits"
         return Cell(
@@ -130,7 +130,7 @@ class DetachedRun:
         )
 
     def drop(self, size_bytes: int) -> int:
-        """Drops its oldest lines, at least so many bytes of them if there are; returns how many that were.
+        """Drops its oldest lines, at least `size_bytes` of them if it has as many; returns the dropped bytes.
 
         The caller counts them. Followers that have not read them get a gap.
         """
@@ -145,7 +145,7 @@ class DetachedRun:
         """Yields its lines after a number, to the end; the last one has the whole execution, from the record.
 
         Raises:
-            FumehoodError: What has ended it without an execution.
+            FumehoodError: The error that has ended it before there was an execution.
         """
         while True:
             first = self._last - len(self._lines) + 1
@@ -165,7 +165,7 @@ class DetachedRun:
 
     async def _finished(self) -> Line:
         if self.execution_id is None or self._work.cancelled() or self._work.exception() is not None:
-            # What has ended it is the reader's answer.
+            # Raises the error that has ended it.
             if self._work.cancelled():
                 raise ExecutionNotFoundError(execution_id=self.id)
 

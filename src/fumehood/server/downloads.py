@@ -1,6 +1,6 @@
 """Downloads: which part and version of a file a request wants (RFC 9110), and a body that is read while it is sent.
 
-What cannot be read as a range is no range: the whole file is given then. At most one piece of a file or of a saved
+A header that cannot be parsed as a range is ignored: the whole file is sent. At most one piece of a file or of a saved
 state is in memory, and reading stops when the client disconnects.
 """
 
@@ -52,7 +52,7 @@ def is_known(headers: Mapping[str, str], etag: str) -> bool:
 
 
 def wanted_span(headers: Mapping[str, str], info: FileInfo, etag: str) -> Span | None:
-    """Returns the part that is asked for, or None for the whole; an empty one cannot be given."""
+    """Returns the requested part, or None for the whole file; an empty part means that the range lies outside of it."""
     condition = headers.get("if-range")
 
     # The part of another version would not fit what the client has.
@@ -63,7 +63,7 @@ def wanted_span(headers: Mapping[str, str], info: FileInfo, etag: str) -> Span |
 
 
 def span_of(headers: Mapping[str, str], size: int) -> Span | None:
-    """Returns the part of so many bytes that a request asks for, or None for all; an empty one cannot be given."""
+    """Returns the requested part of `size` bytes, or None for all; an empty part means that the range lies outside."""
     match = _RANGE.fullmatch(headers.get("range", ""))
 
     if match is None or not (match[1] or match[2]):
@@ -95,7 +95,7 @@ class Download(Response):
 
     Args:
         first: Its first piece.
-        pieces: What comes after that; closed at the end, and when the client goes. An error breaks the answer off.
+        pieces: The rest; closed at the end, and when the client disconnects. An error breaks the answer off.
         headers: Headers of the answer; without a length among them it ends where the pieces do.
         status: Its status.
     """

@@ -1,6 +1,6 @@
 """Graceful shutdown: refuses new work, gives work under way some time, then reports what is left.
 
-It counts and waits; the code that asks it refuses, answers or closes by itself.
+It counts and waits; its callers refuse, answer or close by themselves.
 """
 
 from __future__ import annotations

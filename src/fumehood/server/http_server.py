@@ -23,9 +23,9 @@ from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 
 EXIT_CUT_OFF = 1
-# How many may wait to be let in.
+# How many connections may wait to be accepted.
 BACKLOG = 512
-# How many are let in before the loop turns to its other work. asyncio knows one number for both. Where descriptors have
+# How many are accepted in one turn of the loop. asyncio has one number for both. Where descriptors have
 # run out, it tries that often each second.
 _ACCEPTED_AT_ONCE = 16
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -50,8 +50,8 @@ async def serve_app(
         protocol: The HTTP protocol of a connection; None: uvicorn's, with bounds.
     """
     server = _Server(_config(app, services.settings, protocol or bounded_http()), services)
-    # What lives as long as the process is never looked at again: else a flood of small objects makes the collector go
-    # through all modules and routes, a tenth of a second and more at a time, in which no request is answered.
+    # Existing objects are excluded from garbage collection: otherwise a flood of small objects makes the collector
+    # traverse all modules and routes, which stops the loop for a tenth of a second and more each time.
     gc.collect()
     gc.freeze()
     await server.serve(sockets=[listener])

@@ -49,7 +49,7 @@ class Allowed:
         return core_schema.custom_error_schema(handler(source), "refused", custom_error_message=self.text)
 
 
-# Halves of characters pass, as everywhere: what is done with the text refuses them where it must.
+# Lone surrogates pass here, as everywhere; the code that uses the text refuses them where it must.
 AnyText = InstanceOf[str]
 Text = Annotated[AnyText, Allowed("text")]
 # Many clients send null, or nothing of another type, for what they do not use.

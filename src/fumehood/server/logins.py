@@ -41,7 +41,7 @@ class _Code:
     key_id: str
     token_digest: bytes
     expires_at: float
-    # What has made it: a login, whose end it hands on, or a token.
+    # What made the code: a login, whose end the new login inherits, or a token.
     by: Login | None
 
 
@@ -57,7 +57,7 @@ class LoginCodes:
         self._codes: dict[bytes, _Code] = {}
 
     def make(self, key_id: str, token_digest: bytes, by: Login | None = None) -> tuple[str, float]:
-        """Returns a new code and its end; of too many of a key the oldest end."""
+        """Returns a new code and its end; if a key has too many codes, the oldest ends."""
         now = self._clock()
         self._codes = {name: code for name, code in self._codes.items() if code.expires_at > now}
         own = [name for name, code in self._codes.items() if code.key_id == key_id]
@@ -70,7 +70,7 @@ class LoginCodes:
         return code, now + CODE_SECONDS
 
     def end(self, key_id: str, login_id: str | None = None) -> None:
-        """Ends the codes of a key that one login has made, or all of that key."""
+        """Ends the codes that one login of a key has made, or all codes of the key."""
 
         def is_ended(code: _Code) -> bool:
             made_by = None if code.by is None else code.by.id
@@ -79,7 +79,7 @@ class LoginCodes:
         self._codes = {name: code for name, code in self._codes.items() if not is_ended(code)}
 
     def take(self, code: str) -> _Code | None:
-        """Returns for which key and token a code was made, and ends it; None for one that is not known or is over."""
+        """Returns the key and token that a code was made for, and ends the code; None if it is unknown or expired."""
         found = self._codes.pop(_hash(code), None)
         return found if found is not None and found.expires_at > self._clock() else None
 
@@ -133,7 +133,7 @@ class ConsoleLogins:
         return principal, found.login
 
     def check_page(self, connection: HTTPConnection) -> None:
-        """Raises UnauthenticatedError unless a page of ours alone can have sent a request."""
+        """Raises UnauthenticatedError unless only a page of this server can have sent the request."""
         headers = connection.headers
         origins = headers.getlist("origin")
         own = self._own_origins(connection)
@@ -169,7 +169,7 @@ class ConsoleLogins:
         Raises:
             UnauthenticatedError: The token is no longer the one that its key has.
         """
-        # Of a key with a new token the old one may still count for a while, but no new login outlives that.
+        # After a rotation the old token is valid for a while, but begins no login, which would outlive it.
         if await self._authenticator.digest_of(key_id) != digest:
             raise _refused("the token was replaced by a new one")
 
@@ -198,7 +198,7 @@ class ConsoleLogins:
         if found is None:
             raise _refused("the code is not known, was used already, or is older than ten minutes")
 
-        # A login that makes codes for itself lives no longer for that.
+        # A login that was begun with a code ends no later than the login that made the code.
         ends_at = None if found.by is None else found.by.ends_at
         return await self.begin(found.key_id, found.token_digest, connection, "code", ends_at)
 
@@ -238,7 +238,7 @@ class ConsoleLogins:
         )
 
     def _cookies(self, connection: HTTPConnection) -> list[str]:
-        """Returns each value that a request has under our name: usual parsers keep one of several."""
+        """Returns every value of our cookie in a request: usual parsers keep only one of several."""
         name = _SECURE_COOKIE if is_https(self._settings, connection) else _PLAIN_COOKIE
         pairs = [
             pair.strip().partition("=")

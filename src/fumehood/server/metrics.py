@@ -83,7 +83,7 @@ class ServerMetrics:
         }
 
     def note_machines(self, machines: Iterable[MachineInfo]) -> None:
-        """Shows what the machines have last reported; one that is gone is shown no longer."""
+        """Sets the gauges of the machines to their last reports; removes those of machines that are gone."""
         for gauge in self._machines.values():
             gauge.clear()
 

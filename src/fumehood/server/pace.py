@@ -13,12 +13,12 @@ from contextlib import contextmanager
 
 # Processor time of one connection at once. Some hundreds of messages of ordinary size.
 _CREDIT_SECONDS = 0.1
-# The longest time without a return to the loop.
+# The longest time that a connection may work before the loop runs again.
 _TURN_SECONDS = 0.002
 
 
 class SharedPace:
-    """What the connections without credit have in common.
+    """The state that all connections without credit share.
 
     Args:
         part: The part of the loop's time that refills a credit, and that all connections without credit divide among
@@ -40,7 +40,7 @@ class ConnectionPace:
     """The pace of one connection.
 
     Args:
-        shared: Of all connections.
+        shared: The state that all connections share.
     """
 
     def __init__(self, shared: SharedPace) -> None:

@@ -63,7 +63,7 @@ class FairQueue:
 
     @property
     def oldest_wait_seconds(self) -> float | None:
-        """How long the run has waited that has waited longest; None when none waits."""
+        """How long the longest waiting run has waited; None when none waits."""
         since = [queue[0].since for queue in self._queues.values()]
         return time.monotonic() - min(since) if since else None
 
@@ -103,7 +103,7 @@ class FairQueue:
 
         expected = self.expected_seconds(key_id)
 
-        # Twice, because an estimate is no promise.
+        # Twice the estimate, because it may be too low.
         if expected > 2 * timeout_seconds:
             error = OverloadedError(
                 reason=f"a run would wait about {expected:.0f} s", retry_after_seconds=expected

@@ -1,9 +1,9 @@
-"""How often one client address may be wrong about a token, and how many requests a key may make in a minute.
+"""Rate limits: wrong tokens by client address, and requests by key, in a minute.
 
 Runs in the server process, behind the authenticator, through which every route of every dialect goes; a refusal is an
-error, which each of them answers in its own form. An address that has been wrong too often is refused without a look
-at its token, except where that token was right a short while ago: others behind the same address go on. Visitors of
-addresses that a key has signed have a rate of their own, and use up nothing of the key's.
+error, which each of them answers in its own form. An address that has sent too many wrong tokens is refused before its
+token is checked, unless that token was right a short while ago: other clients behind the same address are not affected.
+Visitors of addresses that a key has signed have a rate of their own, and use up nothing of the key's.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class RateLimits:
 
 
 class _Buckets:
-    """Token buckets by name, each with as many tokens as come back in a minute; the latest names are remembered."""
+    """Token buckets by name; each refills in a minute, and those used last are remembered."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self.per_minute = per_minute

@@ -116,7 +116,7 @@ async def stream_response(
         lines: The lines; closed at the end, or when the client has gone.
         max_waiting_bytes: How much may wait for a slow reader, if `lines` cannot be paused; a reader that falls
             further behind gets an error as its last line. None: `lines` waits.
-        until_refused: Returns, when the caller may read no longer, the error that becomes the last line.
+        until_refused: Waits until the caller may read no longer; returns the error that becomes the last line.
 
     Raises:
         FumehoodError: What `lines` raised before the first of them: it becomes an answer with its own status.
@@ -188,7 +188,7 @@ class _LineStream(Response):
 
         while not gone.done():
             if refused.done():
-                # What waits was read for a caller that may not have it any longer.
+                # Waiting lines are dropped: their caller may not read them any longer.
                 await self._end(refused.result(), send)
                 return
 
@@ -457,7 +457,7 @@ async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -
 
 
 def in_wanted_form(request: Request, value: _T) -> _T:
-    """Returns a value with its results as bytes, if the request is of a server that asks for them so."""
+    """Returns a value as an answer, with results as raw bytes if the request comes from a server that accepts these."""
     return carried.carried(value) if request.headers.get(carried.HEADER) == carried.PARTS else value
 
 

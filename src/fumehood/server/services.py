@@ -89,7 +89,7 @@ class AppServices(ABC):
 
     @abstractmethod
     def count_request(self, principal: Principal) -> None:
-        """Counts what a caller asks for by a socket as a request of its key.
+        """Counts a message of a caller's socket as a request of its key.
 
         Raises:
             RateLimitError: The key has made too many.
@@ -106,14 +106,14 @@ class Services(AppServices):
 
     Attributes:
         database: Holds the stores below.
-        keys: The keys that were given out.
+        keys: The keys.
         logins: Logins of browsers.
         rate_limits: How often an address may be wrong, and how many requests a key may make.
         ledger: The usage of each key.
         idempotency: Stored answers for repeated requests.
         stored_files: The files of dialects with uploads.
-        blobs: The content of those.
-        at_end: What dialects close when the server ends.
+        blobs: The content of those files.
+        at_end: Resources of dialects, closed when the server ends.
         via: The interface whose handlers use them: api, or the name of a dialect.
     """
 
@@ -147,7 +147,7 @@ class Services(AppServices):
         )
 
     def spoken_by(self, dialect: str) -> Services:
-        """Returns the same services, for the handlers of a dialect: what they run is known to come by it."""
+        """Returns the same services for the handlers of a dialect; code that they run is recorded with its name."""
         services = copy(self)
         services.via = dialect
         return services
@@ -159,7 +159,7 @@ class Services(AppServices):
         return await self.logins.principal_of(connection, is_use=is_use)
 
     def count_request(self, principal: Principal) -> None:
-        """Counts what a caller asks for by a socket as a request of its key; see `AppServices`."""
+        """Counts a message of a caller's socket as a request of its key; see `AppServices`."""
         self.rate_limits.count_request(principal)
 
     def is_busy(self) -> bool:

@@ -28,7 +28,7 @@ from fumehood.setting_fields import (
 from fumehood.values.network import NETWORK_LEVELS, check_address_rule
 
 DIALECTS = ("e2b", "jupyter", "fusion", "librechat", "replit", "openai", "mcp")
-# Of an owner, where others than this machine's users can try it.
+# The shortest owner token of a server that other machines can reach.
 SHORTEST_TOKEN = 16
 
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)

@@ -119,7 +119,7 @@ def _build(arguments: Mapping[str, Any]) -> None:
 
 def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> TemplateInfo:
     """Builds what was asked for: by the native API, whose Dockerfile is a text here, or by E2B's."""
-    # Late: the server's own process builds nothing.
+    # Imported late: the server's own process builds nothing.
     from fumehood.api.templates import build_image_template, build_template, template_to_build_upon
     from fumehood.templates.images.credentials import Logins
     from fumehood.templates.images.dockerfile import Instruction

@@ -1,8 +1,8 @@
 """The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
 
 It stands between every route or dialect and the real backend. A sandbox of another key answers as if it had never
-existed; no other module decides about the ownership of a sandbox. A verb of the port passes only by its entry here,
-which says what it makes a sandbox do: a new verb without an entry is refused, not served for free.
+existed; no other module decides about the ownership of a sandbox. A verb of the port passes only if it has an entry
+here, which declares its cost: a new verb without an entry is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _LOOKS = (
     "info list page look watch_events watch_sandboxes capacity kill set_timeout pause set_network egress_log audit_log "
     "security_events metrics port_address"
 )
-# They call other verbs, each of which passes the guard by itself.
+# Verbs that only call other verbs, each of which passes the guard.
 _MADE_OF_OTHERS = frozenset({"run_many", "aclose"})
 
 WORK_OF: Mapping[str, Work] = MappingProxyType(
@@ -154,7 +154,7 @@ class TenantBackend(Backend):
         owners: The owner of each sandbox.
         principal: The caller.
         allowance: The quotas of the caller; it also counts.
-        via: The interface by which the caller came: api, or the name of a dialect.
+        via: The interface that the caller uses: api, or the name of a dialect.
     """
 
     def __init__(
@@ -360,8 +360,8 @@ class TenantBackend(Backend):
     async def _bounded(self, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
         """Returns the request within what the key allows, which may be less than the limits of its sandbox.
 
-        A request that is refused here was not begun, and is not counted. It names the key and the interface
-        that the code came by.
+        A request that is refused here was not begun, and is not counted. The result also names the key and the
+        interface of the caller.
         """
         request = replace(request, by=self._principal.key_id, via=self._via)
         is_bounded = "wall_seconds" in self._principal.policy.max_limits

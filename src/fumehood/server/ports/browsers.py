@@ -2,7 +2,8 @@
 
 A page of a guest has an opaque origin there (`sandbox` in its policy): its own requests are `cross-site`. A script that
 is asked for as `same-origin` would run in a document of ours, with its login: no such document wants one of a guest.
-Browsers send these headers over https and to this machine; elsewhere the policies of our own pages are alone.
+Browsers send these headers over https and to this machine only; elsewhere the policies of our own pages are the only
+protection.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from starlette.datastructures import Headers
 
 from fumehood.errors import ForbiddenError
 
-# What runs, or gives its form to, the document that asked for it.
+# Kinds of requests whose responses run in the requesting document, or style it.
 _PARTS_OF_A_DOCUMENT = frozenset(
     {
         "audioworklet",

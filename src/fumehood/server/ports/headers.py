@@ -102,7 +102,7 @@ class PortTarget:
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/"):
-            # Appended to a host name it would become part of that name.
+            # A path without a leading slash would become part of the host name before it.
             raise InvalidArgumentError(field="path", value=self.path, allowed="a path that begins with /")
 
         if "#" in self.path:
@@ -167,7 +167,7 @@ def outer_headers(
     kept.append((b"cross-origin-resource-policy", b"cross-origin"))
 
     if is_page:
-        # A page of this very sandbox, in the opaque origin that the policy gave it.
+        # A request of a page of this very sandbox, whose origin is opaque by the policy.
         kept.append((b"access-control-allow-origin", b"null"))
 
     return kept

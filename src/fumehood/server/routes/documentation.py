@@ -40,7 +40,7 @@ def site_folder() -> Path | None:
 
 @router.api_route("/docs", methods=["GET", "HEAD"])
 async def bare_docs() -> Response:
-    """Leads to the address with a slash, which the links of the first page are relative to."""
+    """Redirects to the address with a slash, to which the links of the first page are relative."""
     return RedirectResponse("docs/", HTTPStatus.PERMANENT_REDIRECT)
 
 

@@ -38,7 +38,7 @@ _NOT_INSTALLED = "Swagger UI is not installed at this server: pip install 'fumeh
 
 @router.api_route("/openapi", methods=["GET", "HEAD"])
 async def bare_openapi() -> Response:
-    """Leads to the address with a slash, which the links of the page are relative to."""
+    """Redirects to the address with a slash, to which the links of the page are relative."""
     return RedirectResponse("openapi/", HTTPStatus.PERMANENT_REDIRECT)
 
 

@@ -167,7 +167,7 @@ class _Socket:
         self._services.sockets -= Counter({self._key_id: 1})
 
     async def run(self) -> None:
-        """Returns when the client has disconnected, or may follow no longer."""
+        """Serves the connection until the client has disconnected, or may follow no longer."""
         listening = asyncio.create_task(self._listen())
         refused = asyncio.create_task(until_refused(self._websocket))
         try:
