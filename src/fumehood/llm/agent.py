@@ -1,4 +1,4 @@
-"""`AsyncAgent` and `Agent`: a model with a code interpreter, and a conversation with both; `ask`: one question to one.
+"""`AsyncAgent` and `Agent`: a conversation with a model that has a code interpreter; `ask`: a single question.
 
 Runs in the user's process, over the interpreter and a provider. Each turn runs in a task of its own and yields events;
 closing the stream ends the request to the model and interrupts the code. Each method of the synchronous class is one
@@ -169,7 +169,7 @@ class AsyncAgent:
 
     async def close(self) -> None:
         """End the turn under way, and close what was made here: the interpreter with its sandbox, connections."""
-        # Not by waiting for the turn's stream: its reader may have stopped reading it.
+        # By its task and not by its stream, which may have no reader any more.
         if self._task is not None:
             await _end(self._task)
 

@@ -252,9 +252,9 @@ _LINKS = (
     "During handling of the above exception, another exception occurred:",
 )
 _LIBRARIES = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/|/usr/|/opt/")
-# Of compiled and frozen modules there is no source: the path is one of the machine that built them, or none.
+# Compiled and frozen modules have no source here: their path is one of the machine that built them, or none.
 _COMPILED = re.compile(r".*\.(?:pyx|pxi|pxd|c|cpp)|[^/].*")
-# Errors whose message says all, wherever they were raised.
+# Errors whose message is enough, wherever they were raised.
 _TOLD_BY_MESSAGE = frozenset(("FileNotFoundError", "KeyError", "RecursionError"))
 _SYNTAX = frozenset(("SyntaxError", "IndentationError", "TabError"))
 _WRONG_LINE = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})(?=\n)")
@@ -350,7 +350,7 @@ def _parts(traceback: str) -> Iterable[list[str]]:
 
 
 def _read(lines: Sequence[str], count: int | None, code: str) -> _Link:
-    """Read one exception as the guest writes it; all after the frames is its message."""
+    """Read one exception as the guest writes it; all text after the frames is its message."""
     lines = [line for line in lines if not _RULE.fullmatch(line) and not _HEADING.fullmatch(line)]
     frames: list[_Frame] = []
     left_out = at = 0
@@ -455,5 +455,5 @@ def _denial(error: ExecutionError, around: Surroundings) -> str:
     if found is None:
         return ""
 
-    # Without a network the hint says all of it.
+    # Without a network the hint contains the same.
     return error.name if around.network.level == "none" else f"{error.name}: {found[1]}"

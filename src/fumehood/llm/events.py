@@ -1,4 +1,4 @@
-"""The events of an agent's turn, in order; the `Answer` that the last of them holds; and the queue that carries them.
+"""The events of an agent's turn; the `Answer` in the last of them; and the queue from the turn to its reader.
 
 Plain values of the user's process. The last event of a turn is `TurnFinished`, which holds the whole turn as one
 `Answer`. Text in them comes from a model or from a guest: show it through `fumehood.text.visible`. The producer waits
@@ -171,7 +171,7 @@ _AHEAD = 64
 
 
 class EventLine:
-    """The queue between the two."""
+    """The bounded queue from a turn to the reader of its events."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(_AHEAD)

@@ -103,7 +103,7 @@ _MIN_CHARS = 500
 _TEXT_FORMATS = ("markdown", "text", "latex")
 
 _EXITED = "[exit() ended this call; variables stay]"
-# Objects of matplotlib by their repr: beside the picture of them it says nothing.
+# The repr of matplotlib's objects, which adds nothing to a picture.
 _ARTIST = re.compile(
     r"\[?<(?:matplotlib\.[\w.]+|\w*Axes\w*|Figure|BarContainer|ErrorbarContainer)\b[^>]{0,200}>.{0,2000}"
     # The counts, the edges and the bars of plt.hist; the wedges of plt.pie, the parts of plt.boxplot.
@@ -216,7 +216,7 @@ def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
 
 
 def _output(execution: Execution, room: int, offline: str) -> list[Excerpt]:
-    """Return what was printed; where pip failed for want of a network, `offline` takes the place of its own lines."""
+    """Return the printed output; if pip failed for lack of a network, `offline` replaces its lines."""
     out, err = (
         "".join(execution.logs.stdout),
         _NAME_OF_CELL.sub(r"Cell In[\1]", "".join(execution.logs.stderr)),
@@ -235,7 +235,7 @@ def _output(execution: Execution, room: int, offline: str) -> list[Excerpt]:
 
 
 def _worth_telling(results: Sequence[Result]) -> list[Result]:
-    """Return the results without those that only name a part of a picture beside them."""
+    """Return the results without the repr of objects whose picture is among them."""
     if not any(mime.startswith("image/") for result in results for mime in result.parts):
         return list(results)
 

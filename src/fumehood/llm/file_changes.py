@@ -54,7 +54,7 @@ class FileChanges:
             self._seen[file.path] = (file.size_bytes, file.modified_at)
 
     async def look(self, sandbox: AsyncSandbox) -> list[ToolFile]:
-        """Return the files that are new or changed since the last call; none at the first."""
+        """Return the files that are new or changed since the last call; none at the first call."""
         listings = await asyncio.gather(self._list(sandbox, DATA_PATH), self._list_home(sandbox))
         files = _visible_files(entry for listing in listings for entry in listing)
         found = {file.path: (file.size_bytes, file.modified_at) for file in files}

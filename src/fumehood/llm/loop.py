@@ -52,7 +52,7 @@ _REFUSED = "[refused]"
 _STOPPED = "The user has interrupted this code while it ran; what it had done until then holds."
 _BROKEN = "The tool has failed while this code ran; what it has done is not known."
 _NOT_RUN = "Nothing was run: the turn ended before."
-# Of the output of interrupted code.
+# The most output of interrupted code that the model gets.
 _PARTIAL_CHARS = 4_000
 _ENOUGH = "Nothing was run: too many calls before this one have failed."
 

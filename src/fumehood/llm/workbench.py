@@ -236,7 +236,7 @@ class Workbench:
         self.holder = holder
         self._rules = rules
         self._changes = FileChanges()
-        # Of each language beside Python the context that is this tool's own.
+        # The context of each language beside Python; these belong to this tool.
         self._contexts: dict[str, str] = {}
         self._missing: set[str] = set()
         self._lock = asyncio.Lock()
@@ -448,7 +448,7 @@ class Workbench:
 
 
 def _after_the_end(error: FumehoodError, *, is_replaced: bool, is_unsure: bool) -> ToolResult:
-    """Return the result after the end of the sandbox: no state is left, and what the next call gets."""
+    """Return the result of a call whose sandbox has ended: the loss of all state, and what the next call will find."""
     ran = (
         "It is not known how much of this call was carried out."
         if is_unsure

@@ -1,8 +1,8 @@
-"""Carries a built template from the store of one machine to that of another, as one stream.
+"""Copies a built template from the store of one machine to the store of another, as one stream.
 
-Runs in host daemons, in worker threads. A build never moves, so that the paths in it stay true: the other store lies in
-the same folder. A stream is a tar: the record first, then the build. It comes from another daemon of the same cluster;
-nothing of it is run here, and nothing is written outside the new build.
+Runs in host daemons, in worker threads. The paths in a build are absolute, so both stores must lie in the same folder.
+A stream is a tar: the record first, then the build. It comes from another daemon of the same cluster; nothing of it is
+run here, and nothing is written outside the new build.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pack(store: TemplateStore, name: str, out: IO[bytes]) -> None:
             if child != store.LOCK:
                 tar.add(os.path.join(folder, child), arcname=child)
 
-        # A stream that was cut off between two files looks like a whole one.
+        # The end is marked, because a stream that was cut off between two files looks complete.
         tar.addfile(tarfile.TarInfo(_END))
 
 
@@ -54,8 +54,8 @@ def unpack(store: TemplateStore, name: str, source: IO[bytes]) -> bool:
     """Makes a template from a stream; returns False if this store has the same one already.
 
     Raises:
-        TemplateStoreError: The stream is none of `pack`, was cut off, comes from a store in another folder, or the
-            template cannot be used on this machine. There is no template of this name then, unless there was before.
+        TemplateStoreError: The stream was not written by `pack`, was cut off, comes from a store in another folder, or
+            its template cannot be used on this machine. The store is unchanged then.
     """
     if not is_store_name(name):
         raise _refused(name, "this is no name of a template")
@@ -102,7 +102,7 @@ def _head_of(tar: tarfile.TarFile) -> dict[str, Any]:
 
 
 def _extract(tar: tarfile.TarFile, folder: str) -> None:
-    """Writes the entries behind the record into a folder."""
+    """Writes the entries that follow the record into a folder."""
     while (entry := tar.next()) is not None:
         if entry.name == _END:
             return

@@ -71,7 +71,7 @@ def read_environment(template: Template) -> Environment:
 
 
 def _ask(template: Template, python: str) -> dict[str, Any]:
-    """Runs the interpreter that a template names, which tells where its environment lies."""
+    """Runs the interpreter that a template names, and returns the paths of its environment."""
     try:
         answer = subprocess.run(
             [python, "-I", interpreter_facts.__file__],

@@ -1,9 +1,9 @@
 """A recipe: all inputs of a named template, checked, with one digest of them; and the interface of a source.
 
-A source describes itself as plain data, by which a rebuild knows whether anything has changed, and makes the
+A source describes its inputs as plain data, which a rebuild compares with those of the last build, and makes the
 environment in an empty folder. Requirements are one source, container images another; each needs these two verbs and
-nothing of the builder. A template is built again only when the digest of its recipe has changed. Modules of the
-preload list that are left out are reported with the reason.
+nothing of the builder. A template is built again only when the digest of its recipe has changed. Modules of the preload
+list that are left out are reported with the reason.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def without(preload: Iterable[str], left_out: Iterable[LeftOut]) -> tuple[str, .
 Say = Callable[[str], None]
 # In the folder of a build: what each sandbox finds in its home.
 FILES = "files"
-# There too: what compilers of its languages have prepared.
+# Also in the folder of a build: files that compilers of its languages have prepared.
 LANGUAGES = "languages"
 
 
@@ -95,7 +95,7 @@ class Source(ABC):
     """A source of a template's environment."""
 
     def prepare(self, name: str, say: Say) -> None:  # noqa: B027 - most sources know their inputs at once
-        """Finds out what `describe` says, where that takes work.
+        """Does the work that must precede `describe`, if there is any.
 
         Args:
             name: The name of the template, for messages.
@@ -146,8 +146,8 @@ class Recipe:
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
         own_interpreter: Whether each of them has an interpreter of its own.
-        languages: The languages that it is made ready for; None: whatever is there, as it is.
-        start: What each of them runs from its making on.
+        languages: The languages that it is made ready for; None: those that are installed, without preparation.
+        start: The command that each of them runs from its creation on.
     """
 
     name: str

@@ -195,7 +195,7 @@ class RequirementsSource(Source):
         return Made(python=os.path.join(folder, "bin", "python"))
 
     def _make_with_uv(self, uv: str, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
-        # uv reads nothing of what people configure for pip.
+        # uv does not read pip's configuration.
         settings = _pip_configuration()
         environ = uv_environ(settings)
         shared = ["--color", "never", "--no-progress", *(["--no-index"] if has_no_index(settings) else [])]
@@ -300,7 +300,7 @@ def _refuse_editable(text: str) -> None:
 
 
 def _pip_configuration() -> dict[str, str]:
-    """Returns what pip is configured with; nothing where there is no pip to ask."""
+    """Returns pip's configuration; empty if pip is not installed."""
     try:
         return read_pip_configuration(ask_pip())
     except (OSError, subprocess.SubprocessError):

@@ -59,7 +59,7 @@ class TemplateInfo:
         own_interpreter: Whether each of its sandboxes has an interpreter of its own.
         left_out: The modules of the preload list that are not imported once, and why: such as those whose import
             leaves threads running, which a fork would lose. Code in sandboxes can import them.
-        start: What each of its sandboxes runs from its making on; None for nothing.
+        start: The command that each of its sandboxes runs from its creation on; None for none.
         languages: The languages that were asked for and are there, with their versions.
     """
 
@@ -152,7 +152,7 @@ class TemplateStore:
         self.sweep()
         needed: set[str] = set()
 
-        # Those of earlier versions are there as long as sandboxes are made from them.
+        # Layers of earlier builds stay as long as sandboxes are made from them.
         for build in os.listdir(self._path(_BUILDS)):
             try:
                 with open(self._path(_BUILDS, build, _NEEDED), encoding="utf-8") as file:
@@ -196,7 +196,7 @@ class TemplateStore:
 
     @contextmanager
     def held_build(self, name: str) -> Iterator[str]:
-        """Gives the folder of a template's build, which is not deleted within the block.
+        """Yields the folder of a template's build, which is not deleted within the block.
 
         Raises:
             TemplateStoreError: There is none, or it is damaged.
@@ -216,7 +216,7 @@ class TemplateStore:
             os.close(fd)
 
     def publication(self, name: str) -> object:
-        """Returns a value that differs once a template is built anew; None if there is none; one system call."""
+        """Returns a value that changes whenever the template is built; None if there is none. Takes one system call."""
         if not is_store_name(name):
             return None
 
@@ -228,7 +228,7 @@ class TemplateStore:
         return (info.st_ino, info.st_mtime_ns)
 
     def is_whole(self, record: Record) -> bool:
-        """Tells whether the build of a record is still there, and the layers of its image."""
+        """Returns whether the build of a record, and the layers of its image, still exist."""
         if record.image is not None and not all(map(self.layers.info, record.image.needed)):
             return False
 
@@ -264,12 +264,12 @@ class TemplateStore:
         )
 
     def copy(self, name: str, other: str) -> bool:
-        """Gives the build of a template another name too, in place of what had that; returns False if there is none.
+        """Publishes the build of a template under another name too, in place of any other; False if it has none.
 
         The two share what is on disk; it is deleted when neither names it any more.
         """
         with self.building(other, lambda _: None):
-            # Held, so that it is not deleted in between.
+            # The build is locked, so that it is not deleted in between.
             if self.find(name) is None:
                 return False
 
@@ -376,7 +376,7 @@ class TemplateStore:
         with self._mutex():
             named = {self._build_of(name) for name in self.names()}
 
-            # A record that cannot be read may name any of them.
+            # A record that cannot be read may name any build.
             if None in named:
                 return
 
@@ -525,7 +525,7 @@ def read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
     """Returns the record that `fields_of` has written, under a name.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: It is none.
+        KeyError, TypeError, ValueError, AttributeError: The data is not a record.
     """
     info = dict(fields["info"])
     info["preload"] = tuple(info["preload"])

@@ -63,11 +63,11 @@ class Speaker:
             raise self._translate(error) from error
 
     def broke_off(self) -> ModelAnswerError:
-        """Return the error of an answer without an end."""
+        """Return the error for an answer that broke off before its end."""
         return self.unusable("the stream ended before the answer did")
 
     def unusable(self, reason: str) -> ModelAnswerError:
-        """Return the error of an answer that is not what the API promises."""
+        """Return the error for an answer that violates the API."""
         return ModelAnswerError(provider=self.provider, model=self.model, reason=reason)
 
     def said(self, code: str, reason: str, *, status: int | None = None) -> ModelError:

@@ -1,4 +1,4 @@
-"""Builds an image from a Dockerfile: its stages, each from its base, by instructions that make layers or say settings.
+"""Builds an image from a Dockerfile: carries out each stage's instructions, which make layers or change settings.
 
 Runs in the host process; the layers themselves are made in `step_layers`.
 """
@@ -21,21 +21,21 @@ from fumehood.templates.images.step_layers import Brought, StepLayers
 from fumehood.templates.images.workbench import StageState, Workbench
 
 _UPLOAD = "upload:"
-# The base of a build that is upon a template; no image has such a name.
+# Stands for the template as the base of a build; no image can have this name.
 NO_IMAGE = ":template:"
 
 
 def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[ImageConfig, tuple[str, ...]]:
-    """Builds the last stage, and those that it needs; returns its configuration and its layers, the lowest first.
+    """Builds the last stage and the stages that it needs; returns its configuration and its layers, the lowest first.
 
     Args:
-        dockerfile: What is built.
+        dockerfile: The Dockerfile.
         name: Its name, for messages.
         bench: What the steps use.
 
     Raises:
         TemplateStoreError: A step failed; the error has the last lines that it wrote.
-        ImageError: A base image cannot be had.
+        ImageError: A base image cannot be pulled.
         InvalidArgumentError: An instruction cannot work.
     """
     for line in dockerfile.told:

@@ -1,7 +1,7 @@
 """The context of a build: the folder that COPY and ADD take files from.
 
 Runs in the host process, over a folder of the user. Names never lead out of it, links in it are copied as links, and
-what `.dockerignore` lists is not there.
+files that `.dockerignore` lists are left out.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Context:
         self._ignored = _read_ignored(self._folder)
 
     def find(self, patterns: tuple[str, ...]) -> list[tuple[str, str]]:
-        """Returns the absolute paths that patterns name, each with its name in the copy; "" for a folder's content.
+        """Returns the absolute paths that match patterns, each with its name in the copy ("": the content of a folder).
 
         Raises:
-            InvalidArgumentError: Nothing is named so, or it lies outside of the context.
+            InvalidArgumentError: A pattern matches nothing, or leads out of the context.
         """
         found: list[tuple[str, str]] = []
 
@@ -84,7 +84,7 @@ class Context:
         return digest.hexdigest()
 
     def write(self, found: list[tuple[str, str]], file: IO[bytes]) -> None:
-        """Writes them as an archive."""
+        """Writes the files that `find` has returned as an archive."""
         with tarfile.open(fileobj=file, mode="w|") as archive:
             for path, name in self._walk(found):
                 archive.add(path, name, recursive=False)
@@ -131,7 +131,7 @@ class Context:
 
 
 def is_archive(name: str) -> bool:
-    """Tells whether ADD unpacks a file of this name."""
+    """Returns whether ADD unpacks a file of this name."""
     return name.endswith(_ARCHIVES)
 
 

@@ -23,7 +23,7 @@ _HUB_NAMES = ("https://index.docker.io/v1/", "index.docker.io", DOCKER_HUB)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A user and a password, or a token that stands for both.
+    """The credentials for a registry: a user with a password, or an identity token.
 
     Attributes:
         user: The user's name; empty with an identity token.
@@ -54,7 +54,7 @@ class Logins:
         self._environment = environment
 
     def find(self, registry: str) -> Login | None:
-        """Returns what opens a registry, or None; the first file that lists it counts."""
+        """Returns the login of a registry, or None; the first file that lists the registry is used."""
         names = (
             _HUB_NAMES
             if registry == DOCKER_HUB

@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"[^=\0]+=[^\0]*", re.DOTALL)
 
 
 class ImageSource(Protocol):
-    """What an image is read from."""
+    """The interface of what an image can be read from: a registry, a folder or an archive."""
 
     def read_manifest(self, version: str) -> bytes:
         """Returns the bytes of a manifest or an index."""
@@ -44,10 +44,10 @@ class LayerBlob:
     """One layer as it is stored.
 
     Attributes:
-        digest: Of what is stored; where that is not compressed, the same as `diff_id`.
-        diff_id: Of the archive in it.
+        digest: The digest of the stored file; equal to `diff_id` if it is not compressed.
+        diff_id: The digest of the uncompressed archive.
         compression: gzip, zstd or none.
-        size_bytes: What is stored; 0 where it is not said.
+        size_bytes: The size of the stored file; 0 if unknown.
     """
 
     digest: str
@@ -63,7 +63,7 @@ def image_path(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageConfig:
-    """What an image says about the programs in it.
+    """The part of an image's configuration that determines how its programs are started.
 
     Attributes:
         envs: Environment variables.
@@ -89,9 +89,9 @@ class ImageDescription:
     """An image, without its content.
 
     Attributes:
-        digest: Of its configuration, which identifies it.
-        config: What it says about its programs.
-        layers: The lowest first.
+        digest: The digest of its configuration, which identifies the image.
+        config: How its programs are started.
+        layers: Its layers, the lowest first.
     """
 
     digest: str
@@ -103,8 +103,8 @@ def describe(source: ImageSource, reference: Reference) -> ImageDescription:
     """Reads the description of an image for this machine; no layer is read.
 
     Raises:
-        ImagePlatformError: It has none for this machine.
-        ImageDamagedError: A digest is wrong, or it is not what an image looks like.
+        ImagePlatformError: The image has no variant for this machine.
+        ImageDamagedError: A digest is wrong, or a document has the wrong form.
     """
     manifest = _manifest(source, reference)
 
@@ -224,7 +224,7 @@ def _layer(blob: object, diff_id: object, reference: Reference) -> LayerBlob:
 
 
 def read_config(config: Mapping[str, Any], reference: Reference) -> ImageConfig:
-    """Reads the part of a configuration that programs are started by."""
+    """Reads the part of a configuration that determines how programs are started."""
     found = config.get("config")
     settings: Mapping[str, Any] = found if isinstance(found, dict) else {}
     variables = _texts(settings.get("Env"))
@@ -285,7 +285,7 @@ def parse(content: bytes, reference: Reference) -> dict[str, Any]:
     """Parses JSON of an image.
 
     Raises:
-        ImageDamagedError: It is none, or no object.
+        ImageDamagedError: The content is not JSON, or not an object.
     """
     try:
         parsed = json.loads(content)

@@ -1,7 +1,7 @@
 """Reads a Dockerfile: stages, and instructions with their flags.
 
-Runs in the host process; starts nothing. What this builder does not do is refused by name and line before anything is
-built, never passed over in silence.
+Runs in the host process; starts nothing. Instructions and flags that this builder does not support are refused with
+name and line before anything is built, never ignored in silence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 _DONE = frozenset(
     ("FROM", "RUN", "COPY", "ADD", "ENV", "ARG", "WORKDIR", "USER", "SHELL", "ENTRYPOINT", "CMD", "VOLUME")
 )
-# They say nothing about files or about how programs are started.
+# Instructions that are ignored: they affect neither files nor how programs are started.
 _SILENT = frozenset(("LABEL", "EXPOSE", "STOPSIGNAL", "MAINTAINER"))
 _TOLD = {
     "HEALTHCHECK": "a template has no health check",
@@ -42,11 +42,11 @@ class Instruction:
     """One instruction.
 
     Attributes:
-        line: Where it begins.
-        name: In capitals.
-        flags: Such as `from` and `chown`.
-        text: What is behind the flags.
-        words: The parts of a JSON array; None where it is none.
+        line: The number of its first line.
+        name: Its name in capitals.
+        flags: Its flags by name, such as `from` and `chown`.
+        text: The text after the flags.
+        words: The parts if the text is a JSON array; None otherwise.
     """
 
     line: int
@@ -62,13 +62,13 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What is built from one FROM.
+    """One stage of a build: a FROM and the instructions after it.
 
     Attributes:
-        name: As `AS` gives it, or its number.
+        name: The name after `AS`, or its number.
         base: The image or stage that it begins with, with variables.
         platform: The value of `--platform`, with variables.
-        instructions: In order.
+        instructions: Its instructions, in order.
     """
 
     name: str
@@ -82,9 +82,9 @@ class Dockerfile:
     """A Dockerfile that can be built.
 
     Attributes:
-        stages: In order; the last one is what is built.
+        stages: Its stages, in order; the last one is the result.
         defaults: The values of ARG before the first FROM.
-        told: What is ignored, for a person to read.
+        told: Messages for the user about instructions that are ignored.
     """
 
     stages: tuple[Stage, ...]
@@ -160,7 +160,7 @@ def pairs(instruction: Instruction, name: str) -> Iterator[tuple[str, str | None
 
 
 def program(instruction: Instruction, shell: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns what RUN, CMD or ENTRYPOINT starts."""
+    """Returns the program with its arguments that RUN, CMD or ENTRYPOINT starts."""
     return instruction.words if instruction.words is not None else (*shell, instruction.text)
 
 

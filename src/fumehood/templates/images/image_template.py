@@ -1,7 +1,7 @@
-"""Makes a template's root of an image: its user, the Python for code, and what sandboxes may write.
+"""Turns an image into the root of a template: its user, the Python for code, and the folders that sandboxes may write.
 
-Runs in the host process, over layers that are in the store. The image is looked into by a jailed process, and its
-Pythons are started in jails only.
+Runs in the host process, over layers that are in the store. Only jailed processes read the image's files and start its
+Pythons.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def make_root(
     Args:
         config: How programs of the image are started.
         layers: Names of its layers, the lowest first.
-        store: Has them.
-        workshop: The build.
-        files: A folder, made if needed, for what each sandbox finds in its home.
+        store: The store that has the layers.
+        workshop: The folder and template of the build.
+        files: A folder, made if needed, for the files that each sandbox gets in its home.
 
     Raises:
         ImageError: The image names a user that it does not have.
-        TemplateStoreError: No Python for it can be made.
+        TemplateStoreError: The image has no usable Python, and a private one cannot be made.
     """
     folders = [store.path(layer) for layer in layers]
     path = config.envs.get("PATH") or USUAL_PATH
@@ -96,7 +96,7 @@ def make_root(
 
 
 def base_of(root: ImageRoot) -> Base:
-    """Returns the image that a template's root was made of, to be built upon."""
+    """Returns the image from which a template's root was made, as the base of another build."""
     layers = root.layers
 
     names = _writable(ImageConfig(workdir=root.workdir, volumes=root.volumes))
@@ -121,7 +121,7 @@ def _link_key(links: Mapping[str, str]) -> str:
 def survey(
     folders: Sequence[str], template: str, *, order: Mapping[str, Any], target: str | None = None
 ) -> dict[str, Any]:
-    """Has a jailed process look into an image; `fumehood_guest.image.survey` says what it takes and answers."""
+    """Examines an image in a jailed process; `fumehood_guest.image.survey` describes the order and the answer."""
     ids = image_ids(template)
 
     if target is not None:
@@ -175,7 +175,7 @@ def _order(config: ImageConfig, path: str) -> dict[str, Any]:
 
 
 def _writable(config: ImageConfig) -> dict[str, str]:
-    """Returns the folders that sandboxes get copies of, outer ones first, with the names of these in the home."""
+    """Returns the folders of which sandboxes get copies, outer ones first, with the names of the copies in the home."""
     folders = {
         image_path(path): _VOLUMES + image_path(path).strip("/").replace("/", "-") for path in config.volumes
     }
@@ -219,7 +219,7 @@ def _target(config: ImageConfig, files: str) -> str | None:
 def _own_python(
     found: Mapping[str, Any], config: ImageConfig, folders: Sequence[str], workshop: Workshop
 ) -> Found | None:
-    """Asks the Pythons of an image, in jails, until one can run guest code."""
+    """Runs the Pythons of an image, in jails, and returns the first that can run guest code; None if none can."""
     if os.geteuid() != 0:
         # A template's own processes have rights over the mounts of their base jail, and would have them, as code of the
         # image, over files of this user: as root they are another user, that owns none.
@@ -234,7 +234,7 @@ def _own_python(
         def hear(data: bytes, said: bytearray = said) -> None:
             said.extend(data[: _MOST_SAID - len(said)])
 
-        # Without the image's variables, as the template's own processes.
+        # Without the image's environment variables, like the template's own processes.
         program = Program(argv=[path, "-I", "-c", PROBE], envs={"PATH": USUAL_PATH, "LANG": "C.UTF-8"})
         rules = StepRules(
             ids=image_ids(workshop.template), network=Network(), seconds=_PROBE_SECONDS, limits=_PROBE_LIMITS

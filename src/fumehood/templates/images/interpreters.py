@@ -1,4 +1,4 @@
-"""The Python that runs code in an image: the image's own, or a private one that needs nothing of it.
+"""The Python that runs code in an image: the image's own, or a private one that uses none of the image's files.
 
 Runs in the host process. An image's own is asked about itself in a jail, never here. The private one is a copy of the
 interpreter that fumehood runs in, with every library that it needs, changed by patchelf so that all of it is found at
@@ -27,7 +27,7 @@ from fumehood.templates.requirements import GUEST_REQUIREMENT
 from fumehood_jail.call_numbers import MACHINE
 
 Say = Callable[[str], None]
-# Where sandboxes see it; written into its files.
+# The path of the private interpreter in sandboxes, which is written into its files.
 PLACE = "/opt/python"
 _LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _LEFT_OUT = (
@@ -66,7 +66,7 @@ class Found:
 
 
 def read_probe(path: str, said: bytes) -> Found | str:
-    """Returns what an interpreter of an image has said about itself, or why it cannot run guest code."""
+    """Returns the interpreter that a probe has described, or the reason why it cannot run guest code."""
     line = next(
         (one for one in said.decode("utf-8", "replace").splitlines() if one.startswith("fumehood:")), ""
     )
@@ -137,7 +137,7 @@ def private_interpreter(store: LayerStore, template: str, say: Say) -> str:
             _relocate(made.content, patchelf, template)
             packages = os.path.join(made.content, "lib", f"python{version}", "site-packages")
             _install([GUEST_REQUIREMENT, "pip"], packages, version, template)
-            # The standard library brings what is compiled of it along.
+            # Only packages are compiled: the standard library was copied with its compiled files.
             compileall.compile_dir(packages, quiet=2, stripdir=made.content, prependdir=PLACE)
             made.keep(key, _readable(made.content, f"private Python {version}"))
 

@@ -38,7 +38,7 @@ class Jailed:
     """A jailed process that was started.
 
     Attributes:
-        process: The process that holds it.
+        process: The process outside that waits for it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -55,7 +55,7 @@ class Jailed:
         return True
 
     def answer(self) -> dict[str, Any]:
-        """Ends its input and returns what it says at its end; `failed` if that is nothing."""
+        """Closes its input and returns its answer; `failed` if it gives none."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -80,7 +80,7 @@ class Jailed:
 
 
 def image_ids(template: str) -> users.IdPlan:
-    """Returns the ids that images have on this machine.
+    """Returns the plan of the ids that own files of images on this machine.
 
     Raises:
         TemplateStoreError: There are too few.

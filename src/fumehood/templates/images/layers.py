@@ -1,9 +1,9 @@
-"""The layer store: one folder a layer, named by its content, shared by all templates of a user.
+"""The layer store: one folder for each layer, named by its content, shared by all templates of a user.
 
-Runs in the host process, beside the template store. A layer is written into a folder that only its maker knows, and
-gets its name when it is whole; it never changes afterwards. What a killed maker has left is deleted by the next one.
-Files in a layer belong to the ids of images (`fumehood_jail.users.plan_image_ids`), and none of them is ever executed
-by a process outside of a jail.
+Runs in the host process, beside the template store. A layer is written into a temporary folder, and renamed when it is
+complete; it never changes afterwards. Unfinished layers of a killed process are deleted by the next one. Files in a
+layer belong to the ids of images (`fumehood_jail.users.plan_image_ids`), and none of them is ever executed by a process
+outside of a jail.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _HINT = "name a folder of your own in FUMEHOOD_HOME"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerInfo:
-    """What is known of a stored layer.
+    """The record of a stored layer.
 
     Attributes:
-        made_by: What it was made by: a digest, or the instruction of a build.
+        made_by: Its origin: a digest, or the instruction of a build.
         size_bytes: Its content on disk.
         entries: How many files and folders it has.
         set_id: How many set-user-id and set-group-id bits were dropped.
@@ -93,7 +93,7 @@ class LayerStore:
         return os.path.join(self.folder, key, _CONTENT)
 
     def info(self, key: str) -> LayerInfo | None:
-        """Returns what is known of a layer, or None if it is not here."""
+        """Returns the record of a layer, or None if it is not in the store."""
         try:
             with open(os.path.join(os.path.dirname(self.path(key)), _RECORD), encoding="utf-8") as file:
                 fields: dict[str, Any] = json.load(file)
@@ -107,7 +107,7 @@ class LayerStore:
         """Yields a folder for a new layer, which is deleted at the end unless it was kept.
 
         Args:
-            owner: The user of this machine that root of an image is.
+            owner: The user id on this machine to which root of an image is mapped.
         """
         name = f"{_UNFINISHED}{secrets.token_hex(8)}"
         folder = os.path.join(self.folder, name)
@@ -174,7 +174,7 @@ class LayerStore:
 
             folder = os.path.join(self.folder, name)
 
-            # What cannot be deleted must not keep others from building.
+            # A folder that cannot be deleted must not prevent builds.
             with suppress(OSError):
                 fd = _open_lock(os.path.join(folder, _LOCK))
                 try:
@@ -200,7 +200,7 @@ class NewLayer:
         self.content = content
 
     def keep(self, key: str, info: LayerInfo) -> None:
-        """Gives the layer its name; another maker may have been quicker with the same content."""
+        """Gives the layer its name; does nothing if another process has stored the same layer meanwhile."""
         with open(os.path.join(self.folder, _RECORD), "w", encoding="utf-8") as file:
             json.dump(asdict(info), file)
             file.flush()
@@ -214,7 +214,7 @@ class NewLayer:
 
 
 def layer_key(kind: str, *parts: str) -> str:
-    """Returns the name of a layer: by the digest of its content, or of what it is made by."""
+    """Returns the name of a layer, from the digest of its content or of its inputs."""
     if kind == "sha256":
         return f"{kind}-{parts[0].partition(':')[2]}"
 

@@ -1,8 +1,8 @@
 """Reads an image from this machine's disk: an OCI layout, or the archive that `docker save` writes.
 
-Runs in the host process. Both may come from anywhere: names in them become paths only if they are digests, or are
-members that the archive itself lists; only regular files are opened, and no links in a layout; JSON is bounded; nothing
-is extracted.
+Runs in the host process. Both are untrusted: names in them become paths only if they are digests, or are members that
+the archive itself lists; only regular files are opened, and no links in a layout; JSON is bounded; nothing is
+extracted.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ArchiveSource:
         return archive
 
     def read_manifest(self, version: str) -> bytes:
-        """Returns a manifest made of what the archive lists."""
+        """Returns a manifest that is made from the archive's own list."""
         with self._open("manifest.json") as file:
             images = json.loads(_bounded(file, self._reference))
 

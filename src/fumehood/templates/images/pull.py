@@ -1,4 +1,4 @@
-"""Pulls an image: reads its description, and has those of its layers unpacked that are not there yet.
+"""Pulls an image: reads its description, and unpacks the layers that are not in the store yet.
 
 Runs in the host process. Stored bytes are hashed here while they stream to the jailed unpacker, and the digest of the
 unpacked archive, which that one reports, must be the one that the image's configuration names. A layer that fails
@@ -32,13 +32,13 @@ Say = Callable[[str], None]
 _CHUNK_BYTES = 1 << 20
 _MEMORY_BYTES = 1 << 30
 _NEEDS_ZSTD = "its layers are compressed by zstd: Python 3.14 reads that, or pip install 'fumehood[images]'"
-# The digits of `hash` in what is shown.
+# How many digits of a digest are shown.
 _SHOWN = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What an image may hold.
+    """The bounds on the content of an image.
 
     Attributes:
         max_bytes: Of all its layers, unpacked.
@@ -56,7 +56,7 @@ class Bounds:
 
 @contextmanager
 def open_source(reference: Reference, logins: Logins) -> Iterator[ImageSource]:
-    """Opens what the image is read from."""
+    """Opens the registry, folder or archive that a reference names."""
     if reference.kind == "docker-archive":
         with closing(ArchiveSource(reference)) as archive:
             yield archive
@@ -69,10 +69,10 @@ def open_source(reference: Reference, logins: Logins) -> Iterator[ImageSource]:
 def pull(
     reference: Reference, store: LayerStore, logins: Logins, *, say: Say, bounds: Bounds | None = None
 ) -> ImageDescription:
-    """Makes all layers of an image be in the store; the caller keeps the store in use.
+    """Stores all layers of an image and returns its description; the caller keeps the store in use.
 
     Raises:
-        ImageError: The image cannot be had, is not what its digests say, or is refused.
+        ImageError: The image cannot be read, does not match its digests, or is refused.
         TemplateStoreError: This machine cannot hold images.
     """
     bounds = bounds or Bounds()
@@ -195,7 +195,7 @@ def _stream(source: ImageSource, reference: Reference, layer: LayerBlob, process
 
 
 def _zstd_packages() -> str | None:
-    """Returns the folder that a module for zstd is imported from; None where Python has none."""
+    """Returns the folder of the module for zstd; None if there is none."""
     for name in ZSTD_MODULES:
         try:
             found = importlib.util.find_spec(name)
@@ -211,7 +211,7 @@ def _zstd_packages() -> str | None:
 def _check(
     reference: Reference, layer: LayerBlob, answer: Mapping[str, Any], digest: str, size_bytes: int
 ) -> None:
-    """Checks what was read and what was unpacked; a wrong digest explains every other fault."""
+    """Checks the digests of the stored and the unpacked layer; a wrong one is reported before other faults."""
     if "failed" in answer:
         raise TemplateStoreError(
             template=reference.text,

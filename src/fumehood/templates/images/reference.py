@@ -1,4 +1,4 @@
-"""References of images: where one is, from what a user writes.
+"""References of images: parses the text by which a user names one.
 
 Plain data of the host process. `python:3.12-slim`, `ghcr.io/owner/name@sha256:...`, `localhost:5000/name` mean a
 registry, as Docker reads them; `oci:FOLDER[:TAG]` is an OCI layout, `docker-archive:FILE` what `docker save` writes.
@@ -24,11 +24,11 @@ _MOST_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Where an image is.
+    """The location of an image.
 
     Attributes:
         text: As the user wrote it.
-        kind: What holds it.
+        kind: The kind of its source.
         place: The registry's host with its port, or the absolute path of a folder or file.
         name: The repository in a registry; empty elsewhere.
         version: A tag or a digest; empty for the only image of a layout or an archive.
@@ -45,7 +45,7 @@ def read_reference(text: str) -> Reference:
     """Reads a reference.
 
     Raises:
-        InvalidArgumentError: It is none.
+        InvalidArgumentError: The text is not a reference.
     """
     if not isinstance(text, str) or not 0 < len(text) <= _MOST_CHARACTERS or "\0" in text:
         raise _wrong(text)

@@ -2,7 +2,7 @@
 
 Runs in the host process. Answers are bounded, in bytes and in time; their digests are checked by the caller. A login
 goes to the registry and its token service only; a redirect to a store of content is followed without it. Plain HTTP is
-spoken with registries of this machine alone.
+used for registries of this machine only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MANIFEST_TYPES = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _MOST_BYTES = 4 << 20
-# Of one read; and of a whole manifest, with the token that it takes. A server that sends a byte now and then passes the
-# first for ever.
+# Time limits of one read, and of a whole manifest with its token: a server that sends a byte now and then never exceeds
+# the first.
 _SECONDS = 60.0
-# Of all layers of a pull.
+# The time limit of all layers of a pull.
 _PULL_SECONDS = 7200.0
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
@@ -44,7 +44,7 @@ class RegistrySource:
 
     Args:
         reference: The image in it.
-        login: What opens it, or None for public ones.
+        login: The credentials, or None for public ones.
         seconds: How long a manifest may take, and how long all content together.
     """
 
@@ -88,7 +88,7 @@ class RegistrySource:
                 if not self._clock.is_over:
                     raise
 
-            # A body that was broken off may look like one that has ended.
+            # A body that broke off at the time limit may look complete.
             if self._clock.is_over:
                 raise ImageError(
                     image=self._reference.text,
@@ -116,11 +116,11 @@ class RegistrySource:
             yield answer
 
     def _answer(self, request: urllib.request.Request, path: str) -> Any:
-        """Asks once, and once more with the authorization that the registry has asked for."""
+        """Sends a request, and repeats it with the authorization that the registry demands."""
         try:
             return self._ask(request)
         except urllib.error.HTTPError as error:
-            # What a redirect has led to is not the registry: its challenge would ask for the registry's login.
+            # The challenge of a redirect's target is ignored: it is not the registry, and must not get its login.
             is_own = urllib.parse.urlsplit(error.url)[:2] == urllib.parse.urlsplit(self._base)[:2]
             status, challenge = error.code, error.headers.get("WWW-Authenticate", "") if is_own else ""
             error.close()
@@ -138,13 +138,13 @@ class RegistrySource:
 
     def _ask(self, request: urllib.request.Request) -> Any:
         if self._authorization:
-            # Not sent along to where a redirect leads.
+            # This header is not sent to the target of a redirect.
             request.add_unredirected_header("Authorization", self._authorization)
 
         return self._opener.open(request, timeout=_SECONDS)
 
     def _asked(self, challenge: str) -> str:
-        """Returns the Authorization that a registry asks for, empty if there is nothing to offer."""
+        """Returns the Authorization header that answers a registry's challenge; empty if there is no login for it."""
         scheme, _, rest = challenge.partition(" ")
 
         if scheme.lower() == "basic":
@@ -244,10 +244,10 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Clock:
-    """Ends all connections of an answer that takes too long, in whatever they wait for.
+    """Closes all connections of a request that takes too long, whichever call they block in.
 
     Attributes:
-        is_over: Whether it has.
+        is_over: Whether the time is over.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class _Clock:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Bounds the time of the block; connections that it has made end with it."""
+        """Bounds the time of the block, and closes the connections that were made in it."""
         self.is_over = False
         timer = threading.Timer(max(seconds, 0.0), self._end)
         timer.daemon = True

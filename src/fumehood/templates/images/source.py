@@ -32,7 +32,7 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:~=-]*[a-z0-9+]|[a-z0-9]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageOrder:
-    """What a user says about the image of a template.
+    """The user's options about the image of a template.
 
     Attributes:
         image: A reference; None with a Dockerfile.
@@ -64,10 +64,10 @@ class ImageOrder:
         return any(one is not None for one in (self.image, self.dockerfile, self.template))
 
     def source(self, store: LayerStore, logins: Logins) -> Source:
-        """Returns what makes it.
+        """Returns the source that makes the image.
 
         Raises:
-            InvalidArgumentError: It cannot work.
+            InvalidArgumentError: The options exclude each other, or one is invalid.
         """
         ways = [self.image, self.dockerfile, self.template]
 
@@ -100,7 +100,7 @@ class ImageOrder:
         return DockerfileSource(dockerfile, name, store, logins, settings)
 
     def _text(self) -> tuple[str, str, str | None]:
-        """Returns name and text of a Dockerfile, and its context."""
+        """Returns the name and the text of the Dockerfile, and its context."""
         if self.dockerfile is None:
             if self.image is not None:
                 read_reference(self.image)
@@ -153,13 +153,13 @@ def _apt_steps(packages: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildSettings:
-    """What the steps of a build are given.
+    """The settings of the steps of a build.
 
     Attributes:
         context: The folder of COPY and ADD; None for none.
-        network: What they may reach.
+        network: The network that they may reach.
         arguments: Values of ARGs.
-        limits: Of each step.
+        limits: The limits of each step.
         image: The image that the caller has named; None where a Dockerfile names it.
         base: What a template is built upon in place of an image; None for none.
         uploads: Archives that steps copy from.
@@ -178,11 +178,11 @@ class DockerfileSource(Source):
     """A Dockerfile, with the files of its context.
 
     Args:
-        dockerfile: What is built.
+        dockerfile: The Dockerfile.
         name: Its name, for messages.
         store: Where its layers go.
         logins: Of registries.
-        settings: What its steps are given.
+        settings: The settings of its steps.
     """
 
     def __init__(
@@ -194,15 +194,15 @@ class DockerfileSource(Source):
         self._store = store
         self._logins = logins
         self._settings = settings
-        # Known once it was built.
+        # Set by `prepare`.
         self._built: tuple[ImageConfig, tuple[str, ...]] | None = None
 
     def prepare(self, name: str, say: Say) -> None:
-        """Carries out the steps that are not in the store yet, so that `describe` knows what it has come to.
+        """Carries out the steps whose layers are not in the store yet, so that `describe` can return the result.
 
         Raises:
             TemplateStoreError: A step failed.
-            ImageError: A base image cannot be had.
+            ImageError: A base image cannot be pulled.
         """
         bench = Workbench(
             template=name,
@@ -221,13 +221,13 @@ class DockerfileSource(Source):
         self._built = build_image(self._dockerfile, self._name, bench)
 
     def describe(self) -> dict[str, object]:
-        """Returns the layers and the configuration that the build has come to."""
+        """Returns the layers and the configuration of the built image."""
         assert self._built is not None, "it is described once it was built"
         config, layers = self._built
         return {"kind": "dockerfile", "layers": list(layers), "config": asdict(config)}
 
     def make(self, workshop: Workshop) -> Made:
-        """Makes the root of a template of the layers that were built."""
+        """Makes the root of a template from the layers that were built."""
         assert self._built is not None, "it is made once it was built"
         config, layers = self._built
         return _made(config, layers, self._store, workshop)
@@ -242,7 +242,7 @@ class ImageSource(Source):
         logins: Of registries.
 
     Raises:
-        InvalidArgumentError: The reference is none.
+        InvalidArgumentError: The reference is invalid.
     """
 
     def __init__(self, image: str, store: LayerStore, logins: Logins) -> None:
@@ -251,10 +251,10 @@ class ImageSource(Source):
         self._logins = logins
 
     def describe(self) -> dict[str, object]:
-        """Returns what the image is made of now.
+        """Returns the digest and the parts of the image as its source has it now.
 
         Raises:
-            ImageError: It cannot be had.
+            ImageError: It cannot be read.
         """
         with open_source(self._reference, self._logins) as source:
             found = describe(source, self._reference)
@@ -262,7 +262,7 @@ class ImageSource(Source):
         return {"kind": "image", "digest": found.digest}
 
     def make(self, workshop: Workshop) -> Made:
-        """Pulls the layers that are missing, and makes the root of a template of them."""
+        """Pulls the layers that are missing, and makes the root of a template from the image."""
         with self._store.in_use():
             workshop.say(f"pulling {self._reference.text}")
             image = pull(self._reference, self._store, self._logins, say=workshop.say)

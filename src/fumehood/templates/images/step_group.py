@@ -1,4 +1,4 @@
-"""The control group of a step: bounds what all programs of it together take of the machine's memory and processes.
+"""The control group of a step: bounds the memory and the processes of all its programs together.
 
 Runs in the host process. Where no group can be made, `why_not` gives the reason, and the build reports it.
 """
@@ -14,20 +14,20 @@ from functools import cache
 from fumehood_jail import cgroups
 from fumehood_jail.errors import JailError
 
-# Another one than that of sandboxes, whose engines remove what dead engines have left.
+# Not the prefix of sandboxes, whose groups an engine removes when the engine that made them is dead.
 _PREFIX = "fumehoodbuild"
 _END_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01
 
 
 def default_memory_bytes() -> int:
-    """Returns the limit of a step: three quarters of the machine's memory, and at most 8 GiB."""
+    """Returns the default memory limit of a step: three quarters of the machine's memory, and at most 8 GiB."""
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(8 << 30, machine_bytes * 3 // 4)
 
 
 def why_not() -> str:
-    """Returns why steps have no group on this machine; empty where they have one."""
+    """Returns the reason why this machine gives steps no control group; empty if it does."""
     driver, reasons = _place()
     return "" if driver is not None else "; ".join(reasons)
 
@@ -48,7 +48,7 @@ class StepGroup:
         return self._cgroup is not None and self._cgroup.oom_kills() > 0
 
     def close(self) -> None:
-        """Ends what is left in it, and removes it."""
+        """Kills the remaining processes of the group, and removes it."""
         for fd in self.fds:
             os.close(fd)
 
@@ -56,7 +56,7 @@ class StepGroup:
             return
 
         deadline = time.monotonic() + _END_SECONDS
-        # What cannot be removed now is removed by the next build.
+        # A group that cannot be removed now is removed by the next build.
         with suppress(JailError, OSError):
             while not self._cgroup.remove() and time.monotonic() < deadline:
                 self._cgroup.kill()
@@ -65,7 +65,7 @@ class StepGroup:
 
 @contextmanager
 def step_group(label: str, memory_bytes: int, processes: int) -> Iterator[StepGroup]:
-    """Makes the group of a step, where groups can be made.
+    """Makes the control group of a step for the block; where none can be made, yields one without effect.
 
     Args:
         label: A name that no other step of this process has.

@@ -1,4 +1,4 @@
-"""Makes the layers of RUN, COPY, ADD and WORKDIR: each is named by all that it depends on, and made once.
+"""Makes the layers of RUN, COPY, ADD and WORKDIR: each is named by a digest of all its inputs, and made once.
 
 Runs in the host process. A step's programs run in a jail; a step whose layer is in the store already is not run again,
 so a build that was interrupted goes on where it stopped, and a change in one step runs that one and the later ones.
@@ -42,13 +42,13 @@ _SET_ID = stat.S_ISUID | stat.S_ISGID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What a COPY names.
+    """The source and the target of a COPY.
 
     Attributes:
         sources: Paths or patterns.
         target: Where they go.
-        image: The image that has them; None for the context.
-        archive: The path of an archive that has them, of an unknown author; None for the context.
+        image: The image that the files are copied from; None for the context.
+        archive: The path of an untrusted archive that the files are copied from; None for the context.
     """
 
     sources: tuple[str, ...]
@@ -58,7 +58,7 @@ class Brought:
 
 
 class StepLayers:
-    """Makes the layers of a build's steps, each on top of those of a stage.
+    """Makes the layers of a build's steps, each on top of the layers of its stage.
 
     Args:
         name: The name of the Dockerfile, for messages.
@@ -95,7 +95,7 @@ class StepLayers:
             network=bench.network,
             seconds=bench.limits.seconds,
             is_too_large=_Watch(made.content, bench.limits.max_bytes),
-            # The watch looks now and then; one file is bounded at once.
+            # The watch checks the total now and then; the size of one file is bounded by a resource limit.
             limits={"fsize": bench.limits.max_bytes},
             memory_bytes=bench.limits.memory_bytes,
         )
@@ -129,7 +129,7 @@ class StepLayers:
         order |= {"uid": owner[0], "gid": owner[1], "mode": _mode(instruction)}
 
         if brought.archive is not None:
-            # Whether it is a file or a folder is seen in the archive, and there alone.
+            # Only the archive shows whether the source is a file or a folder.
             order |= {"exact": None if target.endswith("/") or several else order["folder"]}
             order |= {"sources": [posixpath.normpath(source) for source in brought.sources]}
 
@@ -281,7 +281,7 @@ class StepLayers:
         place: str,
         make: Callable[[NewLayer], None],
     ) -> None:
-        """Takes a layer from the store, or makes it; then it is the topmost one."""
+        """Takes a layer from the store, or makes it, and puts it on top of the stage's layers."""
         bench = self._bench
         shown = visible_line(str(instruction), max_characters=_SHOWN_CHARACTERS)
         info = bench.store.info(key)
@@ -334,7 +334,7 @@ class StepLayers:
             return 0, 0
 
         user = self._user(state, text)
-        # A number alone is both.
+        # A number alone is the user and the group.
         is_number = text.isdigit()
         return int(user["uid"]), int(user["uid"] if is_number else user["gid"])
 
@@ -365,13 +365,13 @@ def _mode(instruction: Instruction) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """What a COPY brings.
+    """The files of a COPY.
 
     Attributes:
-        digest: Of names and content.
+        digest: A digest of names and content.
         is_folder: Whether it goes below the destination, and not to that very path.
         is_archive: Whether it is an archive that ADD unpacks.
-        write: Writes an archive.
+        write: Writes the files as an archive.
     """
 
     digest: str
@@ -395,7 +395,7 @@ _NO_FILES = _Files(digest="", is_folder=True, is_archive=False, write=lambda _: 
 
 
 class _Lines:
-    """What a step writes, by lines: shown, and the last ones kept."""
+    """The output of a step by lines: passes them on, and keeps the last ones."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -403,7 +403,7 @@ class _Lines:
         self._part = b""
 
     def hear(self, data: bytes) -> None:
-        """Takes output as it comes."""
+        """Takes a piece of output."""
         *lines, self._part = (self._part + data)[-(1 << 20) :].split(b"\n")
 
         for line in lines:
@@ -426,7 +426,7 @@ class _Lines:
 
 
 class _Watch:
-    """Looks now and then how much a step has written."""
+    """Checks now and then how much a step has written."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
@@ -457,7 +457,7 @@ def _why(outcome: Outcome, limits: StepLimits) -> str:
 
 @contextmanager
 def _written(made: NewLayer, plan: dict[str, Any], ids: users.IdPlan) -> Iterator[None]:
-    """Lets a jailed process write into a new layer."""
+    """Adds a new layer, as the one that a jailed process may write to, to the plan of its jail for the block."""
     work = os.path.join(made.folder, "work")
     owner = ids.uid_map[0][1]
     os.mkdir(work, 0o755)
@@ -470,7 +470,7 @@ def _written(made: NewLayer, plan: dict[str, Any], ids: users.IdPlan) -> Iterato
 
 
 def _take_mode(content: str, folders: list[str]) -> None:
-    """Gives the root of a new layer the mode of the one below, which it covers."""
+    """Gives the root of a new layer the mode of the root below, which it covers."""
     os.chmod(content, stat.S_IMODE(os.stat(folders[-1]).st_mode))
 
 

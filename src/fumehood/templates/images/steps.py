@@ -34,7 +34,7 @@ _LIMITS = {"nofile": 65_536, "nproc": 4096, "memlock": 64 << 10}
 _HOSTS = "127.0.0.1 localhost build\n::1 localhost\n"
 _PROXY = f"http://127.0.0.1:{PORT}"
 _POLL_SECONDS = 0.5
-# Of one step at once, through the proxy.
+# How many connections one step may have through the proxy.
 _MAX_CONNECTIONS = 256
 
 
@@ -43,9 +43,9 @@ class Program:
     """A program of an image.
 
     Attributes:
-        argv: What is started.
+        argv: The program and its arguments.
         envs: All of its environment.
-        cwd: Where, in the image.
+        cwd: Its working directory in the image.
         uid: Its user.
         gid: Its group.
         groups: Its other groups.
@@ -84,9 +84,9 @@ class StepRules:
         ids: The ids of images.
         network: What it may reach.
         seconds: Its time limit.
-        is_too_large: Asked now and then whether it has written too much.
+        is_too_large: Called now and then; returns whether it has written too much.
         limits: Resource limits by their names, in place of those of every step.
-        memory_bytes: What all of its processes together may take, where there is a control group.
+        memory_bytes: The memory limit of all its processes together, where there is a control group.
     """
 
     ids: users.IdPlan

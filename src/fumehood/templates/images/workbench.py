@@ -1,4 +1,4 @@
-"""What all steps of a build use, and the image that a stage has come to.
+"""Shared data of all steps of a build, and the state of a stage's image.
 
 Plain data of the host process.
 """
@@ -34,7 +34,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimits:
-    """What one step may take.
+    """The limits of one step.
 
     Attributes:
         seconds: How long it may run.
@@ -51,20 +51,20 @@ class StepLimits:
 
 @dataclass(slots=True, kw_only=True)
 class Workbench:
-    """What all steps of a build use.
+    """The data that all steps of a build share.
 
     Attributes:
         template: The name of the template, for messages.
         store: Where layers are.
         context: The files of COPY and ADD.
-        network: What programs may reach.
+        network: The network that programs may reach.
         arguments: Values of ARG that override those of the Dockerfile.
-        limits: Of each step.
-        logins: Of registries.
+        limits: The limits of each step.
+        logins: The logins of registries.
         say: Called with each step.
         ids: The ids of images.
         image: The image that the caller has named, which may lie on this machine; those that a Dockerfile names do not.
-        base: What a stage begins with that names no image.
+        base: The image of a stage that begins with the template in place of an image.
         uploads: Archives that COPY takes files from, by the names behind `--from=upload:`.
     """
 
@@ -98,7 +98,7 @@ class StageState:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What `$NAME` means in an instruction."""
+        """The values of `$NAME` in an instruction."""
         return {**self.arguments, **self.config.envs}
 
     def folders(self, store: LayerStore) -> list[str]:
