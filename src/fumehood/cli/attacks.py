@@ -1,6 +1,6 @@
-"""`fumehood doctor --attack`: hostile programs against this machine's own sandboxes, and the card that comes of it.
+"""`fumehood doctor --attack`: runs hostile programs in this machine's own sandboxes, and prints a report card.
 
-Runs in the user's terminal. Only what does no harm where it succeeds is tried. It prints the verdicts and, with
+Runs in the user's terminal. Only attacks that do no harm when they succeed are run. It prints the verdicts and, with
 `--json`, the whole card.
 """
 
@@ -17,7 +17,7 @@ from fumehood.scorecard.card import CONTROL, Card
 from fumehood.scorecard.rows import GROUPS, ROWS, SEVERITIES, Row
 from fumehood.text import visible_line
 
-# What the environment of this very process has, and no sandbox may ever see.
+# A secret in the environment of this process, which no sandbox may ever see.
 _CANARY = "FUMEHOOD_DOCTOR_CANARY"
 _OURS = "fumehood"
 _WIDTH = 100
@@ -26,7 +26,7 @@ _WIDTH = 100
 def attack(*, as_json: bool) -> int:
     """Make the card, print it, and return the exit code: 0 unless a row that caps the grade fails for fumehood."""
     secret = f"canary-{secrets.token_hex(16)}"
-    # Before the first sandbox, which then must not have it.
+    # Set before the first sandbox is made, which must not have it.
     os.environ[_CANARY] = secret
     # Late: it is a heavy part that no other command needs.
     from fumehood.scorecard.run import run_scorecard

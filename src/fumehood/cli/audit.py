@@ -1,7 +1,7 @@
 """`fumehood audit`: verifies audit records that lie in files, and fetches those of sandboxes at a server.
 
-Runs in the user's terminal. What a record says is a guest's in part: only its lines are passed on, which are ASCII, and
-what is said about them.
+Runs in the user's terminal. Parts of a record come from guests: only its lines, which are ASCII, and the findings about
+them are printed.
 """
 
 from __future__ import annotations

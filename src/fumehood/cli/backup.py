@@ -1,4 +1,4 @@
-"""`fumehood backup` and `fumehood restore`: what a server keeps, as one file, and back.
+"""`fumehood backup` and `fumehood restore`: the state of a server as one file, and back.
 
 Runs in the user's terminal, as the user of the server, and asks no server for anything.
 """

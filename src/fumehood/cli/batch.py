@@ -1,8 +1,8 @@
 """`fumehood batch`: many pieces of code from a file of JSON lines, each in a sandbox of its own.
 
 Runs in the user's terminal. A line of input is what `POST /v1/execute` takes, with an `id`; a line of output has that
-`id` and the `reply` or the `problem`, in the order in which they end. Answers are written as they come, so that a
-command that was interrupted goes on with `--resume` where it was. Text of guests is written as JSON only, in ASCII.
+`id` and the `reply` or the `problem`, in the order in which they end. Answers are written as they come, so that
+`--resume` continues an interrupted command. Text of guests is written as JSON only, in ASCII.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FIELDS = (
 _OTHER_FIELDS = ("id", "files", "timeout_seconds")
 # As many as a server takes in one request.
 _AT_ONCE = 10_000
-# The fault of these was not the item's: with `--resume` it is run again.
+# Problems that the item did not cause: with `--resume` it is run again.
 _PASSING = frozenset(
     {
         "capacity",
@@ -143,7 +143,7 @@ def _run_portion(
 
     for outcome in run_many(runs, concurrency=concurrency, backend=backend):
         name, _, size = portion[outcome.index]
-        # One write: what is interrupted in the middle of a line is cut off by the next `--resume`.
+        # One write: a line that was interrupted in the middle is cut off by the next `--resume`.
         output.write(_line(name, outcome, counts))
         output.flush()
         step(size)
@@ -256,7 +256,7 @@ def _run_of(fields: Mapping[str, Any], where: str) -> Run:
         **{**given, "limits": limits or None},
         files={path: _content(path, content, where) for path, content in files.items()},
     )
-    # What it refuses is said with the number of the line, before anything of the portion is begun.
+    # A refusal names the number of the line, and comes before any item of the portion is begun.
     request_of(run)
     return run
 
@@ -298,7 +298,7 @@ def _answered(path: str) -> set[str]:
                 answer = json.loads(line)
                 key, code = json.dumps(answer["id"]), answer.get("problem", {}).get("code")
             except (ValueError, TypeError, KeyError, AttributeError):
-                # Torn by an interruption; its item has no answer then.
+                # The line was cut off by an interruption: its item has no answer.
                 continue
 
             if code not in _PASSING and key not in done:

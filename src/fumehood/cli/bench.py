@@ -1,8 +1,7 @@
-"""`fumehood bench`: how fast this machine is at what fumehood does, beside the references in the same run.
+"""`fumehood bench`: measures fumehood on this machine, beside reference programs in the same run.
 
-Runs in the user's terminal, and only hands over to the benchmarks, which are a program of their own in a folder that is
-on no path of Python's, and take the place of this process: what they measure must not have been warmed up by it, and
-Ctrl-C is theirs.
+Runs in the user's terminal. The benchmarks are a program of their own, in a folder outside of Python's path. This
+process executes them in its place, so that it warms up nothing that they measure, and Ctrl-C reaches them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BENCH = Command(
     about="Measure starts, cells, memory and streams beside their references, in one run.",
     params=[
         Option(["--quick"], is_flag=True, help="fewer repetitions: too few to judge by"),
-        # Which there are, is known where they are measured: another name is refused there, with a list.
+        # The benchmarks themselves refuse an unknown name, with a list.
         Option(
             ["--only"],
             multiple=True,

@@ -20,7 +20,7 @@ from fumehood.values.guest_paths import DATA_PATH
 
 _NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthropic:NAME (Messages)"
 
-# What may open the models of a dialect.
+# The environment variables that may hold the key of a provider.
 _KEYS = {"OPENAI": ("OPENAI_API_KEY",), "ANTHROPIC": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")}
 
 
@@ -41,7 +41,7 @@ def run(options: Options) -> int:
 
     _check_key(model, options.base_url)
 
-    # Refused, if it has to be, before a sandbox is started.
+    # Checked before a sandbox is started.
     with naming_arguments({"model": "--model", "base_url": "--base-url"}):
         choose_provider(model, base_url=options.base_url)
 
@@ -86,7 +86,7 @@ def _edit_lines() -> None:
 
 
 def _check_key(model: str, base_url: str | None) -> None:
-    """Refuse a model that would refuse us, before a sandbox is started. A server of one's own may take any key.
+    """Check that the variable of the model's key is set; a server at `base_url` may need no key, or any.
 
     Raises:
         InvalidArgumentError: The variable that holds the key is not set.

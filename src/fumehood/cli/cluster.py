@@ -1,6 +1,6 @@
 """`fumehood cluster`: many machines behind one server.
 
-Runs in the user's terminal. `up` and `join` start the keeper of this machine, in the background, and say what it does;
+Runs in the user's terminal. `up` and `join` start the keeper of this machine in the background, and print its progress;
 the others ask the server of the cluster.
 """
 
@@ -73,7 +73,7 @@ def _join(options: Options) -> int:
 
 
 def _host(options: Options) -> dict[str, Any]:
-    """Return what a plan says of the host daemon: one that runs is asked for its name."""
+    """Return the host daemon's part of a plan; a running daemon is asked for its name."""
     if not options.host_socket:
         return {"has_host": not options.no_host}
 
@@ -90,7 +90,7 @@ def _folder(options: Options) -> Path:
 
 
 def _take_token(plan: Plan, path: str) -> None:
-    """Make the content of a file the token of this machine.
+    """Store the content of a file as the cluster token of this machine.
 
     Raises:
         InvalidArgumentError: The file is empty.
@@ -144,7 +144,7 @@ def _start(plan: Plan, options: Options) -> int:
 
 
 def _wait_started(plan: Plan, keeper: subprocess.Popen[bytes]) -> int:
-    """Say what has started as it comes, and return the exit code."""
+    """Print each part as it starts, and return the exit code."""
     from fumehood.keeper.run import read_status
 
     said: set[str] = set()
@@ -189,7 +189,7 @@ def _say_next(plan: Plan) -> None:
 
 
 def _keep(options: Options) -> int:
-    """Keep the parts of this machine, and return the exit code."""
+    """Run the keeper of this machine's parts until its end, and return the exit code."""
     from fumehood.keeper.run import keep
 
     return keep(Plan.read(Path(options.state_folder)), os.environ)
@@ -237,7 +237,7 @@ def _row(machine: dict[str, Any]) -> list[str]:
 
 
 def _drain(options: Options) -> int:
-    """Empty a machine, or use it again; return the exit code."""
+    """Drain a machine, or undo that; return the exit code."""
     path = f"/v1/machines/{options.machine}/draining"
     _asked(options, "PUT", path, json={"is_draining": not options.undo})
 

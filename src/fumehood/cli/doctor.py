@@ -37,7 +37,7 @@ def run(options: Options) -> int:
     with patience("examining this machine"):
         layers = doctor()
 
-    # A machine that lacks what is required starts none; the layer says why, and better.
+    # Without a required layer no sandbox starts; the line of that layer gives the better reason.
     if not any(_is_lacking(layer) for layer in layers):
         with patience("starting a sandbox"):
             layers += _first_sandbox()
@@ -166,7 +166,7 @@ def _print_table(layers: list[dict[str, str]]) -> None:
         cells = [layer[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
         print("  ".join([*cells, visible_line(layer["why"], max_characters=1000)]).rstrip())
 
-        # Of what follows from another layer, that one says what to do.
+        # If a layer is missing only because of another one, the remedy is printed with the other one.
         if layer["state"] != "there" and layer["how_to_get_it"] and not layer["cause"]:
             way_out = visible_line(layer["how_to_get_it"], max_characters=1000)
             print("  ".join([*(" " * width for width in widths), f"-> {way_out}"]))

@@ -1,4 +1,4 @@
-"""What a command needs that the slim install does not bring, and how to get it.
+"""Checks for packages that the slim installation lacks, and names the extra that installs them.
 
 Runs in the user's terminal.
 """

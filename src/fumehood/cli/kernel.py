@@ -45,7 +45,7 @@ def run_install(options: Options) -> int:
             field="place", value=chosen, allowed="one of --user, --prefix, --sys-prefix"
         )
 
-    # What is wrong with the options is said now, and not to the client that starts the kernel.
+    # Wrong options are reported now, and not to the client that starts the kernel later.
     sandbox_arguments(options)
     template = "" if options.template == _DEFAULT_TEMPLATE else options.template
     name = options.name or "-".join(["fumehood", *([template] if template else []), *_language(options)])
@@ -152,7 +152,7 @@ def _spec(options: Options) -> KernelSpec:
 
 
 def _write_spec(folder: Path, options: Options, display_name: str) -> None:
-    # Late: the logo is all that is needed of it.
+    # Imported late: only its logo is needed.
     from fumehood.dialects.jupyter.spec import LOGO, LOGO_NAME
 
     words = ["kernel", "start", "--connection-file", "{connection_file}", *_given_words(options)]
@@ -169,7 +169,7 @@ def _write_spec(folder: Path, options: Options, display_name: str) -> None:
 
 
 def _given_words(options: Options) -> list[str]:
-    """Return the options that the kernel is to be started with, as they are typed."""
+    """Return the given options as words of the command line that will start the kernel."""
     words: list[str] = []
 
     for option in (_language_option(), *sandbox_options()):

@@ -1,4 +1,4 @@
-"""Line editing at a prompt: a history that lasts, and Tab asks the sandbox what could stand at the cursor.
+"""Line editing at a prompt: a stored history, and completion by Tab, for which the sandbox is asked.
 
 Runs in the user's terminal, where this Python has readline; without it, or without a terminal, lines are read as they
 come. Names that a guest offers are shown only if they are printable.
@@ -18,12 +18,12 @@ from fumehood.errors import FumehoodError
 if TYPE_CHECKING:
     from fumehood.values.questions import CodeCompletion
 
-# Returns what could stand at a cursor in a piece of code.
+# Returns completions at a cursor in a piece of code.
 AskForNames = Callable[[str, int], "CodeCompletion"]
 
 _HISTORY_LINES = 10_000
 _INDENT = "    "
-# What begins another word; names with dots and strings stay whole.
+# Characters that separate words; names with dots and strings stay whole.
 _DELIMITERS = " \t\n()[]{},;:=+-*/<>|&!@#%^~`"
 
 
@@ -34,7 +34,7 @@ def line_editing(history: str, before: Callable[[], str], ask: AskForNames) -> I
     Args:
         history: The file where lines are kept.
         before: Returns the lines of the piece of code that come before the one that is edited.
-        ask: Returns what could stand at the cursor.
+        ask: Returns completions at the cursor.
     """
     try:
         import readline
@@ -61,7 +61,7 @@ def line_editing(history: str, before: Callable[[], str], ask: AskForNames) -> I
 
 
 class _Completer:
-    """The completer of readline, which asks it for one candidate after another."""
+    """The completer of readline, which calls it for one candidate after another."""
 
     def __init__(self, before: Callable[[], str], ask: AskForNames) -> None:
         self._before = before

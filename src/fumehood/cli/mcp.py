@@ -23,7 +23,7 @@ from fumehood.values.limits import Limits
 if TYPE_CHECKING:
     from fumehood.mcp.setup import Setup
 
-# What a model may give a sandbox unless the user has said otherwise: enough for packages.
+# The most network that a model may give a sandbox by default: enough for packages.
 _MAX_NETWORK = "pip"
 _OF_SANDBOXES = (
     "--template",
@@ -141,7 +141,7 @@ def _given(options: Options) -> dict[str, list[str]]:
 
 
 def _launch_words(options: Options) -> list[str]:
-    """Return the words that give a host the same options; paths are whole, because it starts us elsewhere."""
+    """Return the command line for a host with the same options; paths are absolute, since it starts elsewhere."""
     words: list[str] = ["--max-network", options.max_network] if options.max_network else []
 
     for option, values in _given(options).items():
@@ -158,7 +158,7 @@ def _launch_words(options: Options) -> list[str]:
 
 
 def _check_made_here(options: Options) -> None:
-    """Refuse options of sandboxes where other programs ask for them."""
+    """Refuse options of sandboxes if the sandboxes are not made by this process."""
     for option, values in _given(options).items():
         raise InvalidArgumentError(
             field=option,

@@ -73,7 +73,7 @@ class Size(click.ParamType[int]):
 def sandbox_options(
     *, files_go_to: str = "the home directory", only: Collection[str] | None = None
 ) -> list[Option]:
-    """Return the options that say what the sandbox should be.
+    """Return the options of a new sandbox.
 
     Args:
         files_go_to: Where uploaded files go, in words.
@@ -159,7 +159,7 @@ def sandbox_options(
 
 
 def language_option() -> Option:
-    """Return the option that says what code is written in, where its file does not."""
+    """Return the option for the language of code whose file name does not show it."""
     return Option(
         ["--language"],
         type=OneOf([name for language in CONTEXT_LANGUAGES.values() for name in language.names]),
@@ -174,7 +174,7 @@ def raw_option() -> Option:
 
 
 def check_folder(path: str, option: str) -> None:
-    """Make the folder that results will be brought to, and see that it can be written: before anything runs for them.
+    """Make the folder for results and check that it can be written, before anything runs.
 
     Raises:
         InvalidArgumentError: It cannot be made, or not be written.
@@ -191,7 +191,7 @@ def check_folder(path: str, option: str) -> None:
 
 
 def check_file(path: str, option: str) -> None:
-    """See that a file can be written: before anything runs for it.
+    """Check that a file can be written, before anything runs.
 
     Raises:
         InvalidArgumentError: It is a folder, or lies in one that is not there or cannot be written.
@@ -247,7 +247,7 @@ def open_sandbox(
 
 
 def sandbox_arguments(options: Options, **limits: float) -> dict[str, Any]:
-    """Return what a sandbox is made with, by the names of its arguments."""
+    """Return the arguments of a new sandbox, by name."""
     with naming_arguments(_OPTIONS):
         return {
             "template": options.template,
@@ -311,7 +311,7 @@ def read_sizes(options: Options) -> dict[str, float]:
     """
     sizes: dict[str, float] = {}
 
-    # In the units in which it is typed: that many bytes are seldom meant.
+    # The error names units, because a plain number of bytes is seldom meant.
     for option, least in (
         ("memory", BOUNDS["memory_bytes"].low),
         ("disk", BOUNDS["disk_bytes"].low),

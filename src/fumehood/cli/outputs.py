@@ -1,4 +1,4 @@
-"""What `--output` has written into a folder, so that the next run may replace that and nothing else.
+"""The record of files that `--output` has written into a folder: the next run may replace these and no others.
 
 Runs in the user's terminal. The record lies in the user's state folder and not beside the files: a folder that came
 from elsewhere could otherwise name files that are not ours. A file counts as ours while it has the content that a run
@@ -20,7 +20,7 @@ from fumehood.cli.terminal import note
 if TYPE_CHECKING:
     from fumehood.api.transfers import Saved
 
-# Of one folder; the oldest are forgotten.
+# The most files that are recorded for one folder; the oldest are dropped.
 _MAX_FILES = 20_000
 _READ_BYTES = 1 << 20
 
@@ -52,7 +52,7 @@ class OutputRecord:
         return self._overwrite or (name in self._known and _digest(path) == self._known[name])
 
     def add(self, saved: Iterable[Saved]) -> None:
-        """Take note of what this run has written."""
+        """Record the files that this run has written."""
         for item in saved:
             if item.path and item.sha256:
                 name = self._name(item.path)
@@ -91,7 +91,7 @@ def visible_path(path: str) -> str:
 
 
 def state_folder() -> Path:
-    """Return the folder of what commands remember from one run to the next."""
+    """Return the folder of state that commands keep between runs."""
     base = os.environ.get("XDG_STATE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state") / "fumehood"
 
@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[str, str]:
         content: Any = json.loads(path.read_text())
         return {str(name): str(digest) for name, digest in content["files"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        # Without a record nothing is ours; then nothing is replaced, and that is said.
+        # Without a record no file counts as ours: none is replaced, and a note is printed.
         return {}
 
 

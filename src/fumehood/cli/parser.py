@@ -21,7 +21,7 @@ from fumehood.text import visible
 # EX_USAGE of sysexits.h, so that it is not taken for a code of the user's code.
 EXIT_USAGE = 64
 _WIDTH = 110
-# So many are listed beside the one that was meant.
+# The most words that are listed beside the suggested one.
 _FEW_CHOICES = 8
 
 # The values of the options and arguments of a command, by name.
@@ -179,7 +179,7 @@ class Command(_Help):
         try:
             left = super().parse_args(ctx, args)
         except click.UsageError as error:
-            # The reader of options does not know whose they are.
+            # The parser of options does not know which command they belong to.
             error.ctx = error.ctx or ctx
             raise
 
@@ -223,7 +223,7 @@ class Verbs(_Help, click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words as far as they are the group's own; options alone are those of the default verb."""
+        """Parse the group's own words; options without a verb belong to the default verb."""
         if not args and not self._default and not ctx.resilient_parsing:
             raise WrongWordError("the following arguments are required: VERB", ctx)
 
@@ -361,7 +361,7 @@ def _check_command(kind: str, word: str, known: Sequence[str], ctx: click.Contex
 
 
 def _about_choice(name: str, word: str, choices: Sequence[str]) -> str:
-    """Returns what is wrong with a word; of many choices the one that it resembles is enough."""
+    """Returns the message for a wrong word; of many choices only the similar one is named."""
     meant = _meant(word, choices)
 
     if meant and len(choices) > _FEW_CHOICES:
@@ -382,5 +382,5 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 
 def _letters(name: str) -> str:
-    """Returns a name as names are compared: what all options have in common makes none like another."""
+    """Returns a name for comparison, without the dashes that all options share."""
     return name.lower().replace("_", "").replace("-", "")

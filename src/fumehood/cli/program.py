@@ -1,6 +1,6 @@
-"""What `fumehood run` runs: a file, a notebook, a module, a piece of code, or what comes from standard input.
+"""The program of `fumehood run`: a file, a notebook, a module, a piece of code, or standard input.
 
-Runs in the user's terminal. It reads the program and says how it is begun inside; it runs nothing.
+Runs in the user's terminal. It reads the program and determines how the sandbox starts it; it runs nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fumehood.bounds import KIB, MIB
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.languages import PYTHON, ContextLanguage, Language, find_language, language_of_file
 
-# What the library takes. More is not read: there are files without an end.
+# The most that the library accepts. No more is read: there are files without an end.
 _MAX_CODE_BYTES = 8 * MIB
-# More is seldom a program, and takes as long to look through as the imports do.
+# Longer code is not parsed for imports: that would take as long as the imports do.
 _MAX_LOOKED_CHARS = MIB
 _PIECE_BYTES = 64 * KIB
 _STDIN = "-"
@@ -56,7 +56,7 @@ class Program:
     is_fed: bool = False
 
     def preload(self, known: Sequence[str]) -> tuple[str, ...]:
-        """Return the modules that are worth importing before it runs: those that it names.
+        """Return the modules to import before the program runs: those that it names.
 
         A module that is not imported before is imported when the program asks for it. All are returned for a program
         whose imports cannot be seen, or that names a package from elsewhere, which may import any of them.
@@ -82,7 +82,7 @@ def _imported(cells: Sequence[str]) -> set[str] | None:
     if sum(map(len, cells)) > _MAX_LOOKED_CHARS:
         return None
 
-    # Late: a process that keeps sandboxes ready has imported all there is.
+    # Imported late: runs in a warm process, which has imported all modules of its list, do not need it.
     import ast
 
     names: set[str] = set()
@@ -189,7 +189,7 @@ def _beside_python(
 
 
 def _given(language: ContextLanguage, arguments: Sequence[str], text: str) -> str:
-    """Returns what gives a program its arguments, on the line of its first command: the numbers of lines stay."""
+    """Returns a program with a prefix that sets its arguments, on its first line so that line numbers stay."""
     if not arguments:
         return ""
 

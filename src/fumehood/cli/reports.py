@@ -1,4 +1,4 @@
-"""What `fumehood run` says when the code has ended: the files that came back, and the execution as JSON.
+"""The report of `fumehood run` after the code has ended: the files that were copied back, and the execution as JSON.
 
 Runs in the user's terminal, whichever process had the sandbox.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def report(saved: Sequence[Saved], ran: Mapping[str, object] | None) -> None:
-    """Name the files that came back and those that did not.
+    """Print the files that were copied back and those that were not.
 
     Args:
         saved: The files.

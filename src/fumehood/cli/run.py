@@ -95,7 +95,7 @@ def run(options: Options) -> int:
     _report(executions, saved, options, is_notebook=len(program.cells) != 1)
     exit_code = exit_code_of(executions[-1].error) if len(executions) > 0 else 0
 
-    # Started by a run that it could have taken as well as by any other: the next one may be such.
+    # Every run starts the warm process, also one that it cannot serve: it may serve the next one.
     if not options.no_daemon and is_wanted(()):
         start_daemon()
 
@@ -126,7 +126,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
         "on_stderr": screen.err,
         "on_result": lambda result: show_result(screen, result),
         "on_error": lambda error: show_error(screen, error, LIMIT_HINTS),
-        # Of code that itself came from standard input nothing is left there to answer with.
+        # If the code itself came from standard input, no input is left for questions.
         "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
     }
     # With JSON nothing else is printed, and so nothing asked.
@@ -225,7 +225,7 @@ def _bring_back(
 
 
 def changed_since(before: Sequence[FileInfo], now: Sequence[FileInfo]) -> list[FileInfo]:
-    """Return the files that are new or other than before."""
+    """Return the files that are new or changed."""
     known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
     return [entry for entry in now if (entry.path, entry.modified_at, entry.size_bytes) not in known]
 
@@ -249,7 +249,7 @@ def data_of(executions: Sequence[Execution], *, is_notebook: bool) -> dict[str, 
 
 
 def exit_code_of(error: ExecutionError | None) -> int:
-    """Return the exit code that tells how code has ended."""
+    """Return the exit code for an error of the code; 0 without one."""
     if error is None:
         return 0
 
@@ -283,7 +283,7 @@ class _RunCommand(Command):
         return left
 
     def _own_words(self, args: list[str]) -> tuple[list[str], list[str], bool]:
-        """Split words behind the options that they begin with; and whether `--` or a module has ended all options."""
+        """Split words after their leading options; also return whether `--` or a module has ended all options."""
         valued = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
         own: list[str] = []
         words = list(args)

@@ -1,6 +1,6 @@
 """Settings as flags: each setting of a process has one of the same name.
 
-Runs in the user's terminal. It knows no setting: the fields of a dataclass say all there is to say.
+Runs in the user's terminal. It names no setting: all comes from the fields of a dataclass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from fumehood.cli.parser import Option, Options, PathWord
 from fumehood.setting_fields import flag_of
 
-# The last words of names that say what the value is.
+# The kinds of values, by the last word of a setting's name.
 _TELLING = (
     "seconds",
     "bytes",
@@ -30,7 +30,7 @@ _TELLING = (
 def setting_flags(kind: Any) -> list[Option]:
     """Return a flag for each setting of a kind, for its TOML file, and for printing them."""
     headings = {name: heading for heading, names in kind.GROUPS.items() for name in names}
-    # As they are grouped, and not as they are declared: the first groups are what most want to set.
+    # In the order of their groups and not of their declarations: the first groups are needed most often.
     order = {name: position for position, name in enumerate(headings)}
     flags = [
         Option(
@@ -42,7 +42,7 @@ def setting_flags(kind: Any) -> list[Option]:
     for item in sorted(fields(kind), key=lambda item: order.get(item.name, len(order))):
         default = item.default if item.default not in ("", ()) else None
         shown = "" if default is None else f" (default: {_shown(default)})"
-        # A flag that says yes or no says yes by itself.
+        # A boolean flag without a value is true.
         alone: dict[str, Any] = (
             {"is_flag": False, "flag_value": "true"} if isinstance(item.default, bool) else {}
         )

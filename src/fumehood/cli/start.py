@@ -1,6 +1,6 @@
-"""Where `fumehood` begins: a run that a warm process takes is over before the command line is imported.
+"""The entry point of `fumehood`: a run that a warm process serves ends before the command line is imported.
 
-Runs in the user's terminal. It knows one word, `run`, and decides nothing about it.
+Runs in the user's terminal. It recognizes the command `run` only, and does not parse it.
 """
 
 from __future__ import annotations

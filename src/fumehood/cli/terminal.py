@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Of the bar beside a step, and of the step's text behind it.
+# The widths of the bar beside a step and of the step's text.
 _STEPS_WIDTH = 20
 _STEP_CHARACTERS = 60
-# Of tracebacks, the lines that matter.
+# The lines of a traceback that are highlighted.
 _STYLES = {
     r"(?m)^-{75}$": "dim",
     r"(?m)^(File|Cell) .+": "cyan",
@@ -79,7 +79,7 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
 
 @contextmanager
 def told_steps() -> Iterator[Callable[[str], None]]:
-    """Give a function that says a step and how long it took until then; at a terminal, a bar moves meanwhile."""
+    """Yield a function that prints a step and the time since the begin; at a terminal, a bar moves meanwhile."""
     started = time.monotonic()
 
     def say(step: str) -> None:
@@ -169,7 +169,7 @@ def write_table(head: Sequence[str], rows: Sequence[Sequence[str]], stream: Text
 
 # A shorter wait needs no message.
 _PATIENCE_SECONDS = 1.0
-# Of a result or a traceback at a terminal: more pages than this push everything else out of sight.
+# The most characters of a result or a traceback at a terminal: more would push everything else out of sight.
 MAX_SHOWN_CHARACTERS = 10_000
 # PATH_MAX of Linux, and what spelling out its bytes adds.
 _MAX_PATH_CHARACTERS = 16_384

@@ -1,9 +1,10 @@
-"""The warm path of `fumehood run`: a process of the user's own keeps sandboxes ready, and this asks it.
+"""The warm path of `fumehood run`: sends the run to another process of the user, which keeps sandboxes ready.
 
 Runs in the user's terminal, before anything heavy is imported: a run that the other process takes costs a start of
 Python, a connection, and the run. That process reads and writes no file of the user's: programs are read here, and
 figures written here; `warm_files` brings other files in and out. The socket lies in a folder that only the user can
-enter, and each end asks the kernel for the other's user. Errors before a run has begun lead to the ordinary way.
+enter, and each end asks the kernel for the other's user. After an error before the run has begun, this process makes
+the sandbox itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fumehood.api.transfers import Saved
     from fumehood.cli.warm_files import CarriedFiles
 
-# What is sent first in each connection; another version of either end is not asked.
+# The first message of each connection: versions that differ do not talk to each other.
 PROTOCOL = 4
 MAX_LINE_BYTES = 1 << 26
 IDLE_SECONDS = 300.0
@@ -46,7 +47,7 @@ def run_warm(words: Sequence[str]) -> int | None:
         words: Those behind `fumehood run`.
 
     Returns:
-        The exit code, or None: the ordinary way has to be taken.
+        The exit code, or None if this process has to make the sandbox itself.
     """
     if not is_wanted(words):
         return None
@@ -65,9 +66,10 @@ def run_warm(words: Sequence[str]) -> int | None:
 
 
 def is_wanted(words: Sequence[str]) -> bool:
-    """Return whether the warm path may be taken at all: neither the words nor the environment say otherwise.
+    """Return whether the words and the environment allow the warm path.
 
-    A log that the environment asks for is written by the process that makes the sandbox, so it has to be this one.
+    If the environment requests a log, this process must make the sandbox, because only the process that makes it writes
+    the log.
     """
     is_ordinary = any(os.environ.get(name) for name in ("FUMEHOOD_URL", "FUMEHOOD_LOG_LEVEL"))
     # Warm sandboxes are those of the default template, which has no display.
@@ -99,7 +101,7 @@ def start_daemon() -> None:
 
 
 def identity() -> list[object]:
-    """Return what a process must share with the caller to answer for it: fumehood, packages and settings."""
+    """Return the identity that a warm process must share with its caller: fumehood, packages and settings."""
     # A package that was installed or removed changes its folder.
     folders = [path for path in sys.path if path.endswith("-packages")]
     settings = sorted(
@@ -147,7 +149,7 @@ def socket_path() -> str:
 
 
 def _is_own(folder: str) -> bool:
-    """Return whether only this user can put anything else in the place of what is in a folder.
+    """Return whether only this user can replace entries of a folder.
 
     After `su` the variable names the previous user's folder; that user could replace what root has made there.
     """
@@ -180,7 +182,7 @@ def _connected() -> socket.socket:
 
 
 class _Run:
-    """A run at the other end: what it sends is done here."""
+    """A run in the warm process, whose requests about files and the terminal are carried out here."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -192,7 +194,7 @@ class _Run:
         self.exit_code: int | None = None
 
     def follow(self, words: Sequence[str]) -> int | None:
-        """Ask, and do what the answers say; None: the other end does not take this."""
+        """Send the run and carry out the warm process's requests; return the exit code, or None if it is refused."""
         try:
             asked = {"identity": identity(), "words": list(words), "is_fed": _is_fed()}
             _send(self._connection, asked)
@@ -206,7 +208,8 @@ class _Run:
 
             return self._lost()
         except BrokenPipeError:
-            # Of standard output: its reader has left, as `head` does. Of the connection: the other end has.
+            # Either the reader of standard output has left, as `head` does, or the warm process has closed the
+            # connection.
             if sys.stdout is None or _is_open(sys.stdout):
                 return self._lost()
 
@@ -216,7 +219,7 @@ class _Run:
             return self._lost()
 
     def _obey(self, answer: object) -> bool:
-        """Handle one answer; return whether more follow."""
+        """Handle one message; return whether more follow."""
         match answer:
             case {"out": text}:
                 _write(sys.stdout, text)
@@ -260,7 +263,7 @@ class _Run:
         try:
             self._files = CarriedFiles(paths, folder, overwrite=overwrite)
         except OSError:
-            # The ordinary way says what is wrong.
+            # The path without a warm process reports the error.
             return False
 
         _send(self._connection, {"answer": None})
@@ -296,7 +299,7 @@ class _Run:
         if content is None:
             return False
 
-        # From here on standard input may have been read: it cannot be run otherwise.
+        # From here on standard input may have been read, so the run cannot be repeated without the warm process.
         self._has_begun = True
         _send(self._connection, {"answer": base64.b64encode(content).decode()})
         return True

@@ -49,13 +49,13 @@ from fumehood.values.plain_data import as_data
 from fumehood.values.sandbox import FileInfo
 
 _EXIT_SANDBOX_FAILED = 70
-# What needs more of this machine than standard streams takes the ordinary way.
+# Options that need more of this machine than standard streams are not served here.
 _ORDINARY = ("lifetime", "no_daemon", "stop_daemon")
 
 
 def main() -> None:
     """Serve until nothing has run for a while; return at once if another process does."""
-    # Of this process: it was started with the settings and the packages of its callers.
+    # The identity of this process, which was started with the settings and the packages of its callers.
     path = socket_path()
 
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -110,7 +110,7 @@ class _Daemon:
         assert serving is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
 
-        # Makes the template, and what is kept ready of it, before anything is taken.
+        # Starts the template and fills its pool before the first run is accepted.
         async with AsyncSandbox():
             pass
 
@@ -203,7 +203,7 @@ class _Run:
         self._said: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
     async def follow(self) -> None:
-        """Read what is wanted, run it unless it takes the ordinary way, and end it when the caller leaves."""
+        """Read the request, run the program if it can be served here, and end it when the caller leaves."""
         asked = await self._read()
         options = _options(asked["words"]) if asked.get("identity") == self._identity else None
 
@@ -223,7 +223,7 @@ class _Run:
                 await running
 
     async def _listen(self) -> None:
-        """Hand on what the caller sends; return when it has left."""
+        """Pass on the messages of the caller; return when it has left."""
         with suppress(OSError, ValueError):
             while True:
                 self._said.put_nowait(await self._read())
@@ -239,7 +239,7 @@ class _Run:
         said = await self._said.get()
 
         if said is None:
-            # For the next one that asks.
+            # Put back, for the next caller of this method.
             self._said.put_nowait(None)
             raise ConnectionResetError
 
@@ -272,7 +272,7 @@ class _Run:
         try:
             uploads = [split_upload(given) for given in options.file]
 
-            # Before standard input is read: without these the caller takes the ordinary way.
+            # Checked before standard input is read: without these files the caller makes the sandbox itself.
             if uploads or options.output is not None:
                 paths = [path for path, _ in uploads]
                 await self._ask({"open": paths, "folder": options.output, "overwrite": options.overwrite})
@@ -375,7 +375,7 @@ class _Run:
             "on_input": ask if program.has_stdin else None,
         }
 
-        # As in the ordinary way: with JSON nothing else is printed, and a terminal is asked for nothing.
+        # As without a warm process: with JSON nothing else is printed, and the terminal is not asked for input.
         if not is_shown:
             callbacks = {"on_input": ask} if program.is_fed else {}
 
@@ -397,7 +397,7 @@ class _Run:
 
 
 def _options(words: object) -> Options | None:
-    """Returns the options of a run, or None: it takes the ordinary way, where wrong words are named as well."""
+    """Returns the options of a run; None if it cannot be served here, or a word is wrong, which the caller reports."""
     if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
         return None
 

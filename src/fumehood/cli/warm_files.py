@@ -1,8 +1,8 @@
-"""Files that a warm run brings in and out: the user's process reads and writes them, not the one with the sandbox.
+"""The files of a warm run: the user's process reads and writes them, and not the process that has the sandbox.
 
-Runs in the user's terminal, imported only by runs that name files. What another process of the user keeps has no
-access to anything by this: it gets the content of the files that the words of this command name, and what it sends is
-written below the folder of `--output` alone, under the same bounds as without it (`fumehood.api.transfers`).
+Runs in the user's terminal, imported only by runs that name files. The warm process gets no other access: it receives
+the content of the files that the command line names, and the files that it sends are written below the folder of
+`--output` only, under the same bounds as without it (`fumehood.api.transfers`).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _RemoteFiles:
         question: Mapping[str, object] = {"fetch": path}
 
         while True:
-            # It holds up nothing: this process does one thing at a time.
+            # Blocking is harmless here: this process does nothing else meanwhile.
             answer = self._ask(question)
 
             if "failed" in answer:

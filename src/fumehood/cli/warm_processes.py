@@ -1,4 +1,4 @@
-"""The processes that keep sandboxes ready for `fumehood run`, seen from outside: which there are, and their end.
+"""Lists and ends the processes that keep sandboxes ready for `fumehood run`.
 
 Runs in the user's terminal. A process is found by the lock that it holds, in the folder that only its user can enter,
 and the kernel names the holder: a number in a file may be another process's by now. No lock is taken here, so that a
