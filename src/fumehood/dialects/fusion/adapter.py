@@ -81,7 +81,7 @@ def routes(services: Services) -> list[BaseRoute]:
     """Returns the routes of a server that speaks SandboxFusion."""
 
     async def ping(request: Request) -> Response:
-        # As FastAPI writes a text: with its quotes.
+        # As FastAPI encodes a text: as JSON, with quotes.
         return JSONResponse("pong")
 
     async def code(request: Request) -> Response:

@@ -92,7 +92,7 @@ class RunCodeCall(DialectBody):
 
 
 class RunJupyterCall(DialectBody):
-    """A call of `/run_jupyter`; no time for each cell is none."""
+    """A call of `/run_jupyter`; without a time for each cell, cells have no time limit of their own."""
 
     kernel: Annotated[Literal["python3"], Allowed("python3")] = "python3"
     cells: Annotated[_Texts, _within(_MAX_CELLS)]

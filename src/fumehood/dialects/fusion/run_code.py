@@ -28,7 +28,7 @@ from fumehood.values.languages import (
     languages_of,
 )
 
-# The names of the protocol that are no names of ours.
+# Languages whose names in the protocol differ from ours.
 _OTHERS: Mapping[str, str] = {
     "python_gpu": "python",
     "nodejs": "javascript",

@@ -67,7 +67,7 @@ class Client:
         self.may_return = bool(session)
         self.close_code: int | None = None
         self.speaks_v1 = speaks_v1
-        # Encoded: the values of messages take thirty times that.
+        # Frames are queued encoded: the values of messages take thirty times as much memory.
         self._queue: deque[str | bytes] = deque()
         self._queued_bytes = 0
         self._max_bytes = _MAX_QUEUED_BYTES
@@ -81,7 +81,7 @@ class Client:
     def deliver(self, outgoing: Outgoing) -> None:
         """Queues a message; a client that is too far behind is closed instead."""
         if not self.is_closing:
-            # Not encoded for a client that will not get it.
+            # Checked first, so that no message is encoded for a client that will not get it.
             self._put(outgoing.frame(v1=self.speaks_v1))
 
     def _put(self, frame: str | bytes) -> None:

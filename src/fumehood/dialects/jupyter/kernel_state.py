@@ -1,4 +1,4 @@
-"""What is remembered of a kernel: its names and state, its open comms, its history, and the requests that wait for it.
+"""The state of a kernel: its names, its open comms, its history, and the queue of requests.
 
 All of it is in memory, bounded, and gone with the kernel. No request goes to the sandbox here: `kernel` and `shell`
 make those, and decide their order.

@@ -74,7 +74,7 @@ def read_connection(path: str) -> Connection:
     """Reads a connection file.
 
     Raises:
-        InvalidArgumentError: It is none.
+        InvalidArgumentError: It is not a connection file.
         OSError: It cannot be read.
     """
     with open(path, encoding="utf-8") as file:
@@ -101,7 +101,7 @@ def read_connection(path: str) -> Connection:
 
 
 class Sockets(Audience):
-    """The sockets of a kernel, which its messages go out by.
+    """The sockets of a kernel, over which its messages are sent.
 
     Args:
         connection: Where they listen.
@@ -119,9 +119,9 @@ class Sockets(Audience):
         for channel, kind in _KINDS.items():
             socket = self._context.socket(kind)
             socket.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
-            # What waits for a client that does not read: beyond that it misses messages, and this process goes on.
+            # How many messages wait for a client that does not read; further ones are dropped for it.
             socket.setsockopt(zmq.SNDHWM, _MAX_WAITING_MESSAGES)
-            # Of one part, before its signature is known: a connection that brings more is closed.
+            # The largest part of a message whose signature is not checked yet; a connection that sends more is closed.
             socket.setsockopt(zmq.MAXMSGSIZE, _MAX_PART_BYTES)
 
             if kind == zmq.ROUTER:
@@ -148,7 +148,7 @@ class Sockets(Audience):
         self._send(message.channel, bytes.fromhex(session), message)
 
     def close(self) -> None:
-        """Nothing: what is on its way is sent first; `end` closes the sockets."""
+        """Does nothing: queued messages are sent first, and `end` closes the sockets."""
 
     def end(self) -> None:
         """Closes the sockets when what they hold was sent, or after a second."""
@@ -235,7 +235,7 @@ def parent_of_kernel(environ: Mapping[str, str]) -> int:
         except (ProcessLookupError, OverflowError):
             return 0
         except PermissionError:
-            # It runs, as another user.
+            # The process runs as another user.
             return os.getppid()
 
     return os.getppid()
@@ -259,7 +259,7 @@ async def serve(
     tasks: set[asyncio.Task[Any]] = set()
 
     def interrupt() -> None:
-        # From clients that send signals in spite of the spec.
+        # Some clients interrupt by a signal although the spec asks for messages.
         tasks.add(loop.create_task(backend.interrupt(sandbox_id, context_id)))
 
     loop.add_signal_handler(signal.SIGINT, interrupt)

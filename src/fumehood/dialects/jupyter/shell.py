@@ -162,7 +162,7 @@ async def _execute(kernel: KernelBase, request: KernelRequest) -> Outcome:
         raise SandboxClosedError(sandbox_id=kernel.sandbox_id, reason="died", outcome_unknown=True)
 
     if not cell.silent:
-        # The number of the execution itself, should the two ever differ.
+        # The execution's own number counts if the two ever differ.
         kernel.execution_count = execution.execution_count or number
 
     return _finish(kernel, request, cell, execution)
@@ -196,7 +196,7 @@ async def _pass_on(kernel: KernelBase, request: KernelRequest, event: Event, num
     if isinstance(event, CommEvent):
         kernel.comms.note(event.kind, event.comm_id, event.target_name)
 
-    # Others are served while the JSON of a large result is read and written; the events behind it wait.
+    # The JSON of a large result is processed in a thread, so that other clients are served; later events wait.
     if isinstance(event, ResultEvent | CommEvent) and event_bytes(event) > SMALL_BYTES:
         if (large := await off_loop("answers", output_of, event, number)) is not None:
             await kernel.publish_large(large, request)

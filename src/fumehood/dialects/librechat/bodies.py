@@ -32,7 +32,7 @@ _MAX_SECONDS = 300.0
 # A larger number is infinity, or too large for a fraction.
 _MOST = 1e15
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-# What the protocol names; further names are ours.
+# The languages of the protocol; the other names are ours.
 SPOKEN = ("py", "js", "ts", "c", "cpp", "java", "php", "rs", "go", "d", "f90", "r", "bash")
 
 

@@ -2,7 +2,7 @@
 
 A call is `main.py` beside its files, run by `python3`, in a sandbox of its own; settings of the server name another
 file, command, environment and template, as Replit's `evalctl` does. Standard output and standard error are
-one text, in the order in which they were written. The client reads no status: every error is in the text as well.
+one text, in the order in which they were written. The client ignores the status, so every error is in the text as well.
 """
 
 from __future__ import annotations
