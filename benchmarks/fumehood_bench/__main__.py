@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 # keep ready.
 GROUPS = {
     "stateless": 2,
+    "stateless-flood": 4,
     "creation": 0,
     "cell": 0,
     "llm": 0,
@@ -44,7 +45,10 @@ GROUPS = {
     "server-memory": 0,
     "server-streams": 0,
     "mcp": 0,
+    "many-live": 0,
 }
+# Those that are measured by name alone: they take most of a machine.
+_BY_NAME = frozenset({"many-live"})
 
 # What must be there to measure: preloaded in zygote and floor, and for some groups a reference or a server.
 _LOADED = ("numpy", "pandas", "matplotlib")
@@ -84,7 +88,9 @@ def _run(options: Options) -> int:
     figures: list[Figure] = []
 
     try:
-        _measure(options.only or list(GROUPS), figures, quick=options.quick)
+        _measure(
+            options.only or [group for group in GROUPS if group not in _BY_NAME], figures, quick=options.quick
+        )
     except KeyboardInterrupt:
         return _told_so_far(figures, form)
 

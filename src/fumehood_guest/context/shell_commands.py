@@ -79,21 +79,32 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 class UserSite:
-    """Detects when the user's site-packages folder is created, so that new packages can be imported."""
+    """Detects when the user's site-packages folder gets its first content, so that new packages can be imported."""
 
     def __init__(self) -> None:
         self._known: Set[str] = set(sys.path)
 
     def refresh(self) -> None:
-        """Adds the folder to `sys.path` once it exists."""
+        """Adds the folder to `sys.path` once something is in it.
+
+        An empty one, which each new sandbox has, would cost every context the caches of all imports.
+        """
         if not site.ENABLE_USER_SITE and site.ENABLE_USER_SITE is not None:
             return
 
         folder = site.getusersitepackages()
 
-        if folder in self._known or not os.path.isdir(folder):
+        if folder in self._known or not _holds_something(folder):
             return
 
         self._known.add(folder)
         site.addsitedir(folder)
         importlib.invalidate_caches()
+
+
+def _holds_something(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(True for _ in entries)
+    except OSError:
+        return False
