@@ -154,14 +154,14 @@ class Backend(ABC):
         A page begins after the last sandbox of the page before, whatever was made or ended meanwhile.
 
         Raises:
-            InvalidArgumentError: The cursor is none of a page.
+            InvalidArgumentError: The cursor is not one that a page has returned.
         """
 
     @abstractmethod
     async def look(self, sandbox_id: str, request: Look[_Answer]) -> _Answer:
         """Answer a question about a sandbox, paused or not, and change nothing of it.
 
-        It is not resumed, it does not live longer, nothing is added to its record, and nothing of it waits.
+        The sandbox is not resumed, its lifetime and its record do not change, and no call to it waits meanwhile.
 
         Raises:
             ContextNotFoundError: The question names a context that does not live.
@@ -177,8 +177,8 @@ class Backend(ABC):
         """End a sandbox, paused or not, with all that is in it. False if it did not live.
 
         Args:
-            sandbox_id: Which.
-            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+            sandbox_id: The sandbox.
+            wait: Whether to return only when nothing is left of it; otherwise as soon as its end is certain.
         """
 
     @abstractmethod
@@ -211,7 +211,7 @@ class Backend(ABC):
         Running processes keep their environment. Secrets without a value keep the one that they have.
 
         Raises:
-            InvalidArgumentError: It cannot be carried out on the sandbox's host.
+            InvalidArgumentError: The policy cannot be carried out on the sandbox's host.
         """
 
     @abstractmethod
@@ -233,8 +233,9 @@ class Backend(ABC):
     def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
         """Yield the events of a sandbox, paused or not: `here`, then each new one, `ended` at last.
 
-        With `after` those behind that number come first, or a `gap` where they are not kept any more. A reader that is
-        slow gets a `gap` too; neither it nor its absence ever slows the sandbox. Following is no use of the sandbox.
+        With `after`, kept events with higher numbers come first, or a `gap` in place of those that are not kept any
+        more. A slow reader gets a `gap` too, and never slows the sandbox. Following does not count as use of the
+        sandbox.
         """
 
     @abstractmethod
@@ -378,8 +379,8 @@ class Backend(ABC):
         The old state is killed. The fork's own id has ended then, with the reason `adopted`.
 
         Raises:
-            InvalidArgumentError: It is no fork of this sandbox.
-            ForkError: It cannot be done; both are as they were.
+            InvalidArgumentError: `child_id` is not a fork of this sandbox.
+            ForkError: The replacement failed; both are as they were.
         """
 
     @abstractmethod
@@ -398,7 +399,7 @@ class Backend(ABC):
         """Read a file in pieces of at most 1 MiB.
 
         Raises:
-            FileError: The leaf says what is wrong, at the first piece.
+            FileError: The subclass names the reason; raised at the first piece.
         """
 
     @abstractmethod
@@ -531,8 +532,9 @@ class Backend(ABC):
     async def accept_port(self, sandbox_id: str, port: int) -> ByteStream:
         """Listen on a port as `listen_port` does, and return the next connection that a program inside makes to it.
 
-        A paused sandbox stays paused. What is sent over the connection is no use of the sandbox. At most 16 connections
-        to a port are open or wait at once, further ones wait in the sandbox; 50 a second are returned.
+        A paused sandbox stays paused. Data that is sent over the connection does not count as use of the sandbox. At
+        most 16 connections to a port are open or wait at once, further ones wait in the sandbox; 50 a second are
+        returned.
         """
 
     @abstractmethod
@@ -671,7 +673,7 @@ class _Collection:
 
     def __init__(self, backend: Backend, sandbox_id: str, max_bytes: int) -> None:
         self.files: dict[str, bytes] = {}
-        # In the order of finding; a guest can leave more names than a reader wants.
+        # In the order in which they were found; a guest can leave very many names.
         self.skipped: dict[str, None] = {}
         self._backend = backend
         self._sandbox_id = sandbox_id

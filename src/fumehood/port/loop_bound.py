@@ -42,10 +42,10 @@ class LoopBound:
     async def _do_or_undo(
         self, make: Callable[[], Awaitable[_T]], undo: Callable[[_T], Awaitable[object]]
     ) -> _T:
-        """Makes something on the loop, and undoes it there when its caller is cancelled and does not get it.
+        """Makes something on the loop; undoes it there if the caller is cancelled before it gets the result.
 
-        On its way from one loop to the other, what was made can miss a caller that is cancelled at that moment. So it
-        is undone whether it is made before the loop learns of the cancellation, or after.
+        A result can miss its caller on the way from one loop to the other, if the caller is cancelled at that moment.
+        So the result is undone whether it was made before the loop learns of the cancellation, or after.
         """
         made: list[_T] = []
         is_cancelled = False
@@ -72,7 +72,7 @@ class LoopBound:
     async def _items(
         self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
     ) -> AsyncGenerator[_T, None]:
-        """Iterates an iterator of the loop, begun when the first item is requested."""
+        """Yields the items of an iterator that runs on the loop, and is begun when the first item is requested."""
         items: AsyncGenerator[_T, None] | None = None
         turn = asyncio.Lock()
 
@@ -105,7 +105,7 @@ class LoopBound:
     async def _pulled(
         self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop
     ) -> AsyncGenerator[bytes, None]:
-        """On the loop: takes pieces from an iterator that belongs to the caller's."""
+        """Runs on the backend's loop: takes pieces from an iterator that belongs to the caller's loop."""
         iterator = chunks.__aiter__()
 
         while True:

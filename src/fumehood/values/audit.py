@@ -199,7 +199,7 @@ def line_of(value: Mapping[str, JsonValue]) -> str:
     """Return plain data in its canonical form: keys sorted, no spaces, ASCII alone.
 
     Raises:
-        ValueError: A number in it is not finite.
+        ValueError: The data contains a number that is not finite.
     """
     return _encode(value)
 
@@ -231,12 +231,12 @@ def first_fault(entries: Iterable[AuditEntry], dropped: int = 0) -> ChainFault |
 
 
 def fault_of(entry: AuditEntry, sequence: int, previous: str | None) -> str:
-    """Return the fault of an entry that should follow another; empty when there is none.
+    """Return the fault of an entry by its expected position in the chain; empty when there is none.
 
     Args:
         entry: The entry.
-        sequence: The number that it should have.
-        previous: The hash that it should name as the one before; None: not known.
+        sequence: The expected number.
+        previous: The expected hash of the entry before; None if it is not known.
     """
     if entry.hash != entry.computed_hash():
         return f"entry {entry.sequence} was changed: its hash does not fit what it says"

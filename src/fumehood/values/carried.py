@@ -1,8 +1,8 @@
-"""Results as a host daemon sends them to the server in front of it: bytes in base64, not values.
+"""The form of results between a host daemon and the server in front of it: bytes in base64, not parsed values.
 
-Pure. The server keeps a result as bytes and may never read them. As values, JSON of a guest would be parsed on one side
-and on the other, in calls that hold the interpreter's lock for as long as the guest likes within its bounds; a text in
-base64 is read at once, whatever is in it.
+Pure. The server keeps a result as bytes and may never read them. As values, JSON of a guest would be parsed on both
+sides, in calls that hold the interpreter's lock for a time that the guest chooses within its bounds; the time to read
+base64 does not depend on the content.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CarriedResult(Result):
 
 
 def carried(value: _T) -> _T:
-    """Return an execution, an event or a reply with its results in this form; other values as they are."""
+    """Return a copy of an execution, an event or a reply with its results in this form; any other value unchanged."""
     match value:
         case Execution():
             return dataclasses.replace(value, results=tuple(map(_carried, value.results)))

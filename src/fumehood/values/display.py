@@ -43,7 +43,7 @@ def png_of_screen(screen: bytes) -> bytes:
     """Returns the picture in a file of Xvfb as a PNG.
 
     Raises:
-        ValueError: It holds no picture of a screen.
+        ValueError: The file is not a picture of a screen.
     """
     if len(screen) < _HEADER.size:
         raise ValueError("it is too short")

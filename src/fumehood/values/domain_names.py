@@ -126,7 +126,7 @@ def read_authority(text: str, default_port: int | None = None) -> Target:
         default_port: The port where none is written; None: one is required.
 
     Raises:
-        TargetError: It is no host and port.
+        TargetError: The text is not a host and a port.
     """
     host_text, colon, port_text = text.rpartition(":")
 

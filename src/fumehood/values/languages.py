@@ -97,10 +97,10 @@ class SourceLanguage:
 
     Attributes:
         name: Our name of it.
-        filename: What the source file is called when nothing else is wanted.
+        filename: The default name of the source file.
         run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled,
             `{folder}` for where the two lie.
-        compile: The same for the step before it, or nothing.
+        compile: The same for the compile step before it; empty if there is none.
     """
 
     name: str
@@ -426,7 +426,7 @@ _BESIDE_PYTHON = (
         version="clojure -e '(clojure-version)'",
         debian="clojure",
     ),
-    # Debian's is of 2017, and runs on no JDK that we take.
+    # Debian's version is from 2017, and runs on no JDK that fumehood supports.
     _program(
         "scala",
         "Scala",
@@ -504,7 +504,7 @@ def known_language(name: str) -> ContextLanguage:
 
 
 def _of_kernel(name: str) -> ContextLanguage:
-    """Returns what is known of a kernel of Jupyter before it runs."""
+    """Returns the description of a Jupyter kernel, as far as its name determines it."""
     kernel = name.removeprefix("kernel:")
     return ContextLanguage(
         name=name,
@@ -527,10 +527,10 @@ def language_of_file(path: str) -> ContextLanguage | None:
 
 
 def whole_program(language: ContextLanguage) -> SourceLanguage:
-    """Returns how a language runs whole programs.
+    """Returns the commands with which a language runs whole programs.
 
     Raises:
-        LookupError: It runs none: it is a kernel.
+        LookupError: The language is a Jupyter kernel, which runs no whole programs.
     """
     if language.source is None:
         raise LookupError(f"{language.name!r} runs cells and no whole programs")
@@ -548,7 +548,7 @@ def names_with(*, checkpoints: bool = False, tools: bool = False) -> str:
     return " or ".join(able)
 
 
-# What dialects run beside whole programs.
+# Test programs, which dialects run beside whole programs of contexts.
 _TESTS = (
     SourceLanguage("pytest", "test_main.py", ("python3", "-m", "pytest", "{source}")),
     SourceLanguage("go_test", "main_test.go", ("go", "test", "{source}")),
@@ -563,7 +563,7 @@ LANGUAGES: Mapping[str, SourceLanguage] = {
     source.name: source
     for source in (*(language.source for language in CONTEXT_LANGUAGES.values() if language.source), *_TESTS)
 }
-# Names that others' services know, and why no machine runs them for us.
+# Names that other services accept, and the reason why fumehood does not run them.
 ABSENT: Mapping[str, str] = {
     "cuda": "its compiler is no package of Debian, and a sandbox sees no graphics card",
     "lean": "its packages are downloaded by its own installer, from outside of package registries",
@@ -591,7 +591,7 @@ def languages_of(programs: set[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSteps:
-    """How a context makes whole programs of its cells.
+    """How a context runs its cells as whole programs.
 
     Attributes:
         source: Its language's commands.
@@ -620,6 +620,6 @@ class ProgramSteps:
 
 
 def steps_of(language: str) -> ProgramSteps | None:
-    """Returns how the contexts of a language make whole programs; None: they keep their state."""
+    """Returns how the contexts of a language run cells as whole programs; None if they keep state instead."""
     known = known_language(language)
     return None if known.keeps_state else ProgramSteps(source=whole_program(known))

@@ -41,8 +41,8 @@ class Limits:
         result_bytes: Size of one result, all its formats together; a larger format is left out and named.
         result_count: Results kept of one execution.
         grace_seconds: Time between the interrupt and the kill of code that does not stop.
-        memory: Only given: `memory_bytes` as a size such as "2G", in its place.
-        disk: Only given: `disk_bytes`, likewise.
+        memory: An argument only: `memory_bytes` as a size such as "2G", in its place.
+        disk: An argument only: `disk_bytes` as a size, in its place.
     """
 
     wall_seconds: float = 30.0
@@ -121,15 +121,15 @@ class LimitFields(TypedDict, total=False):
 
 
 def read_limits(value: LimitsChoice | None, named: Mapping[str, Any] | None = None) -> Limits:
-    """Return the limits that a caller means: one of its own, or the arguments of one by name.
+    """Return the limits of a caller, which may give them as one value, one by one by name, or both.
 
     Args:
         value: The limits, as one value.
-        named: Those that were named one by one, which replace what `value` says.
+        named: Limits by name, which replace those in `value`.
 
     Raises:
         InvalidArgumentError: A name or a value is refused.
-        TypeError: One of `named` is no limit.
+        TypeError: A name in `named` is not that of a limit.
     """
     if named:
         _check_names(named)
@@ -192,8 +192,8 @@ class Usage:
 
     Attributes:
         wall_seconds: Time from its start in the context to its end, measured by the host.
-        user_cpu_seconds: CPU time in user code, by the control group's count of the whole sandbox; without
-            one what the context says of itself and its children.
+        user_cpu_seconds: CPU time in user code, by the control group's count of the whole sandbox; without a control
+            group, as the context reports it for itself and its children.
         system_cpu_seconds: CPU time in the kernel, likewise.
         peak_memory_bytes: Most memory of the whole sandbox meanwhile, by its control group (version 2 before
             kernel 6.12: since its start); without one the largest resident memory of the context so far.

@@ -1,7 +1,7 @@
-"""Questions about a sandbox that only look, and their answers: what ran in it, and pages of a list of sandboxes.
+"""Read-only questions about a sandbox, with their answers: cells, results, variables, and lists of sandboxes.
 
-Used on both sides of the port. An answer to one of these changes nothing: it resumes no sandbox, lengthens no life and
-runs no code of the guest. The text in the answers is a guest's.
+Used on both sides of the port. To answer one changes nothing: it resumes no sandbox, extends no lifetime and runs no
+code of the guest. Text in the answers comes from the guest.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ORDERS: tuple[ListOrder, ...] = get_args(ListOrder)
 
 
 class Look(Generic[_T]):
-    """A question about a sandbox that has an answer of a type of its own, and changes nothing."""
+    """The base of read-only questions about a sandbox; each determines the type of its answer."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCells(Look["CellPage"]):
-    """Asks for a page of what ran in a context, what runs now included.
+    """Asks for a page of the cells of a context, the running one included.
 
     Attributes:
         context_id: The context; None: the default one.
@@ -71,7 +71,7 @@ class ReadCells(Look["CellPage"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCell(Look["Cell"]):
-    """Asks for one cell with its whole execution; of a running one, as far as it is.
+    """Asks for one cell with its whole execution; a running cell has its output so far.
 
     Attributes:
         execution_id: The execution.
@@ -109,8 +109,8 @@ class ReadVariables(Look["VariablePage"]):
 
     Attributes:
         context_id: The context; None: the default one.
-        text: Only those with this text in the name, the type or the summary, in upper or lower case.
-        after: Only those behind this name.
+        text: Only those with this text in the name, the type or the summary, whatever the case.
+        after: Only those whose names sort after this one.
         limit: How many at most.
     """
 
@@ -158,7 +158,7 @@ class Variable:
         type: The name of its class.
         summary: A few characters of it; empty where only its class could tell.
         size_bytes: Memory that it takes by itself, as far as that is known.
-        since: The execution that changed it last, where executions have told their changes.
+        since: The last execution that has reported a change of it, or None.
         text: In detail: the beginning of a text.
         shape: In detail: of an array or a frame.
         columns: In detail: label and type of each of its first columns.
@@ -183,8 +183,8 @@ class VariablePage:
     """Variables of a context.
 
     Attributes:
-        state: current; running or paused: those that were seen last, as it cannot be asked now; none: it has no process
-            yet, or a language whose variables are not known.
+        state: current; running or paused: the context cannot be asked now, and the items are those of its last list;
+            none: it has no process yet, or a language without this feature.
         items: The variables, by name.
         as_of: When they were seen (UTC); None: never.
         count: How many there are in all.
@@ -214,7 +214,7 @@ class Relative:
         started_at: When it was handed out (UTC).
         ended_at: When it ended (UTC), or None.
         reason: Why it ended; empty while it lives.
-        last_outcome: That of the cell that ended last: ok, or the kind of its error; None before the first.
+        last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None before the first.
         cells: How many cells have run in it, those of its parents before the fork included.
         owner: Its owner at a server; empty where there is one user only.
     """
@@ -321,7 +321,7 @@ class Cell:
         is_fresh: Whether the context had no state from cells before.
         is_undone: Whether its changes were undone.
         outputs_dropped: Whether its outputs were dropped, to stay within the bounds of the record.
-        outcome: ok, or the kind of its error; None while it runs.
+        outcome: Its outcome: ok, or the kind of its error; None while it runs.
         execution_count: Its number in the context, as notebooks show it.
         usage: What it used; None while it runs.
         error: The error that ended it.
@@ -334,7 +334,7 @@ class Cell:
         results: Its results, without content.
         input_request: The question that it waits on.
         execution: The whole execution, if that was asked for.
-        seq: Of a running one: the number of the last event of its sandbox that is in it, for those that follow.
+        seq: Of a running cell: the number of the last event that it includes, for followers of the sandbox's events.
     """
 
     position: int
@@ -395,7 +395,7 @@ class SandboxUse:
         processes: Living processes, or None.
         cells: How many cells have run in its contexts.
         is_running: Whether code runs in one of them.
-        last_outcome: That of the cell that ended last: ok, or the kind of its error; None before the first.
+        last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None before the first.
         last_at: When that one ended (UTC).
         watchers: How many follow its events.
     """
@@ -487,7 +487,7 @@ def place_of(cursor: str) -> Place:
     """Returns the place in an order that a cursor names.
 
     Raises:
-        InvalidArgumentError: It is no cursor of a page.
+        InvalidArgumentError: The text is not the cursor of a page.
     """
     try:
         seconds, _, sandbox_id = base64.b64decode(cursor, b"-_", validate=True).decode().partition(" ")
@@ -507,14 +507,14 @@ def listed_place(order: ListOrder, info: SandboxInfo) -> Place:
 
 
 def merged(request: ListSandboxes, items: Sequence[ListedSandbox]) -> SandboxList:
-    """Returns one page of the pages of several hosts, each of which was asked for as many."""
+    """Returns one page, merged from pages of several hosts that were each asked for a full page."""
     ordered = sorted(
         items,
         key=lambda item: listed_place(request.order, item.info),
         reverse=request.order == "-started",
     )
     shown = ordered[: request.limit]
-    # One host may have more than it gave; at worst the next page is empty.
+    # A host may have more sandboxes than were on its page; at worst the next page is empty.
     is_more = len(ordered) >= request.limit
     return SandboxList(
         items=tuple(shown),

@@ -35,7 +35,7 @@ class MachineInfo:
 def machine_of(
     capacity: Capacity, labels: Mapping[str, str] | None = None, templates: tuple[str, ...] = ()
 ) -> MachineInfo:
-    """Returns a machine that answers."""
+    """Returns the description of a machine that has answered with its capacity."""
     return MachineInfo(
         host_id=capacity.host_id,
         state="draining" if capacity.is_draining else "ready",

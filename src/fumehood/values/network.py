@@ -98,7 +98,7 @@ def read_rule(field: str, text: object) -> Rule:
         text: The rule.
 
     Raises:
-        InvalidArgumentError: It is none, or one that would match everything.
+        InvalidArgumentError: The text is not a rule, or would match everything.
     """
     try:
         if not isinstance(text, str):
@@ -382,7 +382,7 @@ def read_secret_place(text: str) -> SecretPlace:
     """Return the destination that a key of `Network.secrets` names.
 
     Raises:
-        InvalidArgumentError: It names none.
+        InvalidArgumentError: The key names no destination.
     """
     is_plain = text.startswith("http://")
     try:

@@ -61,10 +61,10 @@ class SandboxSpec:
     """The specification of a new sandbox.
 
     Attributes:
-        template: What it starts from: a template, or the name of one that is known.
+        template: A template, or the name of one, from which it starts.
         limits: What it may use.
-        chosen_limits: Names of limits that the caller has chosen though they may be the defaults. Those that differ
-            from the defaults are always taken for chosen; a server cuts the others to what a key may have.
+        chosen_limits: Names of limits that the caller has chosen although they equal the defaults. Limits that differ
+            from the defaults always count as chosen; a server reduces the others to the bounds of the key.
         envs: Environment of everything that runs in it.
         metadata: The caller's own names and values.
         labels: The labels that its machine must have, each with this value; machines of a cluster have labels.
@@ -73,7 +73,7 @@ class SandboxSpec:
         owner: The owner at a server.
         on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
         network: What it may reach.
-        isolation: The weakest level of isolation that will do; None: what the settings of the host say.
+        isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
         security: How it is watched.
     """
 

@@ -24,7 +24,7 @@ _PLAIN_PATH = re.compile(r"[!-~]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyCheck:
-    """What is asked until a start command is ready.
+    """The check that is repeated until a start command is ready.
 
     Attributes:
         kind: A port that takes connections, a URL that answers with 2xx, a file that exists, or a command that ends
@@ -40,7 +40,7 @@ class ReadyCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCommand:
-    """A command that runs in each sandbox of a template, from its making on.
+    """A command that runs in each sandbox of a template, from its creation on.
 
     Attributes:
         command: A line for the shell.
@@ -69,7 +69,7 @@ class StartCommand:
         self.check()
 
     def check(self) -> ReadyCheck | None:
-        """Returns what `ready` says; None if nothing is asked."""
+        """Returns the parsed check of `ready`; None if it is empty."""
         if not self.ready:
             return None
 
@@ -96,10 +96,10 @@ class StartCommand:
 
 
 def read_start(command: str | None, ready: str = "", ready_seconds: float = 60.0) -> StartCommand | None:
-    """Returns a start command of its three parts; None without one.
+    """Returns the start command with these three parts; None if there is no command.
 
     Raises:
-        InvalidArgumentError: One of them cannot work, or there is a check and nothing that it is for.
+        InvalidArgumentError: A part is invalid, or there is a check without a command.
     """
     if command is not None:
         return StartCommand(command=command, ready=ready, ready_seconds=ready_seconds)

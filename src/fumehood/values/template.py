@@ -37,8 +37,8 @@ class Template:
             the interpreter's start, and each has the memory of one.
         image: The container image that its sandboxes have as their root; None is this machine's system. A build of a
             named template makes it.
-        start: A command that each sandbox runs from its making on, and when it is ready.
-        languages: A folder with what compilers of its languages have prepared; None gives nothing.
+        start: A command that each sandbox runs from its creation on, with the check when it is ready.
+        languages: A folder with files that compilers of its languages have prepared; None gives nothing.
         language_versions: The languages that it was made ready for, and their versions.
     """
 
