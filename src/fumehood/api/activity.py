@@ -1,7 +1,7 @@
-"""What ran in a sandbox, and what runs: `sandbox.activity`, asynchronous and synchronous.
+"""Past and running executions of a sandbox: `sandbox.activity`, asynchronous and synchronous.
 
-Runs in the user's process and uses only the backend port. Looking changes nothing: it resumes no sandbox, lengthens no
-life and adds nothing to the record. Names and text in the answers are a guest's.
+Runs in the user's process and uses only the backend port. Its calls change nothing: they resume no sandbox, extend no
+lifetime and add nothing to the record. Names and text in the answers come from the guest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fumehood.values.watching import WatchEvent
 
 
 class AsyncActivity:
-    """What ran in a `Sandbox`, and what runs in it, whichever caller ran it."""
+    """The past and running executions of a `Sandbox`, whichever caller began them."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
         self._sandbox_handle = sandbox_handle
@@ -65,7 +65,7 @@ class AsyncActivity:
             execution_id: Its id.
 
         Raises:
-            ExecutionNotFoundError: It is not known, or no longer.
+            ExecutionNotFoundError: No execution has this id, or it is not kept any more.
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadCell(execution_id=execution_id))
@@ -129,11 +129,11 @@ class AsyncActivity:
         return await handle.backend.look(handle.id, ReadUse())
 
     async def events(self, *, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
-        """Yield what happens in the sandbox, whichever caller causes it: `here` first, `ended` last.
+        """Yield the events of the sandbox, whichever caller causes them: `here` first, `ended` last.
 
         Args:
-            after: The `seq` of an event: those behind it come first, or a `gap` where they are not kept any more.
-                Unless given, following begins now.
+            after: The `seq` of an event: later events that are kept come first, or a `gap` in place of those that are
+                not. Unless given, only new events are yielded.
         """
         handle = self._sandbox_handle
 

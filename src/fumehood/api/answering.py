@@ -40,7 +40,7 @@ class Answering:
     async def answered(
         self, backend: Backend, sandbox_id: str, request: ExecuteRequest
     ) -> AsyncGenerator[Event, None]:
-        """Runs code and yields its events; a question is yielded first, and answered then."""
+        """Runs code and yields its events; a question is answered after it was yielded."""
         happening = backend.execute(sandbox_id, request)
 
         if self.tools:

@@ -34,10 +34,10 @@ def save_files(
 
     Args:
         files: The sandbox's files.
-        entries: Which; directories and links are passed over.
+        entries: The files; directories and links are passed over.
         root: Directory of the sandbox that `into` stands for.
-        into: Directory of this machine; made if it is not there.
-        overwrite: Whether files that are there may be replaced; or a function that tells it of a path.
+        into: Directory of this machine; made if it does not exist.
+        overwrite: Whether existing files may be replaced; or a function that decides it for a path.
         on_bytes: Called with the size of each piece that has come, in another thread.
     """
     source = _Counted(files._async, on_bytes)

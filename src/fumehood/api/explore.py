@@ -28,8 +28,8 @@ class Branch(Generic[_S]):
     """One continuation.
 
     Attributes:
-        code: What ran.
-        sandbox: Where: a fork, which can be used like any sandbox.
+        code: The code that ran.
+        sandbox: The fork in which it ran, which can be used like any sandbox.
         failure: Why there is no execution: the fork ended in the middle of it. None as a rule; code that fails has an
             execution with an `error`.
     """
@@ -78,13 +78,13 @@ class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
         await self.close()
 
     async def keep(self, branch: Branch[AsyncSandbox]) -> None:
-        """Let the sandbox that was explored go on as this branch: its state, under the sandbox's own id.
+        """Replace the explored sandbox by this branch, whose state continues under the sandbox's own id.
 
         Args:
-            branch: One of these.
+            branch: A branch of this result.
 
         Raises:
-            InvalidArgumentError: It is none of these.
+            InvalidArgumentError: The branch is not one of this result.
             ForkError: It could not be done; everything is as it was.
         """
         await self._parent.adopt(branch.sandbox)
@@ -131,13 +131,13 @@ class Branches(Sequence[Branch[Sandbox]]):
         self.close()
 
     def keep(self, branch: Branch[Sandbox]) -> None:
-        """Let the sandbox that was explored go on as this branch: its state, under the sandbox's own id.
+        """Replace the explored sandbox by this branch, whose state continues under the sandbox's own id.
 
         Args:
-            branch: One of these.
+            branch: A branch of this result.
 
         Raises:
-            InvalidArgumentError: It is none of these.
+            InvalidArgumentError: The branch is not one of this result.
             ForkError: It could not be done; everything is as it was.
         """
         place = next((place for place, one in enumerate(self._branches) if one is branch), None)

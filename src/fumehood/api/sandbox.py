@@ -1217,7 +1217,7 @@ class PtyHandle:
 
 
 class Activity:
-    """What ran in a `Sandbox`, and what runs in it, whichever caller ran it."""
+    """The past and running executions of a `Sandbox`, whichever caller began them."""
 
     def __init__(self, async_impl: AsyncActivity) -> None:
         self._async = async_impl
@@ -1254,7 +1254,7 @@ class Activity:
             execution_id: Its id.
 
         Raises:
-            ExecutionNotFoundError: It is not known, or no longer.
+            ExecutionNotFoundError: No execution has this id, or it is not kept any more.
         """
         return call(self._async.execution, execution_id)
 
@@ -1310,11 +1310,11 @@ class Activity:
         return call(self._async.use)
 
     def events(self, *, after: int | None = None) -> Iterator[WatchEvent]:
-        """Yield what happens in the sandbox, whichever caller causes it: `here` first, `ended` last.
+        """Yield the events of the sandbox, whichever caller causes them: `here` first, `ended` last.
 
         Args:
-            after: The `seq` of an event: those behind it come first, or a `gap` where they are not kept any more.
-                Unless given, following begins now.
+            after: The `seq` of an event: later events that are kept come first, or a `gap` in place of those that are
+                not. Unless given, only new events are yielded.
         """
         turn = Turn()
         return turn.iterate(self._async.events(after=after))
