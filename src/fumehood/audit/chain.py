@@ -100,7 +100,7 @@ class AuditChain:
         return self._add(datetime.now(UTC), kind, fields)
 
     def add_later(self, kind: str, make: Callable[[], dict[str, JsonValue]]) -> AuditHead:
-        """Adds an entry that is made and hashed by `settle`, or when it is read; with a file it is at once."""
+        """Adds an entry that `hash_pending` makes and hashes, or the first reader; with a file, it is made at once."""
         if self._file is not None:
             return self.add(kind, make())
 

@@ -27,10 +27,10 @@ class Verification:
 
     Attributes:
         entries: How many entries were found whole, from the first line on.
-        dropped: How many entries before the first one are not there, by the record's own word.
+        dropped: How many entries before the first one are missing, according to the record.
         head: The last entry that is whole, or None.
-        line: The line at which it breaks; None: it does not.
-        reason: How it breaks, in words; empty when it does not.
+        line: The line at which the chain breaks; None if it does not.
+        reason: The fault in words; empty if there is none.
         later: How many entries came after the known head; None when none was given, or it is not there.
     """
 

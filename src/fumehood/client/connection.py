@@ -383,7 +383,7 @@ def event_of(line: dict[str, Any]) -> Event:
 
 
 def process_event_of(line: dict[str, Any]) -> ProcessEvent:
-    """Returns the event of a command that a line stands for; raises DataError for none."""
+    """Returns the event of a command in a line; raises DataError for any other line."""
     kind = line.get("type")
 
     if kind == "exited":
@@ -408,10 +408,10 @@ def process_event_of(line: dict[str, Any]) -> ProcessEvent:
     return ProcessOutput(stream=kind, data=data, skipped_bytes=skipped_bytes)
 
 
-# What a server says of a sandbox that does not live.
+# Error codes of a server for a sandbox that does not live.
 GONE = (SandboxNotFoundError, SandboxClosedError, ProtocolViolationError)
 _MAX_TEXT = 10_000
-# What Python's own classes beside ours have, which does not travel.
+# Attributes of Python's own exceptions, which are not sent.
 _ERRNO: Mapping[str, int] = {
     "path_not_found": errno.ENOENT,
     "path_exists": errno.EEXIST,
@@ -468,7 +468,7 @@ def sandbox_path(sandbox_id: str, *parts: str) -> str:
         SandboxNotFoundError: No server has a sandbox of such a name.
     """
     if not _SANDBOX_ID.fullmatch(sandbox_id):
-        # In a path it might mean something else.
+        # In a path such a name might lead elsewhere.
         raise SandboxNotFoundError(sandbox_id=sandbox_id)
 
     return "/".join(["/v1/sandboxes", quoted(sandbox_id), *map(quoted, parts)])
@@ -478,7 +478,7 @@ def quoted(part: str) -> str:
     """Returns a name as one part of a path.
 
     Raises:
-        InvalidArgumentError: It would lead to another place of the server than the one that was checked.
+        InvalidArgumentError: The name would lead to another path of the server than the one that was checked.
     """
     if part in (".", ".."):
         raise InvalidArgumentError(field="name", value=part, allowed="a name that is neither '.' nor '..'")

@@ -1,4 +1,4 @@
-"""Questions that only look, asked of a server: each is one request.
+"""The client of the server's read-only questions about sandboxes: each is one request.
 
 Runs in the caller's process; `HttpBackend` checks the answers.
 """

@@ -1,4 +1,4 @@
-"""Stateless runs as a server's requests: the body of one, batches of many, and the lines that answer them.
+"""Stateless runs over HTTP: the body of a single run, batches of many, and the lines of the answers.
 
 Runs in the process that asks. It only translates; `http.py` sends.
 """
@@ -21,7 +21,7 @@ from fumehood.values.events import Event
 from fumehood.values.plain_data import as_data
 from fumehood.values.stateless import DEFAULT_OUTPUT_BYTES, StatelessReply, StatelessRequest
 
-# What a server takes in one request: so many, and so much of it before base64 makes it a third larger.
+# The bounds of one request: the number of items, and their size before base64 makes it a third larger.
 _MAX_BATCH = 10_000
 _MAX_BATCH_BYTES = 16 * MIB
 # A connection that breaks off is made again, after 0.1 s, 0.2 s, and so on: six seconds in all.
@@ -34,7 +34,7 @@ Lines = AsyncGenerator[dict[str, Any], None]
 
 
 def fits_one_request(request: StatelessRequest) -> bool:
-    """Returns whether a server can be asked to do all of it at once."""
+    """Returns whether a run fits into one request to a server."""
     return isinstance(request.spec.template, str) and request.max_output_bytes == DEFAULT_OUTPUT_BYTES
 
 
@@ -60,7 +60,7 @@ def stateless_body(request: StatelessRequest) -> dict[str, Any]:
 
 
 def stateless_item(line: Mapping[str, Any]) -> Event | StatelessReply:
-    """Returns what a line of a stateless run's stream stands for; raises DataError for nothing."""
+    """Returns the event or the reply in a line of a stateless run's stream; raises DataError for any other line."""
     if line.get("type") == "reply":
         return read_value(StatelessReply, line)
 
@@ -91,9 +91,9 @@ class BatchCalls:
     """The requests about one batch.
 
     Attributes:
-        begin: Sends its body; gives the lines of the answer.
-        read_on: Takes its id and the number of the last line that came; gives those after it.
-        end: Takes its id; ends it, and lets the server forget it.
+        begin: Sends the body of the batch; yields the lines of the answer.
+        read_on: Takes the id and the number of the last received line; yields the lines after it.
+        end: Takes the id; ends the batch and removes it from the server.
     """
 
     begin: Callable[[dict[str, Any]], Lines]
@@ -154,7 +154,7 @@ async def answers_of(
 
 
 class _BatchReader:
-    """The lines of a batch, over as many connections as it takes."""
+    """The lines of a batch, read over several connections if one breaks off."""
 
     def __init__(self, calls: BatchCalls) -> None:
         self._calls = calls
@@ -201,7 +201,7 @@ class _BatchReader:
             coming = self._calls.read_on(self._batch_id, self._cursor)
 
     async def _noted(self, coming: Lines) -> Lines:
-        """Yields the lines of one connection, and notes how far it came."""
+        """Yields the lines of one connection, and records the number of the last one."""
         async with aclosing(coming):
             async for line in coming:
                 if "index" in line:
@@ -217,7 +217,7 @@ class _BatchReader:
 
 
 def _lost(fault: FumehoodError) -> FumehoodError:
-    """Returns the error that ended a batch, as the answer to items that may have run."""
+    """Returns the error that ended a batch, as the answer for items that may have run."""
     fault.outcome_unknown = True
     return fault
 

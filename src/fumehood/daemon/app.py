@@ -76,7 +76,7 @@ class HostServices(AppServices):
     _figures_at: float = -math.inf
 
     async def figures(self) -> dict[str, Any]:
-        """Returns what placement asks of a machine, at most 0.3 s old."""
+        """Returns the figures of this machine that placement needs, at most 0.3 s old."""
         now = asyncio.get_running_loop().time()
 
         if now - self._figures_at >= _FIGURES_SECONDS:
@@ -90,7 +90,7 @@ class HostServices(AppServices):
         return self._figures
 
     async def set_draining(self, is_draining: bool) -> None:
-        """Stops making new sandboxes, or goes on; a daemon that is started again does the same."""
+        """Stops or resumes making new sandboxes; the setting outlives a restart of the daemon."""
         mark = self.state / _DRAINING
 
         if is_draining:
@@ -186,7 +186,7 @@ async def figures(request: Request) -> Response:
 
 @_cluster_router.put("/draining", status_code=204)
 async def set_draining(body: NewDraining, request: Request) -> Response:
-    """Stops making new sandboxes, or goes on."""
+    """Stops or resumes making new sandboxes."""
     await _services(request).set_draining(body.is_draining)
     return Response(status_code=204)
 
@@ -195,7 +195,7 @@ async def set_draining(body: NewDraining, request: Request) -> Response:
 async def send_template(name: str) -> Response:
     """Sends a template to another machine, as one stream."""
     pieces = sent_template(name)
-    # A refusal is an answer of its own, and no broken stream.
+    # The first piece is read now, so that a refusal becomes an answer of its own and not a broken stream.
     first = await anext(pieces)
     return StreamingResponse(_with_first(first, pieces), media_type="application/x-tar")
 

@@ -1,4 +1,4 @@
-"""Templates that are carried from machine to machine: streams of the daemon's loop, and threads that pack and unpack.
+"""Copies templates from machine to machine: streams on the daemon's loop, and threads that pack and unpack.
 
 A pipe lies between the two, so that neither holds more than some pieces of a template.
 """
@@ -20,7 +20,7 @@ async def sent_template(name: str) -> AsyncGenerator[bytes, None]:
     """Yields a template of this machine as a stream, in pieces of up to 1 MiB.
 
     Raises:
-        TemplateStoreError: There is none, or it cannot be sent.
+        TemplateStoreError: There is no such template, or it cannot be sent.
     """
     read_end, write_end = os.pipe()
 
@@ -46,7 +46,7 @@ async def taken_template(name: str, pieces: AsyncIterator[bytes]) -> None:
     """Makes a template of this machine from a stream.
 
     Raises:
-        TemplateStoreError: It is none, was cut off, or cannot be used here; nothing of it is left.
+        TemplateStoreError: The stream is not a template, was cut off, or cannot be used here; nothing of it is left.
     """
     read_end, write_end = os.pipe()
 

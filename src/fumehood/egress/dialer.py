@@ -78,7 +78,7 @@ async def dial(addresses: Sequence[Address], port: int) -> tuple[socket.socket, 
     """Connects to the first of these addresses that answers.
 
     Raises:
-        UnreachableError: None does.
+        UnreachableError: None of them answers.
     """
     reason = "no address"
 

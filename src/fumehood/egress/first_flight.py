@@ -73,7 +73,7 @@ async def read_hello(incoming: Incoming) -> Hello:
     """Waits for the first message of a TLS client; it stays in `incoming`, to be passed on.
 
     Raises:
-        HelloError: It is none.
+        HelloError: The bytes are not the first message of a TLS client.
         PipeEndError: The stream ends before.
     """
     while (hello := read_client_hello(incoming.held)) is None:
@@ -92,7 +92,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
     Returns the name, with the tunnel's port, where a tunnel to an address requests one; it was allowed by itself.
 
     Raises:
-        RefusedError: It is another one, or cannot be known.
+        RefusedError: The name is another one, or is hidden.
     """
     if hello.hides_name and not policy.allows_hidden_names:
         raise RefusedError(f"in the tunnel to {target.authority} TLS hides its name (ECH)")

@@ -165,7 +165,7 @@ def path_of_origin(head: RequestHead) -> str:
 def write_request_head(
     head: RequestHead, target: Target, path: str, default_port: int, injected: Mapping[str, str]
 ) -> bytes:
-    """Returns the head for the server: for this one request, with secrets in place of the guest's headers.
+    """Returns the head that is sent to the server: of this request alone, with secrets in place of the guest's headers.
 
     Args:
         head: The head from the guest.

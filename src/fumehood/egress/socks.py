@@ -35,7 +35,7 @@ async def read_greeting(incoming: Incoming) -> bytes:
     """Reads a client's greeting, and returns the reply.
 
     Raises:
-        SocksError: It does not offer to go without authentication.
+        SocksError: The client does not offer the method without authentication.
     """
     version, count = await incoming.take(2)
     methods = await incoming.take(count)

@@ -1,4 +1,4 @@
-"""What runs on a machine of a cluster, and where its files lie: pure data, kept as `plan.json` in the state folder.
+"""The plan of a machine of a cluster: its programs and files; stored as `plan.json` in the state folder.
 
 Used by the command line and the keeper.
 """
@@ -34,7 +34,7 @@ _MAX_RAY_PATH_BYTES = 107 - len("/session_2026-01-01_00-00-00_000000_1234567/soc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What runs on a machine.
+    """The plan of one machine.
 
     Attributes:
         state: The folder of its files.
@@ -125,9 +125,9 @@ class Part:
         name: Its name, which its log file has too.
         argv: Its command line.
         envs: What its environment has beside the keeper's.
-        signs: Files that are there when it has started.
-        address: HOST:PORT where it accepts connections then; empty: nowhere.
-        stale: One that makes a start fail if a crash has left it.
+        signs: Files that exist once it has started.
+        address: HOST:PORT where it accepts connections once it has started; empty: nowhere.
+        stale: A file that makes a start fail if a crash has left it behind.
         private: A folder that no other user may enter; made before the start.
         stop_seconds: How long it may take to end.
     """
@@ -196,7 +196,7 @@ def check_label(word: str) -> tuple[str, str]:
     """Returns the name and the value of `NAME=VALUE`.
 
     Raises:
-        InvalidArgumentError: It is none, or is one of ours or of Ray's.
+        InvalidArgumentError: The text is not a label, or the name is reserved by fumehood or Ray.
     """
     name, sign, value = word.partition("=")
 

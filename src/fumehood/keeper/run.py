@@ -24,7 +24,7 @@ from fumehood.log.setup import configure
 from fumehood.server.state_files import locked, own_folder
 
 _LONGEST_PAUSE_SECONDS = 15.0
-# A part that has run so long has not failed at its start: it is started again at once.
+# A part that has run for this time has not failed at its start: it is restarted at once.
 _STEADY_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 STATUS_FILE = "status.json"
@@ -222,7 +222,7 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
 
 
 def keeper_pid(folder: Path) -> int | None:
-    """Returns the process that keeps the parts of this folder; None: none does."""
+    """Returns the pid of the keeper of this folder; None if there is none."""
     try:
         fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -239,7 +239,7 @@ def keeper_pid(folder: Path) -> int | None:
 
 
 def read_status(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns what the keeper last noted of each part; empty: nothing yet."""
+    """Returns the last status of each part, as recorded by the keeper; empty if there is none yet."""
     try:
         status: dict[str, dict[str, Any]] = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The log: which lines there are, how they are written, and where they go.
+"""The log: its events, their formats, and its configuration.
 
 Every line of fumehood is an event that `events` declares, with its level and its fields; other modules log in no
 other way. A library logs below `fumehood` and is silent unless its program configures logging; `setup` is what the

@@ -1,4 +1,4 @@
-"""How a line of the log looks: one JSON object, or text for a terminal.
+"""The formats of a line of the log: one JSON object, or text for a terminal.
 
 A line is one line, whatever its values are: control characters are written out, texts are bounded. Of a record only
 the fields that its event declares are written, so nothing that a library attaches to a record reaches the log.
@@ -21,14 +21,14 @@ FORMATS = ("console", "json")
 _MAX_MESSAGE_CHARACTERS = 2_000
 _MAX_VALUE_CHARACTERS = 500
 _MAX_NAME_CHARACTERS = 100
-# Of a list or a mapping; one line names all settings of a server.
+# The most entries of a list or a mapping; one line names all settings of a server.
 _MAX_ENTRIES = 200
 _MAX_DEPTH = 5
 _MAX_EXCEPTION_CHARACTERS = 20_000
 _MAX_CHAIN = 8
 _MAX_PARTS = 5
-# What Python and we raise of these names files, attributes and states of the host. Others, such as those of parsers,
-# validators and databases, quote what they were given.
+# Messages of these exceptions name files, attributes and states of the host only. Messages of others, such as those of
+# parsers, validators and databases, may quote their input.
 _QUOTING_NOTHING = (
     OSError,
     AttributeError,
@@ -155,7 +155,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _line(text: str, max_characters: int) -> str:
-    # Most are plain: looking at each of their characters would be most of the cost of a line.
+    # Most texts are plain: to examine each of their characters would be most of the cost of a line.
     if len(text) <= max_characters and text.isascii() and text.isprintable():
         return text
 

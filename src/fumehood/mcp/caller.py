@@ -95,11 +95,11 @@ class Caller:
 
     Attributes:
         backend: The backend of its sandboxes; None: that of `Sandbox()`.
-        keeps: Whether it is the only one: its sandboxes end with this server, have short names, and a call without a
-            sandbox goes on in the last one.
+        keeps: Whether it is the only caller, the host over stdio: its sandboxes end with this server and have short
+            names, and a call that names no sandbox uses the last one.
         max_network: The most network that a sandbox may be given here: none, pip, listed or internet.
-        setup: How its sandboxes are made, unless a call asks for something else.
-        made: Sandboxes that were made here and must end with it, by id.
+        setup: The default options of its sandboxes, which a call may override.
+        made: Sandboxes that were made here and must end with this server, by id.
         making: How many more are being made.
         last: The id of the sandbox that was used last; empty: there is none.
         names: Short names of the sandboxes made here, by id.
@@ -177,7 +177,7 @@ class Caller:
         wanted = self.last
 
         async with self._beginning:
-            # What another call has begun meanwhile: the first one, or one in place of that which has ended.
+            # Another call may have made a sandbox meanwhile: the first one, or one that replaces an ended one.
             begun = self._successors.get(wanted, "") if wanted else self.last
             sandbox = await _living(self, wanted) or await _living(self, begun)
 
@@ -188,7 +188,7 @@ class Caller:
         return _use(self, sandbox), self.name_of(wanted) if wanted not in ("", sandbox.id) else ""
 
     async def bring_files(self, sandbox: AsyncSandbox | None) -> str:
-        """Bring new files of a sandbox to the user, where one wants them; return a line about them."""
+        """Copy new files of a sandbox to the folder for outputs, if there is one; return a line about them."""
         if self.outputs is None or sandbox is None or sandbox.id not in self.made:
             return ""
 

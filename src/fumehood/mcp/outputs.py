@@ -37,7 +37,7 @@ class Outputs:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def begin(self, sandbox: AsyncSandbox) -> None:
-        """Take note of the files that a sandbox begins with; they are the user's own."""
+        """Record the files that a sandbox begins with; they are the user's own and are not copied."""
         changes = self._changes[sandbox.id] = FileChanges()
         await changes.look(sandbox)
 
@@ -49,7 +49,7 @@ class Outputs:
 
     async def _bring(self, sandbox: AsyncSandbox) -> str:
         if sandbox.id not in self._changes:
-            # Another program has made it: what it holds is not what this conversation has made.
+            # Another program has made the file: it is not an output of this conversation.
             await self.begin(sandbox)
             return ""
 

@@ -1,4 +1,4 @@
-"""How the sandboxes of one host are made: what the user has said on the command line, for all of them.
+"""The options of all sandboxes of one host, from the command line.
 
 Runs in the process of the MCP server. Files of this machine are copied into a sandbox when it starts; nothing that
 happens in it changes them.
@@ -23,18 +23,18 @@ _PROTECT = ["find", DATA_PATH, "-type", "f", "-exec", "chmod", "a-w", "{}", "+"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How sandboxes are made, unless a call asks for something else.
+    """The default options of sandboxes, which a call may override.
 
     Attributes:
         template: Their template.
         limits: Those of their limits that are not the default, by name.
         envs: Their environment.
         strict: Whether a missing layer of isolation is an error.
-        isolation: The weakest isolation that will do; None: the default.
+        isolation: The weakest isolation that is accepted; None: the default.
         run_seconds: How long one call of run_code may take.
         folder: A folder of this machine that is copied to /mnt/data; empty: none.
         files: Files of this machine, each with its path inside.
-        output: A folder of this machine for what the sandboxes make; empty: none.
+        output: A folder of this machine for files that the sandboxes make; empty: none.
     """
 
     template: str = "default"

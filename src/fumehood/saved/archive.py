@@ -40,7 +40,7 @@ _ENTRY = struct.Struct("<4s24x3H12x")
 
 
 class _Sink:
-    """Takes what is written, and cannot be sought in."""
+    """A stream for the ZIP writer that cannot seek; its bytes are taken piece by piece."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -50,7 +50,7 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Does nothing: no data is buffered."""
 
     def take(self) -> bytes:
         """Returns the bytes written since the last call, and removes them."""
@@ -60,7 +60,7 @@ class _Sink:
 
 
 class ArchiveWriter:
-    """Writes parts, one after the other; what is to be stored comes out of each step."""
+    """Writes parts, one after the other; each step returns the bytes to be stored."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -170,7 +170,7 @@ class ArchiveReader:
         return await asyncio.to_thread(self.manifest_bytes)
 
     async def pieces(self, part: SavedPart) -> AsyncGenerator[bytes, None]:
-        """Yields a part; what is not what it should be is an error before the last piece is given.
+        """Yields a part in pieces; raises before the last piece if length or digest are wrong.
 
         Raises:
             SavedStateDamagedError: It is shorter, longer or different.

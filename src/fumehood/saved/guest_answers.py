@@ -1,4 +1,4 @@
-"""Parses what a guest answers when it is saved: its variables, the list of its files, the lengths of its pickles.
+"""Parses the answers of a guest that is saved: its variables, the list of its files, the lengths of its pickles.
 
 Any field may be false; the worst effect is that the guest's own saved state is wrong. Bytes become values within
 bounds; pickled variables are split by their lengths and hashed, never parsed.
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 _MAX_ANSWER_BYTES = 64 * MIB
 _STEP_SECONDS = 300.0
 _WITHOUT_PLACES = "landlock-only"
-# What to do about `cannot_last`.
+# The hint for the reason of `cannot_last`.
 NEEDS_PLACES = "make the sandbox without isolation='landlock-only', where `fumehood doctor` finds namespaces"
 
 
@@ -119,10 +119,10 @@ async def take_step(
 
 
 async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_T]) -> _T:
-    """Reads what a step has left in a file.
+    """Reads the file that a step has written.
 
     Raises:
-        GuestStepError: It is not what it should be.
+        GuestStepError: The file is missing, too large, or has the wrong form.
     """
     content = bytearray()
     try:
@@ -141,7 +141,7 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
 
 
 def cannot_last(info: SandboxInfo) -> str:
-    """Says why nothing of a sandbox can be saved or loaded; empty where it can."""
+    """Returns the reason why a sandbox cannot be saved or loaded; empty if it can."""
     if info.isolation.level != _WITHOUT_PLACES:
         return ""
 
@@ -163,7 +163,7 @@ def found_of(entry: Mapping[str, Any], names: dict[int, str]) -> FoundFile | Non
     """Returns init's description of a file in the form of a context's; None for special files.
 
     Args:
-        entry: What init says, within its message table.
+        entry: The description by init, which has passed its message table.
         names: The first name of each file that has several, by its number; grows.
     """
     mode, path = entry["mode"], entry["path"]
@@ -190,7 +190,7 @@ def found_of(entry: Mapping[str, Any], names: dict[int, str]) -> FoundFile | Non
 
 
 def why_not(file: FoundFile) -> str:
-    """Says why a file cannot be named, or is not where files can be; empty where it can."""
+    """Returns the reason why a file cannot be saved under its path; empty if it can."""
     try:
         check_path("path", file.path)
 
@@ -206,7 +206,7 @@ def why_not(file: FoundFile) -> str:
 
 
 def entry_of(file: FoundFile, content: SavedPart | None) -> SavedFile:
-    """Returns what is written of a file in the manifest."""
+    """Returns the entry of a file in the manifest."""
     return SavedFile(
         path=file.path,
         type=file.type,
@@ -218,7 +218,7 @@ def entry_of(file: FoundFile, content: SavedPart | None) -> SavedFile:
 
 
 class Segments:
-    """The digests of variables that come one behind the other."""
+    """Computes the digests of variables that follow one another in one stream."""
 
     def __init__(self, found: Sequence[FoundVariable]) -> None:
         self.variables: list[SavedVariable] = []

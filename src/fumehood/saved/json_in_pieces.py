@@ -15,20 +15,20 @@ from typing import Any
 # window.
 _DEPTH = 4
 _WINDOWS = (1 << 12, 1 << 16, 1 << 20)
-# What was read piece by piece may have no more than that, all together.
+# The most values that may be read piece by piece, all together.
 _MAX_MEMBERS = 20_000
 _MAX_ITEMS = 320_000
-# What was read at once, too: commas and brackets, which are as many as the values or more.
+# The same for values that are read at once, counted by commas and brackets.
 _MAX_MARKS = 3_000_000
 _SPACE = re.compile(r"[ \t\n\r]*")
 _read = json.JSONDecoder().raw_decode
 
 
 def parse_in_pieces(content: bytes) -> object:
-    """Returns the value that these bytes are.
+    """Returns the value of these bytes.
 
     Raises:
-        ValueError: They are no JSON, have too many values, or one deep inside of it is larger than a megabyte.
+        ValueError: The bytes are not JSON, have too many values, or hold a deeply nested value larger than a megabyte.
     """
     reader = _Reader(content.decode())
     try:
@@ -60,7 +60,7 @@ class _Reader:
         self._skip_space()
         begin = self._text[self.place : self.place + 1]
 
-        # Nearly all of them are small, and are read at once.
+        # Nearly all values are small, and are read at once.
         if not depth or begin not in ("{", "["):
             return self._whole(_WINDOWS)
 

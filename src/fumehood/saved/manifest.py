@@ -28,7 +28,7 @@ WRITABLE = (HOME_PATH, DATA_PATH, "/dev/shm", "/tmp", "/var/tmp")  # noqa: S108 
 MAX_FILES = 100_000
 MAX_CONTEXTS = 64
 MAX_STATE_BYTES = 16 * GIB
-# Of all contexts together.
+# The bound of all contexts together.
 _MAX_VARIABLES = 100_000
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MODES = 0o7777
@@ -41,16 +41,16 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
-    """Returns the manifest that these bytes are.
+    """Returns the manifest in these bytes.
 
     Args:
         content: The bytes.
-        names: The parts that there are.
+        names: The names of the parts in the file.
 
     Raises:
-        SavedStateDamagedError: They are none.
+        SavedStateDamagedError: The bytes are not a valid manifest.
         SavedStateVersionError: It is of another version.
-        LoadError: It says that the state is kept in a way that cannot be loaded here.
+        LoadError: The state is of a kind that cannot be loaded here.
     """
     try:
         data = parse_in_pieces(content)
@@ -82,7 +82,7 @@ def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
 
 
 def _check_lengths(data: dict[str, object]) -> None:
-    """Raises before anything is made of lists that are too long."""
+    """Raises if a list is too long, before its values are made."""
     _expect(_length(data, "files") <= MAX_FILES, "files", _length(data, "files"))
     contexts = data.get("contexts")
     found = [one for one in contexts if isinstance(one, dict)] if isinstance(contexts, list) else []

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from fumehood.port.backend import Backend
     from fumehood.saved.object_store import SingleObject
 
-# How the address of a bucket begins, for everything that is kept in one.
+# The prefixes of addresses of buckets.
 BUCKET_SCHEMES = ("s3://", "az://", "gs://")
-# What the address of a store of many files may be.
+# The allowed addresses of a store of many files, for errors.
 ALLOWED_STORES = "a folder, s3://BUCKET[/PREFIX], az://CONTAINER[/PREFIX] or gs://BUCKET[/PREFIX]"
 StatePlace: TypeAlias = str | os.PathLike[str]
 
@@ -71,7 +71,7 @@ async def store(pieces: AsyncGenerator[bytes, None], path: str) -> int:
 
 @asynccontextmanager
 async def held(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[str]:
-    """Gives the path of a file that has a stream in it, and is gone afterwards."""
+    """Yields the path of a temporary file with the content of a stream."""
     with tempfile.TemporaryDirectory(prefix="fumehood-") as folder:
         path = os.path.join(folder, "state")
         await store(pieces, path)
@@ -141,19 +141,19 @@ async def save_to(backend: Backend, sandbox_id: str, place: StatePlace) -> SaveR
 
 
 async def load_from(backend: Backend, request: LoadRequest, place: StatePlace) -> Loaded:
-    """Makes a sandbox of what lies at a place; see `Sandbox.load`."""
+    """Makes a sandbox from the saved state at a place; see `Sandbox.load`."""
     async with _at_hand(place) as path:
         return await backend.load(request, path)
 
 
 async def report_on(place: StatePlace) -> SaveReport:
-    """Tells what is in a saved state; see `read_saved`."""
+    """Returns the report on a saved state; see `read_saved`."""
     async with _at_hand(place) as path:
         return await _report(path, os.fspath(place))
 
 
 async def record_in(place: StatePlace, context_id: str) -> Record:
-    """Tells what had run in one of its contexts; see `read_saved_record`."""
+    """Returns the record of a context in a saved state; see `read_saved_record`."""
     async with _at_hand(place) as path:
         with await asyncio.to_thread(ArchiveReader, path) as archive:
             manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)

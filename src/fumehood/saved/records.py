@@ -19,7 +19,7 @@ from fumehood.values.plain_data import as_data
 
 # Of all contexts together. In memory they take 16 MiB at most; JSON can take six bytes for one of those.
 MAX_RECORD_BYTES = 64 * MIB
-# A sandbox keeps fewer.
+# A sandbox itself keeps fewer.
 MAX_CELLS = 10_000
 _MAX_COUNT = 2**31
 # More than any saved state needs.
@@ -27,20 +27,20 @@ MAX_VALUES = 2_000_000
 
 
 def record_bytes(record: Record, max_bytes: int) -> bytes:
-    """Returns a record as it is written; of one that is too long the latest cells, and how many are missing."""
+    """Returns the bytes of a record; of one that is too long, only the latest cells and the number of missing ones."""
     content = _written(record)
     return content if len(content) <= max_bytes else _written(_shortened(record, max_bytes))
 
 
 def read_record(content: bytes, name: str) -> Record:
-    """Returns the record that these bytes are.
+    """Returns the record in these bytes.
 
     Args:
         content: The bytes.
-        name: Of the part that they are.
+        name: The name of the part, for errors.
 
     Raises:
-        SavedStateDamagedError: They are none.
+        SavedStateDamagedError: The bytes are not a valid record.
     """
     try:
         data = parse(content, MAX_VALUES)
@@ -57,7 +57,7 @@ def read_record(content: bytes, name: str) -> Record:
 
 
 def as_ours(record: Record, context_id: str) -> Record:
-    """Returns a record as that of a context it is loaded into, to whose sandbox no audit record of before belongs."""
+    """Returns a record under the id of the context it is loaded into, without heads of the old audit record."""
     cells = (
         replace(cell, execution=replace(cell.execution, context_id=context_id, audit_head=None))
         for cell in record.cells

@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from fumehood.port.backend import Backend
 
 
-# Lets the record of a context, by the ids of its sandbox and its own, begin with another one.
+# Begins the record of a context, named by the ids of its sandbox and its own, with an earlier record.
 Remember: TypeAlias = Callable[[str, str, Record], Awaitable[None]]
 
 
 async def unpack(
     backend: Backend, request: LoadRequest, path: str | PathLike[str], remember: Remember
 ) -> Loaded:
-    """Makes a sandbox of a saved state."""
-    # One after the other, so that several that are as large as they may be take no more memory than one.
+    """Makes a sandbox from a saved state."""
+    # One record after the other, so that several of the largest size take no more memory than one.
     with await off_loop("saved states", ArchiveReader, path) as archive:
         manifest = await off_loop("saved states", _manifest_of, archive)
         spec = replace(request.spec, envs={**manifest.envs, **request.spec.envs})
@@ -118,11 +118,11 @@ class _Unpacking:
     async def carry_out(
         self, envs: frozenset[str], remember: Callable[[str, Record], Awaitable[None]]
     ) -> LoadReport:
-        """Fills it.
+        """Fills the sandbox.
 
         Args:
-            envs: Variables that are given anew, and stay as they are.
-            remember: Lets the record of a context begin with another one.
+            envs: Variables of the load request, which override those of the saved state.
+            remember: Begins the record of a context with an earlier record.
         """
         default = self._manifest.contexts[0]
         contexts: dict[str, str] = {}
@@ -139,7 +139,7 @@ class _Unpacking:
                 record = await asyncio.to_thread(read_record, content, context.record.name)
                 await remember(name, as_ours(record, name))
 
-        # Last: what is written into a directory changes its time.
+        # Done last, because writing into a directory changes its time.
         await self._step("finish_files", self._entries(), kind="file")
         await self._backend.file_call(self._sandbox_id, RemoveFile(path=self._folder))
         return LoadReport(

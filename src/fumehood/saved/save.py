@@ -108,36 +108,36 @@ class Moment(Protocol):
     """The engine's part of saving: a sandbox at rest, and its files at that moment.
 
     Attributes:
-        envs: What the sandbox was made with.
+        envs: The environment that the sandbox was made with.
     """
 
     envs: Mapping[str, str]
 
     def at_rest(self) -> AbstractAsyncContextManager[Sequence[ContextInfo]]:
-        """Gives the contexts, the default one first; while the block runs, those of Python are at rest."""
+        """Yields the contexts, the default one first; those of Python are idle during the block."""
 
     async def run(self, context_id: str, request: ExecuteRequest) -> Execution:
         """Runs code in a context that is at rest."""
 
     def record(self, context_id: str) -> Record:
-        """Tells what has run in a context so far."""
+        """Returns the record of a context so far."""
 
     async def keep_files(self) -> str:
-        """Takes a snapshot of all files; returns the reason if there can be none."""
+        """Takes a snapshot of all files; returns the reason if that is impossible."""
 
     def files(self) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yields what lay in the writable places, each directory before what is in it."""
+        """Yields the entries of the writable places at the snapshot, each directory before its content."""
 
     def read(self, path: str) -> AsyncGenerator[bytes, None]:
-        """Yields what a file held."""
+        """Yields the content of a file at the snapshot."""
 
     async def let_go(self, files: int, size_bytes: int) -> None:
-        """Gives the files up; so much was given out."""
+        """Releases the snapshot, of which so many files and bytes were saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class _AtRest:
-    """A context, as it was at the moment."""
+    """A context as it was at the moment of saving."""
 
     context: ContextInfo
     folder: str
@@ -153,7 +153,7 @@ async def pack(backend: Backend, sandbox_id: str, moment: Moment) -> AsyncGenera
                 if piece:
                     yield piece
     except (GuestStepError, FileError) as error:
-        # One that fails before its first byte is left out; in the middle there is no way back.
+        # A file that cannot be read from its first byte is left out; a failure in the middle ends the saving.
         raise SaveError(reason=str(error)) from None
     finally:
         await packing.clean_up()
@@ -207,7 +207,7 @@ class _Packing:
         )
         content = await asyncio.to_thread(manifest_bytes, manifest)
         try:
-            # What a guest has said can be of the right form and still make no sense together.
+            # Answers of a guest can have the right form and still contradict each other.
             await asyncio.to_thread(read_manifest, content, self._archive.names)
         except LoadError as error:
             raise SaveError(reason=error.reason) from None
@@ -219,7 +219,7 @@ class _Packing:
         await self._moment.let_go(len(self._draft.files), self._draft.size_bytes)
 
         for folder in self._folders:
-            # It has ended, is paused, or the folder never was: what is left is the sandbox's.
+            # The sandbox has ended or is paused, or there is no folder: a remaining folder ends with the sandbox.
             with contextlib.suppress(FumehoodError):
                 await self._backend.file_call(self._sandbox_id, RemoveFile(path=folder))
 

@@ -24,7 +24,7 @@ Outcome = Literal["PASS", "FAIL", "N/A"]
 WEIGHTS: dict[Severity, int] = {"E": 10, "L": 8, "X": 8, "A": 8, "H": 6, "P": 4, "S": 2}
 # The best grade that a failure of this severity leaves.
 CAPS: dict[Severity, str] = {"E": "D", "L": "D", "A": "D", "X": "C", "H": "B"}
-# Rows whose bound a server lives by, and the best grade when one could not be tried.
+# Rows with bounds that a server depends on, and the best grade when one could not be tested.
 _UNTRIED_CAPS = {"R01": "B"}
 # The lowest share of the weight for a grade.
 _SHARES = (("A", 0.95), ("B", 0.85), ("C", 0.7), ("D", 0.5))

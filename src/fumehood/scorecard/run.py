@@ -48,7 +48,7 @@ class Attempts:
         self.reasons: list[str] = []
 
     def verdict(self, control: Attempts) -> Verdict:
-        """Judge them by those of the control."""
+        """Return the verdict: FAIL if an attempt succeeded, PASS if only the control had a success, else N/A."""
         if self.got:
             return Verdict("FAIL", first(self.got))
 

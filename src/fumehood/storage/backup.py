@@ -162,7 +162,7 @@ def _copy_database(database: Path, target: Path) -> str:
             contextlib.closing(sqlite3.connect(target)) as copy,
         ):
             source.backup(copy)
-            # A copy in one file: what is restored has no log beside it.
+            # The copy is one file, without a log beside it.
             copy.execute("PRAGMA journal_mode=DELETE")
             return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     except sqlite3.Error as error:
@@ -220,7 +220,7 @@ def new_file(path: Path) -> IO[bytes]:
 
 
 def described(manifest: dict[str, Any], file: Path) -> Backup:
-    """Returns what a manifest says; raises InvalidArgumentError where it is not whole."""
+    """Returns the description in a manifest; raises InvalidArgumentError if it is incomplete."""
     try:
         return Backup(
             version=str(manifest["fumehood"]),
@@ -234,7 +234,7 @@ def described(manifest: dict[str, Any], file: Path) -> Backup:
 
 
 def no_backup(file: Path, reason: str) -> InvalidArgumentError:
-    """Returns the error for a file that is no whole backup."""
+    """Returns the error for a file that is not a complete backup."""
     return InvalidArgumentError(
         field="FILE", value=str(file), allowed=f"a whole archive of `fumehood backup`: {reason}"
     )

@@ -43,7 +43,7 @@ class Login:
         created_at: Seconds since 1970, like all times here.
         last_used_at: When it was last used, as far as that is stored already.
         ends_at: When it ends at the latest.
-        user_agent: What its browser has called itself.
+        user_agent: The User-Agent header of its browser.
     """
 
     id: str
@@ -60,7 +60,7 @@ class FoundLogin:
 
     Attributes:
         login: The login.
-        fits: Tells whether a token's digest is that of the token with which the login was made.
+        fits: Returns whether a digest is that of the token with which the login was made.
     """
 
     login: Login
@@ -146,7 +146,7 @@ class Logins:
     async def find(self, cookie: str, *, is_use: bool = True) -> FoundLogin | None:
         """Return the login that a cookie belongs to, or None if there is none now; any text gets an answer.
 
-        Unless `is_use`, the login lives no longer for it.
+        Only with `is_use` does the call count as use, which extends the login.
         """
         if not _COOKIE.fullmatch(cookie):
             return None

@@ -1,7 +1,7 @@
 """Runs probes by name and returns their results as a line of JSON.
 
-A part of the program `attack`, which runs in a sandbox, in every kind of process, and outside. A probe that cannot run
-is reported as such: it has neither failed nor succeeded.
+A part of the program `attack`, which runs in every kind of process of a sandbox and, as a control, without a sandbox. A
+probe that cannot run is reported as such: it has neither failed nor succeeded.
 """
 
 from __future__ import annotations
