@@ -22,6 +22,7 @@ _DIST = Path("src", "fumehood", "console", "dist")
 _SOURCES = (
     "src",
     "index.html",
+    "share.html",
     "package.json",
     "package-lock.json",
     "vite.config.ts",

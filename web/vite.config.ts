@@ -27,6 +27,8 @@ export default defineConfig({
     // An asset in a data address would need a wider policy.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // The view of a share has a document of its own, without what acts.
+    rolldownOptions: { input: ["index.html", "share.html"] },
   },
-  server: { port: 5173, proxy: { "/v1": proxied, "/console/frame": proxied } },
+  server: { port: 5173, proxy: { "/v1": proxied, "/console/frame": proxied, "/share/frame": proxied } },
 });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import re
 import shutil
@@ -67,12 +68,15 @@ def test_a_browser_is_led_to_the_page(browser: httpx2.Client) -> None:
     assert browser.get("/", headers={"Accept": "*/*"}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/console/", "/console/sandboxes", "/console/sandboxes/a/b?x=1"])
+@pytest.mark.parametrize(
+    "path", ["/console/", "/console/sandboxes", "/console/sandboxes/a/b?x=1", "/share/0123456789abcdef"]
+)
 def test_every_address_of_the_page_is_the_page(browser: httpx2.Client, built: Path, path: str) -> None:
-    """One document under one policy, which allows nothing that is not a file of the page."""
+    """One document, and one for shares, under one policy, which allows nothing that is not a file of the page."""
     page = browser.get(path)
     assert page.status_code == 200
-    assert page.content == (built / "index.html").read_bytes()
+    document = "share.html" if path.startswith("/share/") else "index.html"
+    assert page.content == (built / document).read_bytes()
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers.get_list("content-security-policy") == [PAGE]
     assert page.headers["cross-origin-opener-policy"] == "same-origin"
@@ -104,6 +108,19 @@ def test_assets_are_files_of_one_folder(browser: httpx2.Client, built: Path) -> 
         assert browser.get(f"/console/assets/{path}").status_code == 404, path
 
 
+def test_the_page_is_small(built: Path) -> None:
+    """What a first visit loads, compressed: at most 165 kB for either document, and 480 kB in all."""
+
+    def packed(path: Path) -> int:
+        return len(gzip.compress(path.read_bytes(), 9))
+
+    for document in ("index.html", "share.html"):
+        named = re.findall(r'(?:src|href)="/console/([^"]+)"', (built / document).read_text())
+        assert sum(packed(built / path) for path in named) <= 165_000, document
+
+    assert sum(packed(path) for path in (built / "assets").iterdir()) <= 480_000
+
+
 def test_the_frames_have_policies_of_their_own(browser: httpx2.Client) -> None:
     """The same constant document twice: without a script but its own, and with scripts that have no network."""
     still, moving = browser.get("/console/frame"), browser.get("/console/frame?scripts")
@@ -113,6 +130,12 @@ def test_the_frames_have_policies_of_their_own(browser: httpx2.Client) -> None:
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
     assert still.headers.get_list("content-security-policy") == [STILL.format(digest=digest)]
     assert moving.headers.get_list("content-security-policy") == [MOVING]
+
+    # The page of a share has one frame, which is still whatever is asked.
+    for path in ("/share/frame", "/share/frame?scripts"):
+        shared = browser.get(path)
+        assert shared.content == still.content
+        assert shared.headers.get_list("content-security-policy") == [STILL.format(digest=digest)]
 
     for frame in (still, moving):
         assert frame.headers["cache-control"] == "no-store"
@@ -141,7 +164,7 @@ def test_the_console_can_be_left_out(tmp_path: Path) -> None:
     assert {"/console/{path:path}", "True"} <= asyncio.run(paths())
     left = asyncio.run(paths(console=False))
     assert "False" in left
-    assert [path for path in left if path.startswith("/console")] == []
+    assert [path for path in left if path.startswith(("/console", "/share"))] == []
 
 
 def test_a_server_without_the_folder_starts(tmp_path: Path) -> None:
@@ -167,4 +190,4 @@ def test_a_server_without_the_folder_starts(tmp_path: Path) -> None:
         assert Path(file).is_relative_to(folder)
         answers.append(rest)
 
-    assert answers == [["0", "[]"], ["4", "['fumehood.console', 'fumehood.console.routes']"]]
+    assert answers == [["0", "[]"], ["6", "['fumehood.console', 'fumehood.console.routes']"]]

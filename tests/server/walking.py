@@ -18,6 +18,8 @@ SITE = {"/docs", "/docs/{path:path}", "/openapi", "/openapi/{name:path}"} | {
     "/console/frame",
     "/console/assets/{name:path}",
     "/console/{path:path}",
+    "/share/frame",
+    "/share/{share_id}",
 }
 REFUSED = {401, 403}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -49,6 +49,7 @@ COMMANDS = {
         "keys": "make, list, change, rotate and revoke the keys of a server",
         "usage": "what the keys of a server have used",
         "console": "print an address that opens the console of a server",
+        "share": "hand on a read-only view of a sandbox of a server",
     },
     "commands that serve others": {
         "serve": "sandboxes for others, over HTTP",

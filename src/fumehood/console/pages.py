@@ -1,7 +1,7 @@
 """The page and its assets: files of `dist/`, under the policy of the page.
 
-Every address of the page gives the same document, whose script reads the address. The names of assets hold a digest of
-their content, so that a browser may keep them for good.
+Every address of the page gives the same document, whose script reads the address; shares have one of their own, without
+what acts. The names of assets hold a digest of their content, so that a browser may keep them for good.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 from pathlib import Path
+from typing import Literal
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -45,13 +46,13 @@ HEADERS = {
 ASSET_HEADERS = HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def page() -> Response:
-    """Returns the document of the page.
+def page(name: Literal["index.html", "share.html"] = "index.html") -> Response:
+    """Returns the document of the console, or of the page that the reader of a share sees.
 
     Raises:
         HTTPException: It was not built.
     """
-    document = _DIST / "index.html"
+    document = _DIST / name
 
     if not document.is_file():
         raise HTTPException(HTTPStatus.NOT_FOUND, _NOT_BUILT)

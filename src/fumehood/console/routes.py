@@ -18,6 +18,8 @@ def routes() -> list[BaseRoute]:
         Route("/console/frame", _frame, methods=_METHODS, include_in_schema=False),
         Route("/console/assets/{name:path}", _asset, methods=_METHODS, include_in_schema=False),
         Route("/console/{path:path}", _page, methods=_METHODS, include_in_schema=False),
+        Route("/share/frame", _still_frame, methods=_METHODS, include_in_schema=False),
+        Route("/share/{share_id}", _share, methods=_METHODS, include_in_schema=False),
     ]
 
 
@@ -30,6 +32,19 @@ async def _frame(request: Request) -> Response:
     from fumehood.console.frames import frame
 
     return frame(with_scripts="scripts" in request.query_params)
+
+
+async def _still_frame(request: Request) -> Response:
+    """The one frame document that a share's page can load: no script of a guest runs in it, whatever is asked."""
+    from fumehood.console.frames import frame
+
+    return frame(with_scripts=False)
+
+
+async def _share(request: Request) -> Response:
+    from fumehood.console.pages import page
+
+    return page("share.html")
 
 
 async def _asset(request: Request) -> Response:

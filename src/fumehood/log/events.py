@@ -281,6 +281,30 @@ LOGIN_ENDED = LogEvent(
     ("key_id", "count"),
     "`count` is 0 where they had ended already.",
 )
+SHARE_MADE = LogEvent(
+    "share.made",
+    INFO,
+    "server",
+    "a sandbox was shared",
+    ("key_id", "share_id", "sandbox_id", "shows", "seconds"),
+    "`shows` are the parts that are shown; `seconds` is after how long it ends by itself.",
+)
+SHARE_OPENED = LogEvent(
+    "share.opened",
+    INFO,
+    "server",
+    "a share was opened with its address",
+    ("share_id", "sandbox_id", "openings"),
+    "`openings` is how often it was, with this time.",
+)
+SHARE_REVOKED = LogEvent(
+    "share.revoked",
+    INFO,
+    "server",
+    "a share was revoked",
+    ("share_id", "by", "count"),
+    "`by` is `owner` or the id of the key that asked; `count` is 0 where it had ended already.",
+)
 TEMPLATE_BUILT = LogEvent(
     "template.built",
     INFO,

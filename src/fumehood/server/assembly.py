@@ -27,6 +27,7 @@ from fumehood.server.rate_limits import RateLimits
 from fumehood.server.retention import housekeeping
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
+from fumehood.server.shares import SandboxShares
 from fumehood.server.state_files import locked, own_folder
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
@@ -35,6 +36,7 @@ from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys
 from fumehood.storage.logins import Logins
 from fumehood.storage.restore import RESTORING
+from fumehood.storage.shares import Shares
 from fumehood.storage.usage import UsageLedger
 
 _RUNS_PER_CORE = 4
@@ -99,6 +101,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             rate_limits=rate_limits,
             ledger=ledger,
             idempotency=Idempotency(database),
+            shares=SandboxShares(Shares(database), authenticator, rate_limits, is_on=settings.shares),
             stored_files=stored_files,
             blobs=blobs,
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),

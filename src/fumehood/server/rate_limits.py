@@ -27,6 +27,7 @@ from fumehood.token_bucket import TokenBucket
 _MINUTE_SECONDS = 60.0
 _REMEMBERED = 10_000
 _LOGINS_PER_MINUTE = 10
+_READINGS_PER_MINUTE = 6000
 # The smallest network that is given to one customer (RFC 6177).
 _IPV6_PREFIX = 64
 _ADDRESS: ContextVar[str] = ContextVar("fumehood_client_address", default="")
@@ -65,6 +66,7 @@ class RateLimits:
         self._requests = _Buckets(requests_per_minute, clock)
         self._visits = _Buckets(requests_per_minute, clock)
         self._logins = _Buckets(_LOGINS_PER_MINUTE, clock)
+        self._readings = _Buckets(_READINGS_PER_MINUTE, clock)
         self._on_refusal = on_refusal
         # Digests of tokens that were right, the latest last.
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -123,6 +125,17 @@ class RateLimits:
             RateLimitError: The addresses of that key have been requested too often.
         """
         self._count(self._visits, "visits of one key", principal)
+
+    def count_reading(self, share_id: str) -> None:
+        """Counts a request of a share's readers; it is no request of a key.
+
+        Raises:
+            RateLimitError: The share was asked too often.
+        """
+        if seconds := self._readings.missing_seconds(share_id):
+            raise self._refusal("requests of one share", _READINGS_PER_MINUTE, seconds)
+
+        self._readings.take(share_id)
 
     @asynccontextmanager
     async def login(self) -> AsyncGenerator[None, None]:

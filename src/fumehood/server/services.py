@@ -29,6 +29,7 @@ from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits
 from fumehood.server.settings import ServerSettings
+from fumehood.server.shares import SandboxShares
 from fumehood.server.tenancy import Owners, TenantBackend
 from fumehood.storage.blobs import Blobs
 from fumehood.storage.database import Database
@@ -111,6 +112,7 @@ class Services(AppServices):
         rate_limits: How often an address may be wrong, and how many requests a key may make.
         ledger: The usage of each key.
         idempotency: Stored answers for repeated requests.
+        shares: Read-only views of sandboxes.
         stored_files: The files of dialects with uploads.
         blobs: The content of those files.
         at_end: Resources of dialects, closed when the server ends.
@@ -123,6 +125,7 @@ class Services(AppServices):
     rate_limits: RateLimits
     ledger: UsageLedger
     idempotency: Idempotency
+    shares: SandboxShares
     stored_files: StoredFiles
     blobs: Blobs
     at_end: AsyncExitStack = field(default_factory=AsyncExitStack)

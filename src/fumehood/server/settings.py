@@ -55,6 +55,7 @@ class ServerSettings(EngineSettings):
             "login_hours",
             "dialects",
             "console",
+            "shares",
         ),
         "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
         "sandboxes": (
@@ -128,6 +129,10 @@ class ServerSettings(EngineSettings):
     )
     dialects: tuple[str, ...] = setting("dialects that are spoken", DIALECTS)
     console: bool = setting("whether the page at /console/ is shown", True)
+    shares: bool = setting(
+        "whether keys with `sandboxes` may hand on read-only views of their sandboxes, without an account",
+        True,
+    )
     host_socket: str = setting(
         "socket of a `fumehood host` that keeps the sandboxes; empty: this process", ""
     )

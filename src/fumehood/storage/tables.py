@@ -60,6 +60,26 @@ LOGINS = Table(
     Index("ix_logins_key_id", "key_id"),
 )
 
+SHARES = Table(
+    "shares",
+    METADATA,
+    Column("id", String(16), primary_key=True),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("token_hash", LargeBinary, nullable=False),
+    Column("key_id", String(64), nullable=False),
+    Column("sandbox_id", String(64), nullable=False),
+    Column("context_id", String(255), nullable=False),
+    # The parts, in JSON.
+    Column("shows", Text, nullable=False),
+    Column("from_at", Double),
+    # Null: live.
+    Column("until_at", Double),
+    Column("created_at", Double, nullable=False),
+    Column("ends_at", Double, nullable=False),
+    Column("openings", Integer, nullable=False),
+    Index("ix_shares_key_id", "key_id"),
+)
+
 SERVERS = Table(
     "servers",
     METADATA,

@@ -1,9 +1,10 @@
-/** One request of the API, with the login of this browser.
+/** One request of the API, with the login of this browser, or with the token of a share.
  *
  * The cookie counts only beside the header, which no simple request of another origin can carry.
  */
 
 import { Problem, type ProblemBody, UNREACHABLE } from "./problem";
+import { currentReader, isShare, sharedPath } from "./reader";
 
 export type Asked = { method?: string; body?: unknown; signal?: AbortSignal; accept?: string };
 
@@ -15,11 +16,17 @@ export function whenLoginIsNeeded(listener: () => void): void {
 }
 
 export async function ask(path: string, asked: Asked = {}): Promise<Response> {
-  const headers: Record<string, string> = {
-    "X-Fumehood-Console": "1",
-    Accept: asked.accept ?? "application/json",
-  };
-  const init: RequestInit = { method: asked.method ?? "GET", headers, credentials: "same-origin" };
+  const headers: Record<string, string> = { Accept: asked.accept ?? "application/json" };
+  const init: RequestInit = { method: asked.method ?? "GET", headers };
+  const reader = currentReader();
+  if (isShare()) {
+    // No login of this browser counts here, nor is it sent.
+    init.credentials = "omit";
+    if (reader) headers.Authorization = `Bearer ${reader.token}`;
+  } else {
+    init.credentials = "same-origin";
+    headers["X-Fumehood-Console"] = "1";
+  }
   if (asked.signal) init.signal = asked.signal;
   if (asked.body instanceof Blob) {
     init.body = asked.body;
@@ -30,7 +37,7 @@ export async function ask(path: string, asked: Asked = {}): Promise<Response> {
 
   let answer: Response;
   try {
-    answer = await fetch(path, init);
+    answer = await fetch(reader ? sharedPath(path, reader.shareId) : path, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw UNREACHABLE;

@@ -1,6 +1,7 @@
 /** The one WebSocket of this tab, over which all that is live comes. It comes back by itself when it breaks. */
 
 import { useEffect, useRef, useSyncExternalStore } from "react";
+import { watchPlace } from "./reader";
 
 export type WatchEvent = { id: number; type: string; seq?: number } & Record<string, unknown>;
 export type WatchState = "connecting" | "open" | "lost";
@@ -53,7 +54,8 @@ class Watch {
   private connect(): void {
     if (this.socket || this.follows.size === 0 || this.retry) return;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}/v1/watch`, "fumehood.watch");
+    const { path, protocols } = watchPlace();
+    const socket = new WebSocket(`${scheme}://${location.host}${path}`, protocols);
     this.socket = socket;
     socket.onopen = () => {
       this.failures = 0;

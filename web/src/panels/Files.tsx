@@ -3,6 +3,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { ask, get, segment, send } from "../api/client";
+import { isShare } from "../api/reader";
 import { Confirm } from "../parts/Confirm";
 import { bytes, visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
@@ -56,20 +57,22 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
       onDragOver={(event) => event.preventDefault()}
       onDrop={(event) => {
         event.preventDefault();
-        upload(event.dataTransfer.files);
+        if (!isShare()) upload(event.dataTransfer.files);
       }}
     >
       <div className="row">
         <Trail folder={folder} open={setFolder} />
-        <label className="button">
-          Upload
-          <input type="file" multiple className="unseen" onChange={(event) => upload(event.target.files)} />
-        </label>
+        {!isShare() && (
+          <label className="button">
+            Upload
+            <input type="file" multiple className="unseen" onChange={(event) => upload(event.target.files)} />
+          </label>
+        )}
       </div>
       {problem !== null && <ProblemBox error={problem} title="It was not uploaded" />}
       {list.error && <ProblemBox error={list.error} retry={() => list.refetch()} />}
       {list.data && items.length === 0 && (
-        <p className="quiet">This folder is empty. Drop files here to upload them.</p>
+        <p className="quiet">This folder is empty.{!isShare() && " Drop files here to upload them."}</p>
       )}
       <ul className="files">
         {items.map((item) => (
@@ -86,24 +89,26 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
               {item.type === "dir" && "/"}
             </button>
             <span className="quiet">{item.type === "file" ? bytes(item.size_bytes) : item.type}</span>
-            <Confirm
-              trigger={
-                <button type="button" className="subtle small" aria-label={`Delete ${item.name}`}>
-                  Delete
-                </button>
-              }
-              title={`Delete ${visibleLine(item.name, 60)}?`}
-              act="Delete"
-              run={() => send("DELETE", `${base}?path=${segment(item.path)}`)}
-              done={() => {
-                if (chosen?.path === item.path) setChosen(null);
-                refresh();
-              }}
-            >
-              {item.type === "dir"
-                ? "All that is in the folder goes with it."
-                : "Only an earlier checkpoint still has it."}
-            </Confirm>
+            {!isShare() && (
+              <Confirm
+                trigger={
+                  <button type="button" className="subtle small" aria-label={`Delete ${item.name}`}>
+                    Delete
+                  </button>
+                }
+                title={`Delete ${visibleLine(item.name, 60)}?`}
+                act="Delete"
+                run={() => send("DELETE", `${base}?path=${segment(item.path)}`)}
+                done={() => {
+                  if (chosen?.path === item.path) setChosen(null);
+                  refresh();
+                }}
+              >
+                {item.type === "dir"
+                  ? "All that is in the folder goes with it."
+                  : "Only an earlier checkpoint still has it."}
+              </Confirm>
+            )}
           </li>
         ))}
       </ul>
@@ -118,10 +123,14 @@ function Trail({ folder, open }: { folder: string; open: (folder: string) => voi
   const parts = folder.split("/").filter(Boolean);
   return (
     <nav className="trail" aria-label="Folder">
-      <button type="button" className="link" onClick={() => open("/")}>
-        /
-      </button>
+      {!isShare() && (
+        <button type="button" className="link" onClick={() => open("/")}>
+          /
+        </button>
+      )}
       {parts.map((part, index) => {
+        // A share shows what is below the home directory.
+        if (isShare() && index === 0) return null;
         const path = `/${parts.slice(0, index + 1).join("/")}`;
         return (
           <button

@@ -20,6 +20,7 @@ const THEMES: [Theme, string][] = [
 type Place = { path: string; name: string; scope: string; key: string };
 const PLACES: Place[] = [
   { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
+  { path: "/shares", name: "Shares", scope: "sandboxes", key: "h" },
   { path: "/usage", name: "Usage", scope: "", key: "u" },
   { path: "/queue", name: "Queue", scope: "keys", key: "q" },
   { path: "/keys", name: "Keys", scope: "keys", key: "k" },

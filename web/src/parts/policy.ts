@@ -5,20 +5,23 @@
  * policy, and no frame can be led to a guest's page.
  */
 
-export function narrowPolicy(): void {
+export function narrowPolicy(frame = "/console/frame"): void {
   const policy = document.createElement("meta");
   policy.httpEquiv = "Content-Security-Policy";
-  policy.content = narrowerThanTheServers(location);
+  policy.content = narrowerThanTheServers(location, frame);
   document.head.append(policy);
 }
 
-export function narrowerThanTheServers({ protocol, hostname, port, origin }: Location | URL): string {
+export function narrowerThanTheServers(
+  { protocol, hostname, port, origin }: Location | URL,
+  frame = "/console/frame",
+): string {
   // A policy cannot name an address of IPv6. Any host will do for frames: the server's own policy says which one. Not
   // for scripts: a browser that takes it otherwise would have no page.
-  if (hostname.startsWith("[")) return `frame-src ${protocol}//*${port && `:${port}`}/console/frame`;
+  if (hostname.startsWith("[")) return `frame-src ${protocol}//*${port && `:${port}`}${frame}`;
 
   return (
     `script-src ${origin}/console/; worker-src ${origin}/console/; ` +
-    `style-src ${origin}/console/ 'unsafe-inline'; frame-src ${origin}/console/frame`
+    `style-src ${origin}/console/ 'unsafe-inline'; frame-src ${origin}${frame}`
   );
 }

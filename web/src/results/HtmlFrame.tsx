@@ -5,6 +5,7 @@
  */
 
 import { useEffect, useRef, useState } from "react";
+import { isShare } from "../api/reader";
 
 const MOST_HEIGHT = 600;
 const LEAST_HEIGHT = 24;
@@ -12,12 +13,14 @@ const LEAST_HEIGHT = 24;
 type Given = { html: string; canMove?: boolean; startsMoving?: boolean };
 
 export function HtmlFrame({ html, canMove = true, startsMoving = false }: Given) {
-  const [isMoving, setMoving] = useState(startsMoving);
+  const [isAsked, setMoving] = useState(startsMoving);
+  // Those who read a share have no other document to load either: neither its page's policy nor its server has one.
+  const isMoving = isAsked && !isShare();
   return (
     <div className="guest">
       <div className="guest-head">
         <span>from the sandbox{isMoving ? ", its scripts run" : ""}</span>
-        {canMove && !isMoving && (
+        {canMove && !isMoving && !isShare() && (
           <button type="button" className="subtle" onClick={() => setMoving(true)}>
             Run its scripts
           </button>
@@ -73,7 +76,7 @@ function Frame({ html, isMoving }: { html: string; isMoving: boolean }) {
     <iframe
       ref={frame}
       title="A result from the sandbox"
-      src={isMoving ? "/console/frame?scripts" : "/console/frame"}
+      src={isShare() ? "/share/frame" : isMoving ? "/console/frame?scripts" : "/console/frame"}
       sandbox="allow-scripts"
       referrerPolicy="no-referrer"
       loading="lazy"

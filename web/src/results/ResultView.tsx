@@ -1,6 +1,7 @@
 /** One result: of its formats the one that says most, by data before markup, and the others as a choice. */
 
 import { lazy, type ReactNode, Suspense, useState } from "react";
+import { isShare } from "../api/reader";
 import type { Result } from "../api/types";
 import { Code } from "../output/Code";
 import { bytes, visible, visibleLine } from "../parts/format";
@@ -117,7 +118,7 @@ function Script({ code }: { code: string }) {
   return (
     <>
       <Code code={code} />
-      {isRun ? (
+      {isShare() ? null : isRun ? (
         <HtmlFrame html={html} startsMoving />
       ) : (
         <button type="button" onClick={() => setRun(true)}>

@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { memo, useEffect, useMemo, useRef, useState } from "react";
 import { get, segment, send } from "../api/client";
 import type { Feed } from "../api/feed";
+import { isShare } from "../api/reader";
 import type { Cell, CellError, Execution, InputRequest } from "../api/types";
 import { Code } from "../output/Code";
 import { OutputLines } from "../output/lines";
@@ -91,7 +92,8 @@ export const CellView = memo(function CellView({
         <ResultView key={index} result={result} />
       ))}
       {error && <ErrorView error={error} />}
-      {isRunning && input && (
+      {isRunning && input && isShare() && <p className="note">The code waits for input.</p>}
+      {isRunning && input && !isShare() && (
         <InputField sandboxId={sandboxId} executionId={cell.id} request={input} answered={refetch} />
       )}
       {whole.error && !whole.data && (

@@ -2,7 +2,7 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Dialog, Tabs } from "radix-ui";
-import { type ReactNode, useCallback, useMemo, useRef, useState } from "react";
+import { lazy, type ReactNode, Suspense, useCallback, useMemo, useRef, useState } from "react";
 import { useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
@@ -23,6 +23,7 @@ import { Timeline } from "./Timeline";
 import { Transcript } from "./Transcript";
 import { useCells } from "./useCells";
 
+const ShareDialog = lazy(() => import("./ShareDialog"));
 const PANELS = ["variables", "files", "audit", "isolation"] as const;
 const NAMES: Record<string, string> = {
   variables: "Variables",
@@ -157,6 +158,11 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
               Fork <kbd>f</kbd>
             </button>
           </>
+        )}
+        {!isGone && (
+          <Suspense>
+            <ShareDialog sandboxId={id} contextId={contextId} />
+          </Suspense>
         )}
         {!isGone && <Export sandboxId={id} contextId={contextId} failed={setExportProblem} />}
         {!isWide && <Sheet>{inspector}</Sheet>}

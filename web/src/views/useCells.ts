@@ -4,6 +4,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get, segment } from "../api/client";
 import { Feed } from "../api/feed";
+import { isShare } from "../api/reader";
 import type { Cell, CellPage } from "../api/types";
 import { useFollow, useWatchState, type WatchEvent } from "../api/watch";
 
@@ -85,8 +86,15 @@ function staleAfter(event: WatchEvent, id: string): (readonly string[])[] {
   switch (event.type) {
     case "output":
     case "metrics":
-    case "here":
       return [];
+    case "here":
+      // A share's socket begins with what happens now; what a page missed, it reads.
+      return isShare()
+        ? [
+            ["cells", id],
+            ["cell", id],
+          ]
+        : [];
     case "execution_started":
       return [["cells", id]];
     case "result":

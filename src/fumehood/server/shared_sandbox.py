@@ -1,0 +1,313 @@
+"""One sandbox as the reader of a share sees it: the chosen parts of it, in the chosen time, and nothing to do.
+
+Runs in the server process. It has the questions below and no verb besides, over the sandboxes of the key that made the
+share. Looking neither resumes the sandbox nor lengthens its life; ids of keys and of other sandboxes are left out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fumehood.errors import ExecutionNotFoundError, ForbiddenError, InvalidArgumentError, SandboxPausedError
+from fumehood.port.backend import Backend
+from fumehood.storage.shares import Share, SharedPart
+from fumehood.values.audit import AuditEntry
+from fumehood.values.charts import JsonValue
+from fumehood.values.guest_paths import HOME_PATH
+from fumehood.values.looking import (
+    MAX_CELLS,
+    Cell,
+    CellPage,
+    ReadCell,
+    ReadCells,
+    ReadVariable,
+    ReadVariables,
+    VariablePage,
+)
+from fumehood.values.network import EgressRecord
+from fumehood.values.requests import ListFiles, ReadFile
+from fumehood.values.sandbox import FileInfo, SandboxInfo
+from fumehood.values.watching import WatchEvent
+
+MAX_FILE_BYTES = 10 << 20
+_MAX_PAGES = 64
+# The part that an event of each type belongs to; other events are not sent.
+_PART_OF: Mapping[str, SharedPart | None] = {
+    "execution_started": "record",
+    "output": "record",
+    "result": "record",
+    "clear_output": "record",
+    "error": "record",
+    "input_request": "record",
+    "tool_call": "record",
+    "execution_finished": "record",
+    "context_restarted": "record",
+    "egress": "network",
+    "security_event": "audit",
+    "changed": None,
+    "ended": None,
+    "gap": None,
+}
+# Of events of executions: what their cells show as well.
+_FIELDS = frozenset(
+    {
+        "execution_id",
+        "context_id",
+        "code",
+        "via",
+        "started_at",
+        "position",
+        "stream",
+        "text",
+        "at_seconds",
+        "number",
+        "is_update",
+        "is_main_result",
+        "display_id",
+        "parts",
+        "wait",
+        "error",
+        "request_id",
+        "prompt",
+        "is_password",
+        "name",
+        "outcome",
+        "usage",
+        "execution_count",
+        "state_lost",
+        "from",
+        "to",
+        "reason",
+        "record",
+        "event",
+    }
+)
+
+
+class SharedSandbox:
+    """What a share shows.
+
+    Args:
+        share: The share.
+        backend: The sandboxes of the key that made it.
+        ends: The end of the record, by share, for shares that are not live; kept from one request to the next.
+    """
+
+    def __init__(self, share: Share, backend: Backend, ends: dict[str, int]) -> None:
+        self._share = share
+        self._backend = backend
+        self._ends = ends
+        self._id = share.sandbox_id
+        # Of executions that events were about: whether they are shown.
+        self._is_shown: dict[str, bool] = {}
+
+    async def info(self) -> SandboxInfo:
+        """Returns the sandbox as its key sees it: not for the reader as a whole.
+
+        Raises:
+            SandboxClosedError: It has ended.
+        """
+        return await self._backend.info(self._id)
+
+    async def cells(self, before: int | None, limit: int) -> CellPage:
+        """Returns a page of what ran, in order, from the newest."""
+        self._require("record")
+        end = None if self._share.until_at is None else await self._end()
+        highest = before if end is None else min(end, end if before is None else before)
+        page = await self._page(highest, limit)
+        shown = tuple(self._shown(cell) for cell in page.items if self._covers(cell))
+        end_position = page.end_position if end is None else end
+
+        if len(shown) == len(page.items):
+            return replace(page, items=shown, end_position=end_position)
+
+        first = shown[0].position if shown else end_position
+        return CellPage(items=shown, first_position=first, end_position=end_position)
+
+    async def cell(self, execution_id: str) -> Cell:
+        """Returns one execution with its outputs.
+
+        Raises:
+            ExecutionNotFoundError: There is none, or none that is shown.
+        """
+        self._require("record")
+        cell: Cell = await self._backend.look(self._id, ReadCell(execution_id=execution_id))
+
+        if cell.context_id != self._share.context_id or not self._covers(cell):
+            raise ExecutionNotFoundError(execution_id=execution_id)
+
+        return self._shown(cell)
+
+    async def variables(self, text: str, after: str | None, limit: int) -> VariablePage:
+        """Returns the variables of the context as they are now."""
+        self._require("variables")
+        wanted = ReadVariables(context_id=self._share.context_id, text=text, after=after, limit=limit)
+        page: VariablePage = await self._backend.look(self._id, wanted)
+        return page
+
+    async def variable(self, name: str) -> VariablePage:
+        """Returns one variable in detail."""
+        self._require("variables")
+        wanted = ReadVariable(name=name, context_id=self._share.context_id)
+        page: VariablePage = await self._backend.look(self._id, wanted)
+        return page
+
+    async def files(self, path: str) -> tuple[FileInfo, ...]:
+        """Returns what is in a directory below the home directory."""
+        path = await self._path(path)
+        found: tuple[FileInfo, ...] = await self._backend.file_call(self._id, ListFiles(path=path))
+        return found
+
+    async def file(self, path: str) -> bytes:
+        """Returns the first 10 MiB of a file below the home directory."""
+        path = await self._path(path)
+        wanted = ReadFile(path=path, length_bytes=MAX_FILE_BYTES)
+        content = bytearray()
+
+        async with aclosing(self._backend.read(self._id, wanted)) as pieces:
+            async for piece in pieces:
+                content += piece
+
+                if len(content) >= MAX_FILE_BYTES:
+                    break
+
+        return bytes(content[:MAX_FILE_BYTES])
+
+    async def audit(self) -> tuple[AuditEntry, ...]:
+        """Returns the entries of the audit record in the time that is shown."""
+        self._require("audit")
+        log = await self._backend.audit_log(self._id)
+        return tuple(entry for entry in log.entries if self._share.covers(entry.at, entry.at))
+
+    async def network(self) -> tuple[EgressRecord, ...]:
+        """Returns the connections that the sandbox made or tried to make in the time that is shown."""
+        self._require("network")
+        found = await self._backend.egress_log(self._id)
+        return tuple(record for record in found if self._share.covers(record.at, record.at))
+
+    async def events(self) -> AsyncGenerator[WatchEvent, None]:
+        """Yields what happens in the parts that are shown, from now on, to the end of the sandbox."""
+        async with aclosing(self._backend.watch_events(self._id)) as events:
+            async for event in events:
+                if event.type == "here":
+                    yield WatchEvent(type="here", seq=event.seq)
+                elif await self._is_event_shown(event):
+                    fields = {name: value for name, value in event.fields.items() if name in _FIELDS}
+                    yield WatchEvent(type=event.type, seq=event.seq, fields=fields)
+
+    async def _is_event_shown(self, event: WatchEvent) -> bool:
+        if event.type not in _PART_OF:
+            return False
+
+        part = _PART_OF[event.type]
+
+        if part is None:
+            return True
+
+        # Of what is shown up to a time nothing happens any more.
+        if part not in self._share.shows or self._share.until_at is not None:
+            return False
+
+        if part != "record":
+            return True
+
+        return await self._is_execution_shown(event.fields)
+
+    async def _is_execution_shown(self, fields: Mapping[str, JsonValue]) -> bool:
+        if (context_id := fields.get("context_id")) not in (None, self._share.context_id):
+            return False
+
+        execution_id = fields.get("execution_id")
+
+        if not isinstance(execution_id, str):
+            return context_id is not None
+
+        if execution_id not in self._is_shown:
+            try:
+                await self.cell(execution_id)
+                self._is_shown[execution_id] = True
+            except ExecutionNotFoundError:
+                self._is_shown[execution_id] = False
+
+            if len(self._is_shown) > _MAX_PAGES:
+                del self._is_shown[next(iter(self._is_shown))]
+
+        return self._is_shown[execution_id]
+
+    def _require(self, part: SharedPart) -> None:
+        if part not in self._share.shows:
+            raise ForbiddenError(reason=f"the share does not show the {part} of the sandbox")
+
+    async def _path(self, path: str) -> str:
+        """Returns the whole path of a file that may be looked at now.
+
+        Raises:
+            InvalidArgumentError: It is outside of the home directory.
+            SandboxPausedError: The sandbox is paused; looking does not resume it.
+        """
+        self._require("files")
+        whole = posixpath.normpath(posixpath.join(HOME_PATH, path))
+
+        if whole != HOME_PATH and not whole.startswith(HOME_PATH + "/"):
+            raise InvalidArgumentError(field="path", value=path, allowed=f"a path below {HOME_PATH}")
+
+        if (await self.info()).state != "running":
+            raise SandboxPausedError(sandbox_id=self._id)
+
+        return whole
+
+    async def _page(self, before: int | None, limit: int) -> CellPage:
+        wanted = ReadCells(context_id=self._share.context_id, before=before, limit=limit)
+        page: CellPage = await self._backend.look(self._id, wanted)
+        return page
+
+    async def _end(self) -> int:
+        """Returns the position behind the last cell that had ended by the end of what is shown.
+
+        Cells of a context run one after the other, so that all before that one had ended too.
+        """
+        if self._share.id in self._ends:
+            return self._ends[self._share.id]
+
+        found, before = 0, None
+
+        for _ in range(_MAX_PAGES):
+            page = await self._page(before, MAX_CELLS)
+            ended = [cell.position for cell in page.items if _ended_at(cell, self._share.until_at)]
+
+            if ended or not page.items or page.items[0].position <= page.first_position:
+                found = ended[-1] + 1 if ended else page.first_position
+                break
+
+            before = page.items[0].position
+
+        self._ends[self._share.id] = found
+        return found
+
+    def _covers(self, cell: Cell) -> bool:
+        return self._share.covers(cell.started_at, _end_of(cell))
+
+    def _shown(self, cell: Cell) -> Cell:
+        """Returns a cell without what the share does not show: keys, calls of tools, what it changed."""
+        execution = cell.execution
+
+        if execution is not None:
+            execution = replace(execution, tool_calls=(), changes=None, audit_head=None)
+
+        return replace(cell, by="", changes=None, execution=execution)
+
+
+def _end_of(cell: Cell) -> datetime | None:
+    if cell.state != "ended" or cell.started_at is None:
+        return None
+
+    return cell.started_at + timedelta(seconds=cell.usage.wall_seconds if cell.usage else 0.0)
+
+
+def _ended_at(cell: Cell, until_at: float | None) -> bool:
+    end = _end_of(cell)
+    return end is not None and (until_at is None or end.timestamp() <= until_at)

@@ -1,0 +1,187 @@
+"""Shares of a server: made by the key of a sandbox, opened with its address, ended within two seconds.
+
+Runs in the server process. A share's token counts on the routes of that share alone: no other route, no dialect and no
+WebSocket knows it, so that a reader can ask for nothing else. A share ends with its time, with its key, by revocation,
+and with the setting (decision 48).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.requests import HTTPConnection
+
+from fumehood.errors import ForbiddenError, FumehoodError, OverloadedError, UnauthenticatedError
+from fumehood.log import events
+from fumehood.server.authenticator import TokenAuthenticator
+from fumehood.server.principal import Principal
+from fumehood.server.rate_limits import RateLimits
+from fumehood.storage.keys import token_digest
+from fumehood.storage.shares import Share, Shares
+
+MAX_READERS = 50
+_CHECK_SECONDS = 1.0
+_RETRY_SECONDS = 5.0
+_MAX_TOKEN_CHARACTERS = 200
+_ENDED = "the share has ended, was revoked, or never was"
+
+
+class SandboxShares:
+    """The shares of a server, as its routes use them.
+
+    Args:
+        stored: The database's.
+        authenticator: Knows the keys that made them.
+        limits: How often an address may be wrong, and a share be asked.
+        is_on: Whether there are shares at this server.
+
+    Attributes:
+        readers: How many follow each share now, by its id.
+        ends: Where the record of each share ends, for those that are not live.
+    """
+
+    def __init__(
+        self, stored: Shares, authenticator: TokenAuthenticator, limits: RateLimits, *, is_on: bool
+    ) -> None:
+        self.stored = stored
+        self.is_on = is_on
+        self.readers: Counter[str] = Counter()
+        self.ends: dict[str, int] = {}
+        self._authenticator = authenticator
+        self._limits = limits
+        self._changed = asyncio.Event()
+
+    def require_on(self) -> None:
+        """Raises ForbiddenError where there are no shares."""
+        if not self.is_on:
+            raise ForbiddenError(reason="this server has no shares (its setting `shares`)")
+
+    async def open(self, share_id: str, secret: str) -> tuple[Share, str]:
+        """Returns the share that a secret opens, and its token.
+
+        Raises:
+            UnauthenticatedError: It opens none, or none any longer.
+        """
+        self.require_on()
+        found = await self.stored.open(share_id, secret)
+
+        if found is None:
+            raise _refused()
+
+        await self.key_of(found[0])
+        events.SHARE_OPENED.log(
+            share_id=share_id, sandbox_id=found[0].sandbox_id, openings=found[0].openings + 1
+        )
+        return found
+
+    async def end(self, share_id: str, key_id: str | None) -> int:
+        """Ends a share, of that key if one is named; its readers notice at once."""
+        count = await self.stored.end(share_id, key_id)
+        self.ends.pop(share_id, None)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return count
+
+    async def reader_of(self, share_id: str, token: str | None) -> tuple[Share, Principal]:
+        """Returns the share of a request by its token, and the key that made it; counts the request.
+
+        Raises:
+            UnauthenticatedError: The token is not this share's, or the share has ended.
+            RateLimitError: The share was asked too often, or the address has sent too many wrong tokens.
+        """
+        self.require_on()
+
+        if not token or len(token) > _MAX_TOKEN_CHARACTERS:
+            raise _refused("no token of a share was sent")
+
+        digest = token_digest(token)
+
+        async with self._limits.attempt(digest):
+            try:
+                share, principal = await self.look(share_id, token)
+            except UnauthenticatedError as error:
+                self._limits.note_wrong(digest)
+                events.KEY_REFUSED.log(reason=error.message)
+                raise
+
+            self._limits.note_right(digest)
+
+        self._limits.count_reading(share.id)
+        return share, principal
+
+    async def look(self, share_id: str, token: str) -> tuple[Share, Principal]:
+        """Returns what `reader_of` does, without counting a request.
+
+        Raises:
+            UnauthenticatedError: The token is not this share's, or the share has ended.
+            ForbiddenError: The key may not use sandboxes any longer.
+        """
+        share = await self.stored.find(token)
+
+        if share is None or share.id != share_id:
+            raise _refused()
+
+        return share, await self.key_of(share)
+
+    @contextmanager
+    def reading(self, share_id: str) -> Iterator[None]:
+        """Counts a follower of a share, while the block runs.
+
+        Raises:
+            OverloadedError: As many follow it as may.
+        """
+        if self.readers[share_id] >= MAX_READERS:
+            raise OverloadedError(
+                reason=f"{MAX_READERS} follow this share already", retry_after_seconds=_RETRY_SECONDS
+            )
+
+        self.readers[share_id] += 1
+
+        try:
+            yield
+        finally:
+            self.readers -= Counter({share_id: 1})
+
+    async def until_refused(self, share_id: str, token: str) -> FumehoodError:
+        """Returns, within a second, why the reader of a share may read it no longer."""
+        while True:
+            changed = self._changed
+
+            try:
+                await self.look(share_id, token)
+            except FumehoodError as error:
+                return error
+
+            try:
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+    async def key_of(self, share: Share) -> Principal:
+        """Returns the key that made a share.
+
+        Raises:
+            UnauthenticatedError: It has ended.
+            ForbiddenError: It may not use sandboxes any longer.
+        """
+        principal = await self._authenticator.holder(share.key_id, lambda _: True, is_use=False)
+
+        if principal is None:
+            raise _refused("the key that made the share has ended")
+
+        principal.require("sandboxes")
+        return principal
+
+
+def share_token_of(connection: HTTPConnection) -> str | None:
+    """Returns the token of a share that a request brings, in its one place."""
+    kind, _, value = connection.headers.get("authorization", "").partition(" ")
+    return value.strip() if kind.lower() == "bearer" else None
+
+
+def _refused(reason: str = _ENDED) -> UnauthenticatedError:
+    return UnauthenticatedError(reason=reason)

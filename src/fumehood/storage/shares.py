@@ -1,0 +1,266 @@
+"""Shares: views of one sandbox for readers without an account, begun, found by their secrets, listed, ended.
+
+Runs in the server process. A share has a secret, which is in the address that is handed on, behind `#`, and a token,
+for which the secret is exchanged; the token is derived from the secret, so that every server of a database knows it.
+Only digests of both are stored. A share that has ended is deleted: what it was made with leads nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from sqlalchemy import delete, func, select, update
+
+from fumehood.errors import QuotaError
+from fumehood.storage.database import Database
+from fumehood.storage.tables import SHARES
+
+SharedPart = Literal["record", "variables", "files", "audit", "network"]
+PARTS: tuple[SharedPart, ...] = get_args(SharedPart)
+MAX_SHARES_OF_KEY = 200
+# Of tokens: what tells them from those of keys.
+TOKEN_PREFIX = "fhs_"  # noqa: S105 - what goes before a token
+_SECRET_BYTES = 32
+_ID_BYTES = 8
+_REMEMBERED = 10_000
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_TOKEN = re.compile(rf"{TOKEN_PREFIX}([0-9a-f]{{{2 * _ID_BYTES}}})_[0-9a-f]{{64}}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedView:
+    """What a share shows.
+
+    Attributes:
+        sandbox_id: The sandbox.
+        context_id: The one context of it.
+        shows: The parts.
+        from_at: What began before is not shown; None: everything is. Seconds since 1970, like all times here.
+        until_at: What ended later is not shown; None: it is live.
+    """
+
+    sandbox_id: str
+    context_id: str
+    shows: tuple[SharedPart, ...]
+    from_at: float | None = None
+    until_at: float | None = None
+
+    def covers(self, began_at: datetime | None, ended_at: datetime | None) -> bool:
+        """Returns whether the share shows what began and ended at these times; None: not yet, or not known."""
+        if self.from_at is not None and (began_at is None or began_at.timestamp() < self.from_at):
+            return False
+
+        return self.until_at is None or (ended_at is not None and ended_at.timestamp() <= self.until_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share(SharedView):
+    """A share, without its secret.
+
+    Attributes:
+        id: Its name in calls and in its address.
+        key_id: The key that made it, with which it ends; `owner` for the server's own token.
+        created_at: When it was made.
+        ends_at: When it ends by itself.
+        openings: How often its address was opened.
+    """
+
+    id: str
+    key_id: str
+    created_at: float
+    ends_at: float
+    openings: int
+
+
+@dataclass(slots=True)
+class _Known:
+    share: Share
+    token_hash: bytes
+    fresh_until: float
+
+
+class Shares:
+    """The shares of a database.
+
+    Args:
+        database: Holds them.
+        remember_seconds: How long an answer of the database is cached; so long the end by another process may take.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self, database: Database, *, remember_seconds: float = 0.5, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database = database
+        self._remember_seconds = remember_seconds
+        self._clock = clock
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        # Incremented with each end, so that an answer requested before one is not cached.
+        self._ends = 0
+
+    async def make(self, key_id: str, view: SharedView, seconds: float) -> tuple[Share, str]:
+        """Make a share that ends after so many seconds, and return it with its secret, which is nowhere else.
+
+        Raises:
+            QuotaError: The key has as many as it may.
+        """
+        now = self._clock()
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        share = Share(
+            id=secrets.token_hex(_ID_BYTES),
+            key_id=key_id,
+            sandbox_id=view.sandbox_id,
+            context_id=view.context_id,
+            shows=tuple(part for part in PARTS if part in view.shows),
+            from_at=view.from_at,
+            until_at=view.until_at,
+            created_at=now,
+            ends_at=now + seconds,
+            openings=0,
+        )
+
+        async with self._database.writing("making a share", durable=True) as connection:
+            await connection.execute(delete(SHARES).where(SHARES.c.ends_at <= now))
+            of_key = select(func.count()).select_from(SHARES).where(SHARES.c.key_id == key_id)
+            count = (await connection.execute(of_key)).scalar_one()
+
+            if count >= MAX_SHARES_OF_KEY:
+                raise QuotaError(
+                    quota="shares", used=count, maximum=MAX_SHARES_OF_KEY, retry_after_seconds=None
+                )
+
+            values = {name: getattr(share, name) for name in share.__dataclass_fields__}
+            values |= {
+                "shows": json.dumps(share.shows),
+                "secret_hash": _hash(secret),
+                "token_hash": _hash(_token_of(share.id, secret)),
+            }
+            await connection.execute(SHARES.insert().values(values))
+
+        return share, secret
+
+    async def open(self, share_id: str, secret: str) -> tuple[Share, str] | None:
+        """Return the share that a secret opens, with its token, and count that; None if it opens none now."""
+        if not _SECRET.fullmatch(secret):
+            return None
+
+        async with self._database.writing("opening a share") as connection:
+            query = select(SHARES).where(SHARES.c.id == share_id, SHARES.c.ends_at > self._clock())
+            row = (await connection.execute(query)).one_or_none()
+
+            if row is None or not hmac.compare_digest(row.secret_hash, _hash(secret)):
+                return None
+
+            counted = update(SHARES).where(SHARES.c.id == share_id).values(openings=SHARES.c.openings + 1)
+            await connection.execute(counted)
+
+        return _share(row), _token_of(share_id, secret)
+
+    async def find(self, token: str) -> Share | None:
+        """Return the share that a token belongs to, or None if there is none now; any text gets an answer."""
+        parts = _TOKEN.fullmatch(token)
+
+        if parts is None:
+            return None
+
+        share_id, now = parts[1], self._clock()
+        known = self._known.get(share_id)
+
+        if known is None or not 0 <= known.fresh_until - now <= self._remember_seconds:
+            known = await self._ask(share_id)
+
+        if known is None or now >= known.share.ends_at:
+            return None
+
+        return known.share if hmac.compare_digest(known.token_hash, _hash(token)) else None
+
+    async def list(self, key_id: str | None = None, sandbox_id: str | None = None) -> list[Share]:
+        """Return the shares that have not ended, the newest first: of a key, of a sandbox, or all."""
+        query = select(SHARES).where(SHARES.c.ends_at > self._clock()).order_by(SHARES.c.created_at.desc())
+
+        if key_id is not None:
+            query = query.where(SHARES.c.key_id == key_id)
+
+        if sandbox_id is not None:
+            query = query.where(SHARES.c.sandbox_id == sandbox_id)
+
+        async with self._database.reading("listing the shares") as connection:
+            return [_share(row) for row in (await connection.execute(query)).all()]
+
+    async def end(self, share_id: str, key_id: str | None = None) -> int:
+        """End a share, if it is that key's (None: any key's); return how many there were.
+
+        It counts at once in this process.
+        """
+        chosen = SHARES.c.id == share_id
+
+        if key_id is not None:
+            chosen = chosen & (SHARES.c.key_id == key_id)
+
+        async with self._database.writing("ending a share", durable=True) as connection:
+            count = (await connection.execute(delete(SHARES).where(chosen))).rowcount
+
+        if count:
+            self._ends += 1
+            self._known.pop(share_id, None)
+
+        return count
+
+    async def _ask(self, share_id: str) -> _Known | None:
+        ends, asked_at = self._ends, self._clock()
+
+        async with self._database.reading("looking up a share") as connection:
+            row = (await connection.execute(select(SHARES).where(SHARES.c.id == share_id))).one_or_none()
+
+        if row is None:
+            self._known.pop(share_id, None)
+            return None
+
+        known = _Known(_share(row), row.token_hash, asked_at + self._remember_seconds)
+
+        if ends == self._ends:
+            self._known[share_id] = known
+            self._known.move_to_end(share_id)
+
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+
+        return known
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _token_of(share_id: str, secret: str) -> str:
+    return f"{TOKEN_PREFIX}{share_id}_{hmac.digest(secret.encode(), b'token of a reader', 'sha256').hex()}"
+
+
+def _share(row: Any) -> Share:
+    return Share(
+        id=row.id,
+        key_id=row.key_id,
+        sandbox_id=row.sandbox_id,
+        context_id=row.context_id,
+        shows=tuple(json.loads(row.shows)),
+        from_at=row.from_at,
+        until_at=row.until_at,
+        created_at=row.created_at,
+        ends_at=row.ends_at,
+        openings=row.openings,
+    )
+
+
+def as_datetime(seconds: float | None) -> datetime | None:
+    """Returns a time that is stored as seconds since 1970."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
