@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from binascii import a2b_base64
 from typing import Any, Dict, List, Optional
 
 from fumehood_jail import device_nodes, layers, own_root, shown_limits, syscalls
@@ -72,10 +73,10 @@ def build_root(plan: Dict[str, Any]) -> None:
     filesystem (still writable: `seal_root` ends that) and the old root is gone.
 
     Args:
-        plan: `binds` (a list of source, target), `files` (path to text), `copies` (a list of source, target),
-            `links` (path to target), `directories` (paths), `hide` (directories of a bind to be shown empty),
-            `uid` (the owner of the new root), `layers` (folders of an image, the lowest first; without any the root is
-            empty at first).
+        plan: `binds` (a list of source, target), `files` (path to text), `bytecode` (path to base64; may be missing),
+            `copies` (a list of source, target), `links` (path to target), `directories` (paths), `hide` (directories of
+            a bind to be shown empty), `uid` (the owner of the new root), `layers` (folders of an image, the lowest
+            first; without any the root is empty at first).
     """
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     sources = _open_sources([source for source, _ in plan["binds"]])
@@ -110,6 +111,7 @@ def build_root(plan: Dict[str, Any]) -> None:
 
     _make_devices(devices)
     _write_files(plan["files"], plan["executables"])
+    _write_files({path: a2b_base64(text) for path, text in plan.get("bytecode", {}).items()}, ())
     _write_files(copied, ())
     _write_files({_QUIET_VMSTAT: _QUIET_VMSTAT_LINES}, ())
     _write_links(

@@ -40,6 +40,22 @@ def test_f01_nothing_is_moved_into_the_system(attacked):
     assert said["rename over"] in {"EXDEV", "EROFS", "EACCES"}
 
 
+def test_f01_no_bytecode_is_planted_beside_our_code(attacked):
+    """Jail init, zygote and contexts take what lies there for their own modules, and ask no source."""
+    code = (
+        "import errno, os\n"
+        "for top in ('/opt/fumehood/fumehood_guest/context', '/opt/fumehood/fumehood_wire', '/home/user'):\n"
+        "    try:\n"
+        "        os.makedirs(f'{top}/__pycache__', exist_ok=True)\n"
+        "        open(f'{top}/__pycache__/planted.pyc', 'wb').close()\n"
+        "        print('ok')\n"
+        "    except OSError as error:\n"
+        "        print(errno.errorcode[error.errno])\n"
+    )
+    *ours, control = attacked.run(code).split()
+    assert (len(ours), set(ours) <= IMMUTABLE, control) == (2, True, "ok"), ours
+
+
 def test_f01_folders_that_links_lead_to_are_the_systems(attacked):
     """The root itself, and the places where a daemon of the host would look for files."""
     said = attacked.run(

@@ -19,6 +19,7 @@ import fumehood_jail
 import fumehood_wire
 from fumehood.errors import CapacityError
 from fumehood.runtimes.language_files import language_files
+from fumehood.runtimes.namespaces.guest_bytecode import guest_bytecode
 from fumehood.templates.environment import Environment
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood_guest.init.egress import PORT
@@ -112,7 +113,7 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
     }
     _add_system(plan)
     _add_interpreter(plan, environment)
-    _add_guest_packages(plan)
+    _add_guest_packages(plan, environment.version)
 
     if files is not None:
         plan["binds"].append((files, GIVEN_FILES))
@@ -253,10 +254,14 @@ def _seen_inside(path: str, prefix: str) -> str:
     return real if real.startswith("/usr/") else INTERPRETER_ROOT + real.removeprefix(prefix)
 
 
-def _add_guest_packages(plan: dict[str, Any]) -> None:
+def _add_guest_packages(plan: dict[str, Any], version: tuple[int, int, int]) -> None:
     """Adds copies of our guest code: it is small, and a copy cannot change under a running template."""
-    for name, path in guest_code():
+    code = tuple(guest_code())
+
+    for name, path in code:
         plan["files"][f"{GUEST_PACKAGES}/{name}"] = path.read_text(encoding="utf-8")
+
+    plan["bytecode"] = guest_bytecode(code, GUEST_PACKAGES, version)
 
 
 def guest_code() -> Iterator[tuple[str, Path]]:

@@ -1,0 +1,88 @@
+"""The bytecode of our guest code, beside its sources in the base jail, so that no template compiles them at its start.
+
+Runs on the host, and takes the bytecode that Python keeps beside the sources of this installation; what has none is
+compiled in the jail, as before. It reads nothing that comes out of a jail. The files are written before the template's
+interpreter starts, into the same read-only root as the sources: what could change one could change the other. No path
+of the host is in them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from base64 import b64encode
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from importlib.machinery import SourceFileLoader
+from marshal import dumps
+from pathlib import Path
+from types import CodeType
+from typing import NoReturn
+
+# Of PEP 552: named by a hash of the source, which is not looked at. The sources have no time in the jail.
+_UNCHECKED_HASH = 1
+
+
+class _NotCachedError(Exception):
+    """Python keeps no bytecode of this source."""
+
+
+class _CacheReader(SourceFileLoader):
+    """Gives the code that is kept for a source, if it is of that source and of this Python, and compiles nothing."""
+
+    def source_to_code(self, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
+        raise _NotCachedError
+
+
+def guest_bytecode(
+    code: Iterable[tuple[str, Path]], folder: str, version: tuple[int, int, int]
+) -> dict[str, str]:
+    """Returns the bytecode files of guest code: their paths in the jail, and their content in base64.
+
+    An interpreter that is not of exactly this bytecode passes over the files and compiles the sources.
+
+    Args:
+        code: Each file below `folder`, and its path on the host; what is not Python is left out.
+        folder: Where the guest has them.
+        version: The version of the interpreter that is to read them; none are made for another than this one.
+    """
+    tag = sys.implementation.cache_tag
+
+    # Optimised code has no assertions, and the jail's interpreter is not optimised.
+    if tag is None or version[:2] != sys.version_info[:2] or sys.flags.optimize:
+        return {}
+
+    found = {}
+
+    for name, path in code:
+        if path.suffix == ".py":
+            place = Path(folder, name)
+
+            with suppress(_NotCachedError):
+                found[f"{place.parent}/__pycache__/{place.stem}.{tag}.pyc"] = _bytecode(path, str(place))
+
+    return found
+
+
+@cache
+def _bytecode(path: Path, place: str) -> str:
+    """Returns the content of one file, as of the first template: a server starts many.
+
+    Raises:
+        _NotCachedError: None is kept.
+    """
+    code = _CacheReader(path.stem, str(path)).get_code(path.stem)
+
+    if code is None:
+        raise _NotCachedError
+
+    digest = importlib.util.source_hash(path.read_bytes())
+    head = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH.to_bytes(4, "little") + digest
+    return b64encode(head + dumps(_placed(code, place))).decode()
+
+
+def _placed(code: CodeType, place: str) -> CodeType:
+    """Returns code whose file is `place`, with all functions in it."""
+    within = tuple(_placed(item, place) if isinstance(item, CodeType) else item for item in code.co_consts)
+    return code.replace(co_filename=place, co_consts=within)
