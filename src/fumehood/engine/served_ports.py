@@ -23,8 +23,8 @@ from fumehood.values.sandbox import Isolation
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.init_messages import MAX_ARRIVALS, MAX_SERVED_PORTS
 
-_PER_SECOND = 50.0
-_AT_ONCE = 50
+_PER_SECOND = 20.0
+_AT_ONCE = 30
 
 Ask = Callable[..., Awaitable[tuple[Any, bytes]]]
 

@@ -533,7 +533,7 @@ class Backend(ABC):
         """Listen on a port as `listen_port` does, and return the next connection that a program inside makes to it.
 
         A paused sandbox stays paused. Data that is sent over the connection does not count as use of the sandbox. At
-        most 16 connections to a port are open or wait at once, further ones wait in the sandbox; 50 a second are
+        most 16 connections to a port are open or wait at once, further ones wait in the sandbox; 20 a second are
         returned.
         """
 

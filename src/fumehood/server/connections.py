@@ -30,7 +30,7 @@ MAX_WAITING = 4096
 # Requests on one connection behind the current one; most clients send none before they have their response.
 MAX_PIPELINED = 64
 # The key in the scope of a request whose value resets its connection.
-_BREAKING = "fumehood.break_off"
+BREAKING = "fumehood.break_off"
 # Between two looks whether the client of waiting requests is still there.
 _LOOK_SECONDS = 1.0
 # How long a client may take to receive what was sent before its connection is reset.
@@ -71,7 +71,7 @@ async def break_off(scope: Scope, reason: str) -> None:
     Raises:
         RuntimeError: The request did not come over a connection of this server.
     """
-    breaking = scope.get("extensions", {}).get(_BREAKING)
+    breaking = scope.get("extensions", {}).get(BREAKING)
 
     if breaking is None:
         raise RuntimeError(f"an answer broke off: {reason}")
@@ -130,7 +130,7 @@ class _BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._is_in_head = True
         super().on_message_begin()
-        self.scope["extensions"] = {_BREAKING: self._break_off}  # type: ignore[dict-item]
+        self.scope["extensions"] = {BREAKING: self._break_off}  # type: ignore[dict-item]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # A trailer, which was not there when the request was admitted: it is dropped.

@@ -30,6 +30,7 @@ pieces = {
     'garbage': b'\\x00\\xff' * 20_000,
     'half': b'POST /execute HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Length: 100000\\r\\n\\r\\n{',
     'pipelined': b'GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n' * 500,
+    'chunks': b'POST /execute HTTP/1.1\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n' + b'1\\r\\nx\\r\\n' * 20_000,
     'head': b'GET /health HTTP/1.1\\r\\n' + b'A: b\\r\\n' * 20_000,
 }
 def flood(piece):

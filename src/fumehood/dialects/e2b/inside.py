@@ -30,14 +30,12 @@ from fumehood.token_bucket import TokenBucket
 from fumehood.values.sandbox import SandboxInfo
 
 MAX_EXECUTIONS = 4
-_REQUESTS_AT_ONCE = 40
-_REQUESTS_PER_SECOND = 20.0
+_REQUESTS_AT_ONCE = 30
+_REQUESTS_PER_SECOND = 10.0
 _AGAIN_SECONDS = 1.0
 _REMEMBERED = 20_000
 _VISITOR = "fumehood.e2b.inside"
-_KEPT_HEADERS = frozenset(
-    {b"accept", b"content-length", b"content-type", b"transfer-encoding", b"user-agent"}
-)
+_KEPT_HEADERS = frozenset({b"accept", b"content-length", b"content-type", b"user-agent"})
 _CLOSING = {"connection": "close", "retry-after": "1"}
 
 
