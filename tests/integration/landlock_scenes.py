@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fumehood import FumehoodError, IsolationUnavailableError, Limits, Sandbox
+from fumehood.api.handle import default_backend
+from fumehood.portal import call
 from fumehood.values.sandbox import IsolationLevel
 
 MIB = 1 << 20
@@ -206,6 +208,8 @@ def every_promise() -> dict[str, Any]:
         sandbox.resume()
         seen["anew"] = sandbox.run_code("'y' in globals(), open('folder/a.txt').read() != ''").text
         seen["network"] = _refusal(lambda: sandbox.set_network("internet"))
+        # The loopback is the host's.
+        seen["listening"] = _refusal(lambda: call(default_backend().listen_port, sandbox.id, 8123))
         seen["private"] = _refusal(lambda: sandbox.files.read("/etc/shadow"))
         seen["outside"] = _refusal(lambda: sandbox.files.write("/usr/x", "x"))
 

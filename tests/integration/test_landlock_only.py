@@ -81,6 +81,7 @@ def test_what_works_elsewhere_works_there(seen: Any) -> None:
         ],
         "untouched": "7",
         "network": "IsolationUnavailableError",
+        "listening": "InvalidArgumentError",
         "private": "PathPermissionError",
         "outside": "PathPermissionError",
     }

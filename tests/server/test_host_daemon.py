@@ -82,6 +82,33 @@ def test_a_servers_crash_leaves_the_sandboxes(start_host: Start, start_server: S
         assert owner.get("/v1/sandboxes").json()["items"] == []
 
 
+def test_the_interpreter_inside_goes_on_with_the_next_server(
+    start_host: Start, start_server: Start, tmp_path: Path
+) -> None:
+    """Over a host's socket as in one process; after a crash of the server, from the next call of a client on."""
+    host = start_host()
+    flags = {"host_socket": host.socket, "dialects": "e2b", "interpreter_inside": "true"}
+    ask = (
+        "import urllib.request\n"
+        "with urllib.request.urlopen('http://localhost:49999/health', timeout=30) as answer: print(answer.status)"
+    )
+    first = start_server(tmp_path / "state", **flags)
+
+    with client_of(first) as api:
+        made = api.post("/sandboxes", json={"templateID": "code-interpreter-v1", "timeout": 300})
+        assert made.status_code == 201, made.text
+        sandbox_id = made.json()["sandboxID"]
+        assert run(api, sandbox_id, ask)["logs"]["entries"][0]["text"] == "200\n"
+
+    kill(first)
+    second = start_server(tmp_path / "state", **flags)
+
+    with client_of(second) as api:
+        assert api.post(f"/sandboxes/{sandbox_id}/connect", json={"timeout": 300}).status_code == 200
+        assert run(api, sandbox_id, ask)["logs"]["entries"][0]["text"] == "200\n"
+        assert api.delete(f"/sandboxes/{sandbox_id}").status_code == 204
+
+
 def test_a_hosts_crash_is_told_as_it_is(start_host: Start, start_server: Start) -> None:
     """Calls under way: nobody knows. Later ones: nothing was done. Old ids: lost. New sandboxes: at once."""
     host = start_host()

@@ -135,6 +135,8 @@ class InsideInterpreters:
             return
         finally:
             self._serving.pop(sandbox_id, None)
+            # A fork may have taken the id over: it is looked at again.
+            self._looked_at.pop(sandbox_id, None)
             await cancel_and_wait(*connections)
 
     def _headers(self, sandbox_id: str) -> list[tuple[bytes, bytes]]:
