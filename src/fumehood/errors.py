@@ -1,8 +1,8 @@
-"""Everything that fumehood raises: one tree, drawn here.
+"""All exceptions of fumehood: one tree, drawn here.
 
 Used by all host code and by callers. Code that fails is none of these: it is `Execution.error`. Each class writes its
 message from typed fields (what failed, with the value) and gives a hint (the way out); no call site composes prose.
-`code` is stable and may cross a process border. Guest text enters a message only by `visible_line`.
+`code` is stable and may cross a process border. Guest text enters a message only through `visible_line`.
 
     FumehoodError
     ├── InvalidArgumentError (ValueError)             refused before anything was done
@@ -101,13 +101,14 @@ def reason_of(error: BaseException) -> str:
 
 
 class FumehoodError(Exception):
-    """Root of everything that fumehood raises.
+    """The base class of all errors of fumehood.
 
     Attributes:
         code: Stable name of the kind of error, for programs and for other processes.
         message: What failed, with the value.
-        hint: The way out, or an empty string.
-        outcome_unknown: True when the act may or may not have happened; repeat it only if that does no harm.
+        hint: What the caller can do about it, or an empty string.
+        outcome_unknown: True when it is unknown whether the operation was carried out; repeat it only if that does no
+            harm.
     """
 
     code: ClassVar[str] = "error"
@@ -121,7 +122,7 @@ class FumehoodError(Exception):
 
     @property
     def retry_safe(self) -> bool:
-        """True when nothing of what was asked for has been done: to ask again does nothing twice."""
+        """True when no part of the request was carried out, so that repeating it does nothing twice."""
         return not self.outcome_unknown and self.code not in _ENDS_OF_COMMANDS
 
     def __str__(self) -> str:
@@ -145,7 +146,7 @@ def _restore(kind: type[FumehoodError], args: tuple[object, ...], state: dict[st
 class InvalidArgumentError(FumehoodError, ValueError):
     """An argument was refused before anything was done; as a value, `...` stands for one that is missing.
 
-    `problem` says what is wrong where that is not a value that the caller gave, such as a default that is taken.
+    `problem` describes a fault that is not in a value of the caller, for example in a default.
     """
 
     code = "invalid_argument"
@@ -153,7 +154,7 @@ class InvalidArgumentError(FumehoodError, ValueError):
     def __init__(
         self, *, field: str, value: object, allowed: str, extra: str = "", problem: str = ""
     ) -> None:
-        # A name within it may be one that the caller has made up.
+        # Part of the name may come from the caller.
         self.field = field = visible_line(field)
         self.allowed = allowed
         hint = f"pip install 'fumehood[{extra}]'" if extra else f"{field} takes {allowed}"
@@ -163,13 +164,13 @@ class InvalidArgumentError(FumehoodError, ValueError):
 
 
 class SandboxError(FumehoodError):
-    """The sandbox failed, not the code in it."""
+    """A failure of the sandbox itself, and not of the code in it."""
 
     code = "sandbox_error"
 
 
 class SandboxStartError(SandboxError, RuntimeError):
-    """No sandbox came to be."""
+    """A sandbox could not be started."""
 
     code = "sandbox_start"
 
@@ -183,7 +184,7 @@ class SandboxStartError(SandboxError, RuntimeError):
 
 
 class ScreenshotError(SandboxError, LookupError):
-    """There is no picture of a display to be had.
+    """No screenshot could be taken.
 
     Attributes:
         sandbox_id: The sandbox.
@@ -249,7 +250,7 @@ class TemplateError(SandboxStartError):
 
 
 class TemplateStoreError(FumehoodError):
-    """A named template could not be built, read or removed; what was there before still is.
+    """A named template could not be built, read or removed; the store is as it was.
 
     Attributes:
         template: Its name.
@@ -301,13 +302,13 @@ class ImageAccessError(ImageError):
 
 
 class ImagePlatformError(ImageError):
-    """The image has nothing for this machine's architecture."""
+    """The image has no variant for this machine's architecture."""
 
     code = "image_platform"
 
 
 class ImageDamagedError(ImageError, ValueError):
-    """Content of the image is not what its digest says, or ends too early."""
+    """Content of the image does not match its digest, or ends too early."""
 
     code = "image_damaged"
 
@@ -553,7 +554,7 @@ class ProcessNotFoundError(CommandError, ProcessLookupError):
 
 
 class FileError(FumehoodError, OSError):
-    """A file of the sandbox could not be used as asked.
+    """An operation on a file of the sandbox failed.
 
     Attributes:
         path: The path inside the sandbox, as it was given.
@@ -570,7 +571,7 @@ class FileError(FumehoodError, OSError):
             f"cannot {operation} {visible_line(path)!r}: {errno_text(errno_value)}",
             hint=hint or self.default_hint,
         )
-        # Last: OSError forgets it when it is made with one argument.
+        # Set last, because OSError drops it when it is made with one argument.
         self.errno = errno_value
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -578,17 +579,17 @@ class FileError(FumehoodError, OSError):
 
     @staticmethod
     def from_errno(*, path: str, operation: str, errno_value: int, hint: str = "") -> FileError:
-        """Return the leaf that fits the number a call inside the guest failed with; the text is ours."""
+        """Return the subclass for an errno of a call inside the guest; the text is fumehood's own."""
         kind = _FILE_ERRORS.get(errno_value, FileError)
         return kind(path=path, operation=operation, errno_value=errno_value, hint=hint)
 
 
 class DownloadError(SandboxError):
-    """Not all files that were asked for came to this machine; the others did.
+    """Some of the requested files could not be written to this machine; the others were.
 
     Attributes:
-        left_out: Of each that is missing its path in the sandbox and why, in words.
-        count: How many files were asked for.
+        left_out: The path in the sandbox of each missing file, and the reason.
+        count: How many files were requested.
     """
 
     code = "download_failed"
@@ -675,7 +676,7 @@ _FILE_ERRORS: dict[int, type[FileError]] = {
 
 
 class ServiceError(FumehoodError):
-    """The service refused, or could not be reached; no sandbox is to blame."""
+    """The server refused a request, or could not be reached; the cause is not a sandbox."""
 
     code = "service_error"
 
@@ -708,7 +709,7 @@ class NetworkForbiddenError(ServiceError):
     """The server, or the key, does not allow a sandbox this network.
 
     Attributes:
-        asked: The network that was asked for, or the rule in it.
+        asked: The requested network, or the rule in it.
         allowed: What is allowed.
     """
 
@@ -725,11 +726,11 @@ class NetworkForbiddenError(ServiceError):
 
 
 class LimitForbiddenError(ServiceError):
-    """The key does not allow a limit as high as was asked for.
+    """The key does not allow a limit as high as requested.
 
     Attributes:
-        limit: Which, by its name in `Limits`.
-        wanted: What was asked for; None: no bound at all.
+        limit: The name of the limit in `Limits`.
+        wanted: The requested value; None: no bound at all.
         maximum: What is allowed.
     """
 
@@ -750,7 +751,7 @@ class QuotaError(ServiceError):
     """The key has used up its quota.
 
     Attributes:
-        quota: Which of its limits.
+        quota: The name of the quota.
         retry_after_seconds: When it may try again, or None if time does not help.
     """
 
@@ -770,11 +771,11 @@ class QuotaError(ServiceError):
 
 
 class RateLimitError(ServiceError):
-    """Too much came in a short time; nothing was done.
+    """A rate limit was exceeded; the request was not carried out.
 
     Attributes:
-        limit: What there was too much of.
-        maximum: How much of it may come in a minute.
+        limit: The name of the rate limit.
+        maximum: How many are allowed in a minute.
         retry_after_seconds: When to try again.
     """
 
@@ -791,7 +792,7 @@ class RateLimitError(ServiceError):
 
 
 class OverloadedError(ServiceError):
-    """More was asked for than can be done or queued; unless the outcome is unknown, nothing was done.
+    """The server has more requests than it can run or queue; unless the outcome is unknown, nothing was done.
 
     Attributes:
         retry_after_seconds: When to try again.
@@ -811,7 +812,7 @@ class OverloadedError(ServiceError):
 
 
 class ServerEndingError(ServiceError, ConnectionError):
-    """The server is ending: it begins nothing new, and what took too long is cut off.
+    """The server is shutting down: it begins no new work, and cuts off work that takes too long.
 
     Attributes:
         retry_after_seconds: When to try again, at another server or at the one that comes after it.
@@ -857,7 +858,7 @@ class RequestTooLargeError(ServiceError):
 
 
 class SlowReaderError(ServiceError):
-    """A stream was ended because its reader did not keep up; what it followed was ended as well."""
+    """A stream was ended because its reader was too slow; the execution that it followed was ended as well."""
 
     code = "slow_reader"
 
@@ -871,7 +872,7 @@ class SlowReaderError(ServiceError):
 
 
 class IdempotencyConflictError(ServiceError):
-    """An idempotency key was used again: for something else, or while the first request is still under way."""
+    """An idempotency key was used again, for another request or while the first one is still under way."""
 
     code = "idempotency_conflict"
 
@@ -898,7 +899,7 @@ class BatchNotFoundError(ServiceError, LookupError):
 
 
 class BatchLinesLostError(ServiceError, LookupError):
-    """A reader asks for lines of a batch that are no longer kept, or that are yet to come."""
+    """A reader has requested lines of a batch that are no longer kept, or that do not exist yet."""
 
     code = "batch_lines_lost"
 
@@ -915,7 +916,7 @@ class BatchLinesLostError(ServiceError, LookupError):
 
 
 class BatchTakenOverError(ServiceError):
-    """Another reader follows the batch now: it has the further lines."""
+    """Another reader follows the batch now, and gets all further lines."""
 
     code = "batch_taken_over"
 
@@ -1007,9 +1008,9 @@ class StorageError(ServiceError):
     """The database or the blob store failed in the middle of its work.
 
     Attributes:
-        operation: What was being done.
-        reason: What the store said. Not part of the message, which a server shows to its callers: the reason may
-            name machines and paths, and belongs in the server's log.
+        operation: The operation that failed.
+        reason: The message of the store. It is logged and not part of `message`, which a server shows to its callers,
+            because it may name machines and paths.
     """
 
     code = "storage"
@@ -1074,7 +1075,7 @@ class ForkError(SandboxError):
 
     @staticmethod
     def from_errno(step: str, number: int) -> ForkError:
-        """Return the error for the number that a call has failed with."""
+        """Return the error for the errno of a failed call."""
         no_room = number in (errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
         return ForkError(
             step=step,
@@ -1103,7 +1104,7 @@ class ForkUnavailableError(ForkError):
 
 
 class ForkDepthError(ForkError):
-    """Forks of forks were nested too deeply: each stands inside the one before.
+    """The sandbox is a fork of a fork too many times: each fork is nested in its parent.
 
     Attributes:
         generation: How many forks lie between this sandbox and one that was made directly.
@@ -1130,7 +1131,7 @@ _NO_ROOM_FOR_CHECKPOINT = "free memory or disk in the sandbox, drop checkpoints,
 
 
 class CheckpointError(SandboxError):
-    """A checkpoint could not be made, or could not be gone back to; the sandbox is as it was."""
+    """A checkpoint could not be made or restored; the sandbox is as it was."""
 
     code = "checkpoint"
 
@@ -1140,7 +1141,7 @@ class CheckpointError(SandboxError):
 
     @staticmethod
     def from_errno(number: int, what: str = "") -> CheckpointError:
-        """Return the error for the number that a call inside the guest failed with."""
+        """Return the error for the errno of a call that failed inside the guest."""
         name = os.strerror(number) if number else "refused"
         no_room = number in (errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
         reason = f"{what}: {name}" if what not in ("", name) else name
@@ -1164,11 +1165,11 @@ class CheckpointUnavailableError(CheckpointError):
 
 
 class LanguageCheckpointError(CheckpointError):
-    """Contexts of this language have no checkpoints, and nothing that needs one; nothing was begun.
+    """Contexts of this language support no checkpoints, forks or transactions; nothing was started.
 
     Attributes:
         context_id: The context.
-        language: Its language.
+        language: The language.
     """
 
     code = "language_checkpoint"
@@ -1222,7 +1223,7 @@ class SaveError(SandboxError):
 
 
 class LoadError(SandboxError):
-    """A saved state could not be loaded; what was begun of the new sandbox was killed."""
+    """A saved state could not be loaded; no new sandbox is left."""
 
     code = "load"
 
@@ -1232,7 +1233,7 @@ class LoadError(SandboxError):
 
 
 class SavedStateDamagedError(LoadError, ValueError):
-    """A saved state is not what was written, or is no saved state at all."""
+    """A saved state was changed or cut off after it was written, or is not a saved state at all."""
 
     code = "saved_state_damaged"
 
