@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fumehood.client.connection import ServerAddress
     from fumehood.cluster.backend import ClusterBackend
 
-# Enough for as many sandboxes as there may be, and few enough for programs that close all that could be open.
+# Enough for the largest number of sandboxes, and few enough for programs that close every possible descriptor.
 _OPEN_FILES = 65_536
 
 
@@ -55,7 +55,7 @@ def read_settings() -> EngineSettings:
 
 
 def make_backend(settings: EngineSettings, portal: Portal) -> LocalBackend:
-    """Makes a backend of its own on the loop of `portal`, which closes it at its end."""
+    """Makes a new backend on the loop of `portal`, which closes it at its end."""
     backend = backend_on_loop(settings, portal.loop)
     portal.on_close(backend.aclose)
     return backend
@@ -66,12 +66,12 @@ def backend_on_loop(
     loop: asyncio.AbstractEventLoop,
     on_security_event: Callable[[SecurityEvent], None] = lambda _: None,
 ) -> LocalBackend:
-    """Makes a backend of its own on a loop that runs, or will; the caller closes it.
+    """Makes a new backend on a loop that runs, or will run; the caller closes it.
 
     Args:
         settings: The settings of its engine.
         loop: The loop.
-        on_security_event: Told of the security events of all its sandboxes, on that loop.
+        on_security_event: Called with the security events of all its sandboxes, on that loop.
 
     Raises:
         IsolationUnavailableError: This is another system than Linux.
@@ -99,10 +99,10 @@ def backend_on_loop(
 
 
 def require_linux() -> None:
-    """Refuses another system, where only servers elsewhere can be used.
+    """Raises on any system other than Linux, where only sandboxes of a server can be used.
 
     Raises:
-        IsolationUnavailableError: This is another system.
+        IsolationUnavailableError: This system is not Linux.
     """
     if sys.platform != "linux":
         raise IsolationUnavailableError(
@@ -129,7 +129,7 @@ def cluster_on_loop(address: str, token_file: str, loop: asyncio.AbstractEventLo
             field="cluster", value=address, allowed="Ray, which is not installed", extra="cluster"
         )
 
-    # Ray reads them when it is imported; what the operator has set stays.
+    # Ray reads these variables at its import; the operator's own values are kept.
     for name, value in ray_environment(token_file).items():
         os.environ.setdefault(name, value)
 
@@ -241,14 +241,14 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
 
 
 def ask_server(url: str | None, api_key: str | None, method: str, path: str, **options: Any) -> Any:
-    """Asks a server for what is no matter of sandboxes, such as its keys, and returns its answer.
+    """Sends a request to a server that does not concern a sandbox, such as for its keys, and returns the answer.
 
     Args:
         url: Its address; None: FUMEHOOD_URL.
         api_key: What opens it; None: FUMEHOOD_API_KEY.
         method: The verb of HTTP.
-        path: What is asked.
-        options: What the client of HTTP takes, such as `json` and `params`.
+        path: The path of the resource.
+        options: Further arguments of the HTTP client, such as `json` and `params`.
 
     Raises:
         InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
@@ -271,7 +271,7 @@ def ask_server(url: str | None, api_key: str | None, method: str, path: str, **o
 def server_lines(
     url: str | None, api_key: str | None, method: str, path: str, **options: Any
 ) -> Iterator[dict[str, Any]]:
-    """Asks a server for what is no matter of sandboxes, and yields the lines of its answer; see `ask_server`."""
+    """Sends such a request as `ask_server` does, and yields the lines of the answer."""
     with _named_server(url, api_key) as key:
         address = _address(*key)
 
@@ -291,7 +291,7 @@ def server_lines(
 
 @contextmanager
 def _named_server(url: str | None, api_key: str | None) -> Iterator[tuple[str, str]]:
-    """Gives the address and the token of a server; what the block refuses of them is named as it was given."""
+    """Yields the address and the token of a server; errors in the block name them as the user has given them."""
     given, url = url, url or os.environ.get("FUMEHOOD_URL", "")
 
     if not isinstance(url, str) or not url:
@@ -339,7 +339,7 @@ def _forget_in_child() -> None:
     global _backend, _lock, _remote
     _lock = threading.Lock()
     _backend = None
-    # Not closed: the connections are its parent's.
+    # Not closed, because the connections belong to the parent.
     _inherited.extend(_remote.values())
     _remote = {}
 

@@ -1,4 +1,4 @@
-"""What happens to work when the task that waits for it is cancelled, and how tasks are ended: one function per way.
+"""Cancellation: what happens to work when the task that waits for it is cancelled, and how tasks are ended.
 
 A task that is cancelled stops waiting; the functions here differ in what becomes of the work that it waited for:
 
@@ -51,7 +51,7 @@ def when_done(
 
     Args:
         future: Any future.
-        action: What is called.
+        action: The function to call.
         args: Its arguments.
         context: The context variables that it sees; None: those of this call.
     """

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# In the order in which a sandbox comes by. One that is listed and never reached fails a test, and so does one that is
-# reached and not listed.
+# In the order in which a sandbox reaches them. A listed point that is never reached fails a test, and so does a reached
+# point that is not listed.
 POINTS = (
     # A template's processes: before the launcher is started, and before its zygote has imported everything.
     "template.start",
@@ -82,7 +82,7 @@ armed: dict[str, Callable[[Any], Awaitable[None] | None]] = {}
 
 @contextmanager
 def arm(point: str, action: Callable[[Any], Awaitable[None] | None]) -> Iterator[None]:
-    """Let something happen at a point, for tests in this process, as long as the context lasts.
+    """Run an action at a point, for tests in this process, while the block runs.
 
     Args:
         point: One of `POINTS`.

@@ -1,7 +1,8 @@
 """`%load_ext fumehood`: cells of a notebook on this machine that run in a sandbox, `%%fumehood`.
 
-In the process of the notebook's kernel, over the public `Sandbox` only. What comes out of a sandbox is shown without
-anything that could run in the page, and a variable comes out as JSON or as a table: nothing of a guest is unpickled.
+Runs in the process of the notebook's kernel, over the public `Sandbox` only. Output of a sandbox is shown without
+anything that could run in the page, and variables are copied out as JSON or as a table: nothing of a guest is
+unpickled.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from fumehood.values.network import read_network
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.results import read_json
 
-# In the sandbox, for the moment between the writing and the reading.
+# A file in the sandbox, which exists between the writing and the reading.
 _VARIABLES_PATH = f"{HOME_PATH}/.fumehood-variables"
-# Reads what was written for it, in the context of the cells.
+# Runs in the context of the cells: reads the values from the file.
 _TAKE_IN = f"globals().update(__import__('pickle').load(open({_VARIABLES_PATH!r}, 'rb')))"
-# Writes a variable as JSON, and leaves none behind.
+# Runs in the context of the cells: writes a variable as JSON, and leaves no name behind.
 _TELL = (
     "print(__import__('json').dumps((lambda v: {{'table': __import__('json').loads(v.to_json(orient='split', "
     "date_format='iso'))}} if type(v).__module__.startswith('pandas') and hasattr(v, 'columns') else "
@@ -90,7 +91,7 @@ class FumehoodMagics(Magics):
 
     @line_magic
     def fumehood_sandbox(self, line: str) -> Sandbox:
-        """Return the sandbox of the cells, for files, checkpoints and all else that it can do."""
+        """Return the sandbox of the cells, for its files, checkpoints and other verbs."""
         return self._begun()
 
     @line_magic
@@ -141,7 +142,7 @@ class FumehoodMagics(Magics):
 
 
 def _value_of(sandbox: Sandbox, name: str) -> Any:
-    """Return a variable of the sandbox: a table of pandas as one, where pandas is here, or what JSON holds of it."""
+    """Return a variable of the sandbox: a pandas table as such, if pandas is installed here, else its JSON value."""
     told = _run_silently(sandbox, _TELL.format(name=name))
     held = read_json("".join(told.logs.stdout).encode()) if told.error is None else None
 
@@ -175,7 +176,7 @@ def _frame(table: Any) -> Any:
     try:
         return pd.DataFrame(table["data"], index=table["index"], columns=table["columns"])
     except (KeyError, TypeError, ValueError) as error:
-        # The sandbox says what is in it, and may say anything.
+        # The content comes from the guest, and may be anything.
         raise InvalidArgumentError(
             field="--out", value="table", allowed=f"a table ({visible(str(error))})"
         ) from None

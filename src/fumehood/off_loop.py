@@ -1,4 +1,4 @@
-"""Runs work that would block the loop in one thread of its own, one piece of work after the other.
+"""Runs work that would block the loop in a single thread, one piece after the other.
 
 Runs in the host and in the server process. One thread and not many: each that computes makes the loop wait for the
 interpreter's lock once more. The work must not spend long in one call of C code, which holds that lock: see
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 Kind = Literal["answers", "saved states"]
 # A smaller value is written in about a millisecond.
 SMALL_BYTES = 128 * 1024
-# So many items of a list are written in one call, if none of them has more than a few of its own.
+# The number of list items that are written in one call, if none of them has more than a few members.
 _ITEMS = 500
 _FEW = 10
 _DEPTH = 2
@@ -31,7 +31,7 @@ _Write = Callable[[Any], str]
 async def off_loop(kind: Kind, function: Callable[..., _T], *arguments: Any) -> _T:
     """Returns what a function returns, called in the thread for this kind of work when those before it are done.
 
-    A caller that gives up while it waits for the thread has it not called at all.
+    If the caller is cancelled while it waits for the thread, the function is not called.
     """
     return await asyncio.get_running_loop().run_in_executor(_executor(kind), function, *arguments)
 
@@ -94,7 +94,7 @@ def _portions(items: list[Any]) -> Iterator[list[Any]]:
 
 
 def _is_large(value: Any, depth: int = 0) -> bool:
-    """Whether a value has more items than a few, as far as that is seen without a look at all of them."""
+    """Whether a value has many items; stops looking as soon as it has seen that."""
     if not isinstance(value, (Mapping, list)) or not value:
         return False
 

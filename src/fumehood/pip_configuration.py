@@ -1,4 +1,4 @@
-"""What the pip of this machine is configured with, as `pip config list` prints it.
+"""The configuration of this machine's pip, as `pip config list` prints it.
 
 Runs in the host process; asks the pip beside this process's Python, and imports nothing of it. Values may hold
 credentials: they are passed on to installers of this machine, and are never logged or shown.
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 _ASK_SECONDS = 30
 # The sections that `pip install` reads, the strongest last.
 _SECTIONS = ("global", "install", ":env:")
-# uv's variables for the settings of pip, and what separates many values there; pip separates them by spaces.
+# uv's variables for the settings of pip, and the separators of their values; pip separates values by spaces.
 _UV_ENVS = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
@@ -49,10 +49,10 @@ def ask_pip() -> str:
 
 
 def read_pip_configuration(said: str) -> dict[str, str]:
-    """Returns the settings that `pip install` goes by, by name.
+    """Returns the settings of `pip install`, by name.
 
     Args:
-        said: Lines such as `global.index-url='https://...'`.
+        said: The output: lines such as `global.index-url='https://...'`.
     """
     by_section: dict[str, dict[str, str]] = {}
 
@@ -72,9 +72,9 @@ def read_pip_configuration(said: str) -> dict[str, str]:
 
 
 def uv_environ(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment with which uv installs from where pip would: this process's, and what that lacks.
+    """Returns the environment with which uv uses the same indexes as pip: this process's, with added variables.
 
-    The indexes are variables and no options, which other users of the machine could read.
+    The indexes are passed in variables, because other users of the machine can read the options of a process.
     """
     return {**as_uv_envs(settings), **os.environ}
 

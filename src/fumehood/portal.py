@@ -1,12 +1,11 @@
-"""The engine thread of this process, and the way from any other thread into it.
+"""The engine thread of this process, and calls into it from other threads.
 
-One asyncio loop in one daemon thread, started by the first call and stopped at exit, does the work of every
-synchronous verb; a backend may live on the same loop and is then one hop away. Code of the user never runs in that
-thread: callbacks run in the thread that made the call, while it waits. What a caller without a loop has given to be
-awaited runs on a second loop in a thread of its own, for it may block. A forked child never touches its parent's
-loops: it starts its own.
+One asyncio loop in one daemon thread, started by the first call and stopped at exit, does the work of every synchronous
+verb; a backend may live on the same loop and is then one hop away. Code of the user never runs in that thread:
+callbacks run in the thread that made the call, while it waits. Coroutines of callers without a loop run on a second
+loop in a thread of its own, because they may block. A forked child never touches its parent's loops: it starts its own.
 
-Calling back into the user's code, which may be a plain function or a coroutine function.
+Also calls the user's callbacks, which may be plain functions or coroutine functions.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Portal:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
 
         if tasks:
-            # Calls that were under way learn from what was closed how they ended, and tell their callers.
+            # Calls that were under way end with the errors of the closed objects, and pass these to their callers.
             await asyncio.wait(tasks, timeout=_LAST_CALLS_SECONDS)
 
         for task in tasks:
@@ -136,10 +135,10 @@ def shared_portal() -> Portal:
 
 
 async def awaited_apart(make: Callable[[], Any], on_waiting: Callable[[], object] | None = None) -> Any:
-    """Await what `make()` gives on the loop for callers that have none; cancelling this cancels that, and waits.
+    """Await `make()` on the loop for callers without one; a cancellation cancels that, and waits for its end.
 
     Args:
-        make: Gives it, on that loop.
+        make: Returns the awaitable; called on that loop.
         on_waiting: Called here if it is not done at once.
     """
     global _apart
@@ -221,7 +220,7 @@ class Turn:
             except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
                 outcomes.append(partial(_raise, error))
             finally:
-                # Said here and not when the task is done: that would be another turn of the loop.
+                # Put here and not in a callback of the task, which would take another turn of the loop.
                 finish()
 
         context = contextvars.copy_context()
@@ -229,7 +228,7 @@ class Turn:
         is_finished = False
 
         def over() -> None:
-            """The mark of this call; one that an interrupted call has left is met by the next, and does nothing."""
+            """The end mark of this call. One of an interrupted call may still be queued; the next call ignores it."""
 
         def finish() -> None:
             nonlocal is_finished
@@ -333,13 +332,13 @@ def _begun(
     ready_handles: deque[asyncio.Handle] | None = getattr(loop, "_ready", None)
 
     if ready_handles:
-        # The first step of the task, which the loop would run after all else that is ready.
+        # The handle of the task's first step, which the loop would run after all others that are ready.
         ready_handles.pop()._run()
 
     return task
 
 
-# What a callback gave: called on the loop, it returns the value or raises the error.
+# The outcome of a callback: called on the loop, it returns the value or raises the error.
 _Outcome = Callable[[], _T]
 
 

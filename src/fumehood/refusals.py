@@ -1,6 +1,6 @@
 """Renames the field of a refusal to the name that the user knows: an option, a variable, a key of a file.
 
-Used by the readers of these; pure. The check of a value does not know where it came from.
+Used by the code that reads these; pure. The check of a value does not know where the value came from.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fumehood.errors import InvalidArgumentError
 
 @contextmanager
 def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
-    """Tell what the block refuses by the name that it was given under.
+    """Rename the field of an InvalidArgumentError that the block raises to the name that the user knows.
 
     Args:
-        names: That name, by the one that it is checked under; what is not in it keeps its own.
+        names: The user's name by the name of the field; other fields keep their names.
     """
     try:
         yield

@@ -64,8 +64,8 @@ def setting(
     """Returns a field for a setting.
 
     Args:
-        help_text: What it is for.
-        default: Its value unless another is given; also says of which type it is.
+        help_text: Its description.
+        default: Its default value, which also determines its type.
         low: The smallest value.
         high: The largest one.
         variable: The name of its variable; None: made from the field's.
@@ -76,7 +76,7 @@ def setting(
 
 
 def other_default(kind: type[DeclaredSettings], name: str, default: Any) -> Any:
-    """Returns the field of a setting of another kind, for one that begins with a value of its own."""
+    """Returns the field of a setting of another kind with a different default."""
     return field(default=default, metadata=kind.__dataclass_fields__[name].metadata)
 
 

@@ -118,9 +118,9 @@ class AsyncSandbox(Uncopied):
         pty: Its terminals.
 
     Args:
-        template: What it starts from: interpreter, packages, what is imported already. A `Template`, or the name
-            of one that was used before; `default` is the environment of this process.
-        limits: What it may use: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
+        template: Its interpreter, packages and preloaded modules: a `Template`, or the name of one that was used
+            before; `default` is the environment of this process.
+        limits: Its limits: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
         envs: Environment of everything that runs in it.
         metadata: Names and values of your own, found again in `get_info()` and `list()`.
         labels: Labels that its machine must have, such as `{"zone": "a"}`; machines of a cluster have labels.
@@ -129,13 +129,13 @@ class AsyncSandbox(Uncopied):
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
-        isolation: The weakest level of isolation that will do, such as `namespaces` or `landlock-only`; where that
-            cannot be had it does not start. None: what the settings say, `namespaces` unless they say otherwise.
-        network: What it may reach: `none`, `pip` for the package index alone, `internet` for everything public, a list
-            such as `["api.example.com"]`, or a `Network(allow=[...])`.
-        security_policy: What is done about security events: `SecurityRule(kind=..., action=..., count=...)`.
+        isolation: The weakest level of isolation that is accepted, such as `namespaces` or `landlock-only`; without it
+            the sandbox does not start. None: the level in the settings, by default `namespaces`.
+        network: The network that it may reach: `none`, `pip` for the package index alone, `internet` for everything
+            public, a list such as `["api.example.com"]`, or a `Network(allow=[...])`.
+        security_policy: The reactions to security events: `SecurityRule(kind=..., action=..., count=...)`.
         on_security_event: Called with each security event, in a thread of its own, one after the other.
-        telemetry: Whether its interpreters tell what code does in them, as events that are advice.
+        telemetry: Whether its interpreters report what code does, as security events that are only advice.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: What opens that server; None: FUMEHOOD_API_KEY.
         backend: Where it lives, in place of both.
@@ -263,7 +263,7 @@ class AsyncSandbox(Uncopied):
         with the tag `parameters`, or before all cells. The others are those of `Sandbox`.
 
         Raises:
-            InvalidArgumentError: It is no notebook of Python, or a parameter cannot be set.
+            InvalidArgumentError: The notebook is not one of Python, or a parameter cannot be set.
         """
         # Imported late: only notebooks need the reader. An error is raised before a sandbox starts.
         from fumehood.notebook.cell_runs import run_cells
@@ -369,13 +369,13 @@ class AsyncSandbox(Uncopied):
     async def to_notebook(
         self, path: str | os.PathLike[str] | None = None, context: Context | None = None
     ) -> str:
-        """Write what ran in a context as a notebook, a script or a report, and return its text.
+        """Write the record of a context as a notebook, a script or a report, and return its text.
 
         Args:
-            path: The file, which is replaced. Its ending says what it is: `.ipynb` (nbformat 4.5, with all outputs),
-                `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None: the
-                text of the notebook is returned and no file written.
-            context: Which; the default context unless given.
+            path: The file, which is replaced. Its suffix determines the format: `.ipynb` (nbformat 4.5, with all
+                outputs), `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None:
+                the text of the notebook is returned and no file written.
+            context: The context; the default one unless given.
         """
         # Imported late, as above.
         from fumehood.notebook.record_file import check_form, write_record
@@ -575,8 +575,8 @@ class AsyncSandbox(Uncopied):
         Asynchronous: a callback may be a coroutine function, awaited on your loop; cancelling interrupts the code.
 
         Args:
-            code: What to run, as in a notebook's cell.
-            language: What it is written in, by a name of the guide to languages.
+            code: The code to run, as in a notebook's cell.
+            language: Its language, by a name of the guide to languages.
             context: Where its variables live; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
@@ -595,7 +595,7 @@ class AsyncSandbox(Uncopied):
                 kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
             on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
                 waits meanwhile: code that is run in it from there would wait as well.
-            changes: Tell in `execution.changes` which variables and files it changed.
+            changes: Report in `execution.changes` which variables and files it changed.
         """
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
@@ -701,7 +701,7 @@ class AsyncSandbox(Uncopied):
         )
 
     async def audit_log(self) -> AuditLog:
-        """Return the audit record of the sandbox, in which every later change shows.
+        """Return the audit record of the sandbox: a hash chain, in which a later change can be detected.
 
         It has the newest entries, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
         after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
@@ -765,7 +765,7 @@ class AsyncSandbox(Uncopied):
         memory_bytes: int | None = None,
         concurrency: int | None = None,
     ) -> CaseResults:
-        """Run a program once for each case, and say whether it prints what it should.
+        """Run a program once for each case, and compare its output with the expected output.
 
         What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
         with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
@@ -775,7 +775,7 @@ class AsyncSandbox(Uncopied):
             code: The program; one in Python runs as `__main__`.
             cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
                 output beyond `limits.stdout_bytes` is not accepted.
-            language: What the program is written in.
+            language: The language of the program.
             timeout: Seconds of each run.
             memory_bytes: What each run may take beyond interpreter and imports; in another language, all of it.
             concurrency: How many run at once; as many as there are processors unless given.
@@ -890,7 +890,7 @@ class AsyncSandbox(Uncopied):
             child: What `fork` has returned, or one that `forks` has.
 
         Raises:
-            InvalidArgumentError: It is no fork of this sandbox.
+            InvalidArgumentError: `child` is not a fork of this sandbox.
             ForkError: It could not be done; both are as they were.
         """
         check_child(child, AsyncSandbox)
@@ -905,7 +905,7 @@ class AsyncSandbox(Uncopied):
         return self._load_report
 
     async def save(self, place: StatePlace) -> SaveReport:
-        """Write what lasts of the sandbox to a file, from which `load` makes one like it, today or in a year.
+        """Write the lasting parts of the sandbox to a file, from which `load` makes a new sandbox.
 
         Kept are the files of the writable places, the environment, the record of what ran, and of each context of
         Python the working directory, the imported modules and those variables that serialise; what they share stays
@@ -954,7 +954,7 @@ class AsyncSandbox(Uncopied):
             place: Where it lies, as for `save`.
             template: What it starts from, instead of the template of the same name as when it was saved.
             limits: As for `Sandbox`, as are the others.
-            envs: These come over those that were saved.
+            envs: Environment variables, which override those that were saved.
             metadata: Labels.
             timeout: Seconds after which it is killed, or paused.
             idle_timeout: Seconds without a call after which it is killed.
@@ -962,12 +962,13 @@ class AsyncSandbox(Uncopied):
             auto_resume: Whether a call resumes it.
             strict: Refuse to start when a layer of isolation is missing.
             network: What it may reach.
-            url: The server that it is to live at.
+            url: The server that will host it.
             api_key: What opens that server.
             backend: Where it lives, in place of both.
 
         Raises:
-            SavedStateDamagedError: It is not what was saved, or no saved state at all; the error names the part.
+            SavedStateDamagedError: The file was changed after it was saved, or is not a saved state; the error names
+                the part.
             SavedStateVersionError: It was written by a newer fumehood.
             LoadError: It cannot be loaded; no sandbox is left.
             SandboxStartError: It did not start.

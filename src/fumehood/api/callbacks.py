@@ -1,4 +1,4 @@
-"""Types of the functions that users give: called with what happens while something runs."""
+"""Types of the callbacks that users pass: called with the events of a running call."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class SandboxHandle:
         """The description of the sandbox when it was started.
 
         Raises:
-            SandboxNotStartedError: There is none yet.
-            WrongProcessError: A forked child asks.
+            SandboxNotStartedError: The sandbox was not started yet.
+            WrongProcessError: The caller is a forked child of the process that made the sandbox.
         """
         if self._info is None:
             raise SandboxNotStartedError
@@ -97,7 +97,7 @@ def named_backend(url: str | None, api_key: str | None, backend: Backend | None 
     """Return the backend that was named, itself or by its server's address, or None when none was.
 
     Raises:
-        InvalidArgumentError: It is none, the URL is none, or there is a key for no server.
+        InvalidArgumentError: `backend` is not a backend, the URL is invalid, or there is a key without a server.
     """
     if backend is not None:
         if not isinstance(backend, Backend):

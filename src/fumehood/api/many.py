@@ -38,7 +38,7 @@ class Run:
         limits: What it may use; `wall_seconds` is the time of the code.
         envs: Its environment.
         strict: Refuse to run when a layer of isolation is missing.
-        isolation: The weakest isolation that will do.
+        isolation: The weakest isolation that is accepted.
         network: What it may reach.
     """
 
@@ -64,8 +64,8 @@ class RunOutcome:
         files: Content by path, of its `outputs`.
         skipped: Paths of `outputs` that did not fit, or could not be read.
         isolation: The isolation of its sandbox; None: it failed before.
-        failure: Why there is no execution: no sandbox came to be, or it ended in the middle. None as a rule; code that
-            fails has an execution with an `error`.
+        failure: The error if there is no execution, because no sandbox could be started or it ended in the middle;
+            otherwise None. Code that fails has an execution with an `error`.
     """
 
     index: int

@@ -38,9 +38,9 @@ class NotebookOptions:
 
     Attributes:
         parameters: Variables that are set before, behind the cell with the tag `parameters`.
-        stop_on_error: Leave the cells after the first that fails unrun.
-        transactional: Undo what a cell that fails has done to variables and files.
-        determinism: What is fixed before the first cell; None: nothing.
+        stop_on_error: Do not run the cells after the first that fails.
+        transactional: Undo the changes of variables and files of a cell that fails.
+        determinism: The sources of randomness and time that are fixed before the first cell; None: none.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class ReplayReport:
     Attributes:
         cells: Each cell, in order.
         record: The record of this run.
-        not_fixed: What may differ although nothing is wrong: all that no replay fixes.
+        not_fixed: Sources of differences that a replay does not fix.
         dropped_cells: Cells that the record no longer had, and that were therefore not run again.
     """
 
@@ -344,8 +344,8 @@ class Determinism:
     """The sources of randomness and time that are fixed before the first cell.
 
     Attributes:
-        seed: Of `random`, numpy, torch if it is loaded, and of what the system's randomness gives to Python: `secrets`,
-            `uuid.uuid4`, `numpy.random.default_rng()`.
+        seed: The seed of `random`, numpy, torch if it is loaded, and of what the system's randomness gives to Python:
+            `secrets`, `uuid.uuid4`, `numpy.random.default_rng()`.
         clock_start: Where the time of day begins; each reading is a millisecond later than the one before, and
             `time.sleep` takes the time that it says.
     """

@@ -1,4 +1,4 @@
-"""What `install` runs inside a sandbox: pip, with requirements that cannot be read as its options."""
+"""The command that `install` runs inside a sandbox: pip, with requirements that cannot be read as its options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def install_command(packages: Sequence[str]) -> list[str]:
     """Return the command that installs these packages, as a list of arguments.
 
     Raises:
-        InvalidArgumentError: There is none, or one is no requirement.
+        InvalidArgumentError: The list is empty, or an item is not a requirement.
     """
     if not 1 <= len(packages) <= MAX_PACKAGES:
         allowed = f"1 to {MAX_PACKAGES} names"
@@ -49,7 +49,7 @@ def check_installable(network: Network) -> None:
     """Refuse to install into a sandbox that can reach no index.
 
     Raises:
-        InvalidArgumentError: It has no network.
+        InvalidArgumentError: The sandbox has no network.
     """
     if network.level == "none":
         raise InvalidArgumentError(
