@@ -1,7 +1,8 @@
-"""A cell as IPython takes it, turned into Python and the texts that a shell gets.
+"""Splits a cell of IPython into Python code and shell commands.
 
 IPython's own transformer looks at the whole cell again for every magic, which hostile code turns into minutes; this
-reader goes over the cell once. What it does not know it names, and never takes as harmless. Lines keep their numbers.
+reader goes over the cell once. Syntax that it does not know is reported, and never taken as harmless. Lines keep their
+numbers.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Cell:
         python: The Python in it, line by line where it was.
         shell: Commands for a shell, each with its line.
         installs: Lines that install packages.
-        unseen: Lines that run what does not stand in the cell, each with the magic.
-        unknown: What cannot be read here, if anything.
+        unseen: Lines that run code from outside of the cell, each with the magic.
+        unknown: A description of syntax that cannot be parsed here; empty if there is none.
     """
 
     python: str = ""
@@ -74,7 +75,7 @@ class Cell:
 
 
 def read_cell(code: str, *, first_line: int = 1) -> Cell:
-    """Take a cell to pieces that Python alone does not understand."""
+    """Split a cell that Python alone cannot parse into its parts."""
     cell = Cell()
     code = code.replace("\r\n", "\n")
     code = _without_prompts(code)

@@ -1,4 +1,4 @@
-"""What a scan has found: values, and the bounded collection of them while it looks.
+"""The findings of a scan: their values, and the bounded collection of them during the scan.
 
 Snippets and messages show parts of hostile code, so they pass here as bounded, visible lines with secrets masked: a
 secret is known by its well-known shape and never repeated in full; placeholders, such as a row of the same letter, are
@@ -224,7 +224,7 @@ def _is_refused(finding: Finding, block: Severity | None) -> bool:
     if block is None:
         return False
 
-    # What could not be read could be anything.
+    # Code that could not be parsed may do anything.
     return finding.rule == "unparsable" or SEVERITIES.index(finding.severity) >= SEVERITIES.index(block)
 
 

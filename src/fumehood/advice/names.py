@@ -1,4 +1,4 @@
-"""What a name or an expression of hostile code stands for, as far as the text alone tells.
+"""Resolves names and expressions of hostile code, as far as the text alone determines them.
 
 Nothing is imported and nothing is run. Order and scope are not followed: a name may stand for whatever it is bound to
 anywhere, which is what advice needs. An expression stands for a few values: a text that could be put together, or a

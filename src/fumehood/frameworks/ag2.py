@@ -121,7 +121,7 @@ class FumehoodCodeEnvironment:
     Args:
         sandbox: Where code runs; a `SandboxShellTool` may use the same one, over the same files.
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
-        languages: What the model may write in, each with a context of its own; those that the template has.
+        languages: The languages that the model may use, each with a context of its own; the template must support them.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ def binding(names: Iterable[str], more: str = "") -> str:
 
 
 def final_result(execution: Execution) -> Result | None:
-    """Return what code handed over to end itself, or None if that is not how it ended."""
+    """Return the result with the final value of code that has ended itself; None if it ended in another way."""
     if execution.error is None or execution.error.name != FINAL_ERROR:
         return None
 
@@ -153,7 +153,7 @@ def final_result(execution: Execution) -> Result | None:
 
 
 def final_value(result: Result) -> Any:
-    """Return the value that was handed over.
+    """Return the final value in such a result.
 
     Raises:
         ValueError: It was cut, because it is larger than `limits.result_bytes`.
@@ -173,7 +173,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _finished(awaitable: Awaitable[Any]) -> Any:
-    """Wait for what an asynchronous function gives, on a loop of its own."""
+    """Run the awaitable of an asynchronous function on a loop of its own, and return its result."""
 
     async def wait() -> Any:
         return await awaitable

@@ -1,4 +1,4 @@
-"""What an adapter says when the framework that it is for is not installed.
+"""The error of an adapter whose framework is not installed.
 
 Runs in the user's process, while an adapter is imported.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """Name the extra that brings what the imports in the block need.
+    """Turn a failed import in the block into an error that names the extra to install.
 
     Args:
         extra: The extra of this distribution that brings the framework.
