@@ -430,7 +430,7 @@ def _write_files(files: Dict[str, Any], executables: Any) -> None:
 
         os.makedirs(os.path.dirname(path), exist_ok=True)
 
-        # Of an image: its target may be missing.
+        # The target may be missing in an image.
         if os.path.islink(path):
             os.unlink(path)
 

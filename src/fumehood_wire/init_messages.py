@@ -72,7 +72,7 @@ MAX_ARRIVALS = 16
 _PATH = text(4 * _KIB - 1, _NO_NUL)
 # Guests can build deeper paths than the kernel accepts in one piece.
 _GUEST_PATH = text(64 * _KIB, _NO_NUL)
-# Of one file; names are those of extended attributes without their prefix.
+# The metadata of one file; names are those of extended attributes without their prefix.
 _METADATA = entries(text(255, _NO_NUL), text(8 * _KIB, _NO_NUL), 64)
 _TERMINAL_SIZE = {"cols": integer(1, 65_535), "rows": integer(1, 65_535)}
 _WORD = text(64, re.compile(r"[a-z][a-z0-9_]*"))

@@ -102,7 +102,7 @@ MAX_TIME_NS = 2**62
 MAX_CHANGED_FILES = 1_000
 # What a cell has changed is named up to this number, and each text of it cut to this length.
 MAX_VARIABLES = 1_000
-# Of one variable: how many items, rows and columns are shown of it, and how much of a text.
+# Bounds of the details of one variable: the numbers of items, rows and columns, and the length of a text.
 MAX_SHOWN_ITEMS = 50
 MAX_SHOWN_CHARS = 4_000
 MAX_DIMENSIONS = 64
@@ -110,7 +110,7 @@ MAX_DIMENSIONS = 64
 MAX_TELEMETRY = 100
 MAX_TELEMETRY_CHARS = 300
 MAX_VARIABLE_CHARS = 200
-# Of one execution: which tools it may call, how often, and what one call may carry in each direction.
+# Bounds of one execution: the number of its tools and of calls, and the size of a call in each direction.
 MAX_TOOLS = 64
 MAX_TOOL_NAME_CHARS = 64
 MAX_TOOL_CALLS = 10_000

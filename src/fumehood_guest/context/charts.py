@@ -284,7 +284,7 @@ def _kind(axis: Any) -> str:
     return "date" if is_date else "number"
 
 
-# Of matplotlib and of pandas.
+# Converters of matplotlib and of pandas.
 _DATE_CONVERTERS = frozenset(
     (
         "DateConverter",

@@ -34,7 +34,7 @@ class ChildLanguage:
         self._outlet = outlet
         self._gate = gate
         self._count = 0
-        # Of the cell: name, value and lines of its trace.
+        # The error of the cell: name, value and lines of its trace.
         self._error: Optional[Tuple[str, str, List[str]]] = None
 
     @property

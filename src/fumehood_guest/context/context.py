@@ -152,13 +152,13 @@ class Context:
             return BashShell(self._outlet, self._gate)
 
         if self._spoken == "r":
-            # Late: nothing else loads R.
+            # Imported late: nothing else loads R.
             from fumehood_guest.context.r import RShell
 
             return RShell(self._outlet, self._streams, self._gate)
 
         if self._spoken.startswith(_KERNEL_PREFIX):
-            # Late, as above.
+            # Imported late, as above.
             from fumehood_guest.context.kernel import KernelShell
 
             return KernelShell(self._spoken, self._outlet, self._streams, self._gate)

@@ -259,7 +259,7 @@ def _program(language: str) -> DriverProgram:
     """Returns the program of a language; ends this process, with the reason on fd 2, if it is not there."""
     try:
         if language == "java":
-            # Late, as below: a context needs one of them.
+            # Imported late, as below: a context needs one of them.
             from fumehood_guest.languages.java import JavaDriver
 
             return JavaDriver()

@@ -141,7 +141,7 @@ def answer(answerer: Answerer, question: Header, code: str) -> Reply:
         return _inspection(answerer.inspect(code, cursor, question["detail_level"]))
 
     if question["type"] == "variables_request":
-        # Of the other languages no variables are known.
+        # Variables of other languages are not known.
         return answerer.variables(code) if isinstance(answerer, PythonAnswerer) else empty_answer(question)
 
     status, indent = answerer.check(code)

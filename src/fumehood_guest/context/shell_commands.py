@@ -47,7 +47,7 @@ def run_command(command: str) -> int:
 
 def no_network() -> str:
     """Returns the proxy's refusal if the sandbox has no network; otherwise an empty text."""
-    # Late: few programs install anything.
+    # Imported late: few programs install anything.
     from http.client import HTTPConnection
     from urllib.parse import urlsplit
 

@@ -78,7 +78,7 @@ class OutputStream(io.TextIOBase):
 
     @property
     def mode(self) -> str:
-        """Text, for writing."""
+        """The mode of the stream: text, for writing."""
         return "w"
 
     @property

@@ -195,7 +195,7 @@ def _labels(axis: Any) -> List[str]:
     if values is None:
         return [str(number) for number in range(_MOST_SHOWN)]
 
-    # Of a text the quotes that its summary has are left out.
+    # For a text, the quotes of its summary are left out.
     return [text[1:-1] if text[:1] in ("'", '"') else text for text in _cells(values)]
 
 

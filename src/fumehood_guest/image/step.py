@@ -100,7 +100,7 @@ def _listen() -> socket.socket:
 
 
 def _relay(listener: socket.socket, proxy: Optional[socket.socket]) -> None:
-    """Has a process of its own carry a connection to the host's stream for it."""
+    """Forks a process that copies a connection to and from the host's stream for it."""
     connection, _ = listener.accept()
 
     with connection:

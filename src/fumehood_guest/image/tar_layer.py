@@ -1,9 +1,9 @@
 """Unpacks one layer of an image: a tar archive becomes a folder that overlayfs can stack.
 
-Runs in the unpacker, whose root is that very folder: nothing else exists there. All the same no link is followed and
-no name may lead out, so that the content of the folder is what the archive says and nothing else. A whiteout becomes
-what overlayfs takes for one: a character device 0/0, or an opaque folder. Set-id bits, devices and extended attributes
-are dropped, and counted.
+Runs in the unpacker, whose root is that very folder: nothing else exists there. All the same no link is followed and no
+name may lead out, so that the content of the folder is what the archive says and nothing else. A whiteout is written in
+overlayfs's form: a character device 0/0, or an opaque folder. Set-id bits, devices and extended attributes are dropped,
+and counted.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Counted(io.RawIOBase):
         return len(data)
 
 
-# Of the standard library since Python 3.14, and before of PyPI under another name.
+# Part of the standard library since Python 3.14, and before of PyPI under another name.
 ZSTD_MODULES = ("compression.zstd", "backports.zstd")
 _zstd: List[Any] = []
 

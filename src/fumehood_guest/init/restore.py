@@ -218,7 +218,7 @@ class Restoration:
         overwritten = {
             path for path, copy in self._copies.items() if self._is_overwritten(path, self._taken[path], copy)
         }
-        # Of a file's hard links, those that exist already: the others are linked to it.
+        # The hard links of a file that exist already: further links are made to one of these.
         linked = {
             entry.inode: path
             for path, entry in self._taken.items()

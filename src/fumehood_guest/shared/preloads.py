@@ -45,7 +45,7 @@ class Preloading:
 
     Attributes:
         missing: Those whose package is not installed.
-        unfit: Those that cannot be preloaded: the cause (`THREADS` or `ERROR`), and a description.
+        unfit: By the module that cannot be preloaded: the cause (`THREADS` or `ERROR`), and a description.
     """
 
     def __init__(self, names: Sequence[str], say: Callable[[str], None]) -> None:

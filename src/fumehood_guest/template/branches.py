@@ -33,7 +33,7 @@ class Preparation:
 
     def load(self) -> None:
         """Called once, before the first context: imports what every context would otherwise import by itself."""
-        # Late: the zygote needs none of it.
+        # Imported late: the zygote needs none of it.
         from fumehood_guest.languages import node
 
         node.preload()
@@ -51,7 +51,7 @@ class RPreparation(Preparation):
 
     def load(self) -> None:
         """Loads R, and what every cell needs."""
-        # Late: only this branch needs it.
+        # Imported late: only this branch needs it.
         from fumehood_guest.context import r
 
         r.preload()
@@ -62,7 +62,7 @@ class JavaPreparation(Preparation):
 
     def load(self) -> None:
         """Compiles the driver."""
-        # Late: only this branch needs it.
+        # Imported late: only this branch needs it.
         from fumehood_guest.languages import java
 
         self._java = java
@@ -112,7 +112,7 @@ def grow(host: Packets, programs: Dict[str, bytes], preparation: Preparation) ->
 
     Args:
         host: The socket to the host.
-        programs: As of `ContextForks`.
+        programs: See `ContextForks`.
         preparation: What the branch prepares for its language.
     """
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -133,7 +133,7 @@ class LanguageBranch:
     Args:
         orders: The socket to its parent.
         host: The socket to the host; it only writes there.
-        programs: As of `ContextForks`.
+        programs: See `ContextForks`.
         preparation: What it prepares for its language.
     """
 
