@@ -228,7 +228,7 @@ def remote_backend(url: str | None, api_key: str | None) -> Backend:
 
     Args:
         url: Its address; None: FUMEHOOD_URL.
-        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
 
     Raises:
         InvalidArgumentError: There is no address, or the extra that speaks HTTP is not installed.
@@ -245,7 +245,7 @@ def ask_server(url: str | None, api_key: str | None, method: str, path: str, **o
 
     Args:
         url: Its address; None: FUMEHOOD_URL.
-        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
         method: The verb of HTTP.
         path: The path of the resource.
         options: Further arguments of the HTTP client, such as `json` and `params`.

@@ -186,7 +186,7 @@ def _names(given: Sequence[str]) -> list[str]:
     """Return the names of lists such as `a,b`.
 
     Raises:
-        InvalidArgumentError: One is no name of a variable.
+        InvalidArgumentError: A name is not that of a variable.
     """
     names = [name.strip() for words in given for name in words.split(",") if name.strip()]
 

@@ -249,7 +249,7 @@ class Names:
         if not found and not bound:
             found += [Dotted(at_home(f"{module}.{node.id}")) for module in self._bindings.stars[:_MAX_VALUES]]
 
-        # Of several, the last are kept too: what was added is what is used.
+        # If there are many, the last ones are kept as well: added values are the ones that are used.
         kept = tuple(dict.fromkeys(found))
         self._known[node.id] = kept if len(kept) <= _MAX_VALUES else kept[:2] + kept[-2:]
         return list(self._known[node.id])

@@ -17,7 +17,7 @@ DEFAULT_TAG = "untrusted-output"
 _MIN_CHARACTERS = 100
 _HEAD_SHARE = 0.6
 _MARK_CHARACTERS = 50
-# Of a very long text only its ends are made readable, so that the work is bounded.
+# Only the two ends of a longer text are made readable, so that the work is bounded.
 _MIN_SIDE_CHARACTERS = 64 * 1024
 _TAG = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _RANDOM_BYTES = 8

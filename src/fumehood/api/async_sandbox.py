@@ -137,7 +137,7 @@ class AsyncSandbox(Uncopied):
         on_security_event: Called with each security event, in a thread of its own, one after the other.
         telemetry: Whether its interpreters report what code does, as security events that are only advice.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
-        api_key: What opens that server; None: FUMEHOOD_API_KEY.
+        api_key: The token of that server; None: FUMEHOOD_API_KEY.
         backend: Where it lives, in place of both.
         limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
@@ -963,7 +963,7 @@ class AsyncSandbox(Uncopied):
             strict: Refuse to start when a layer of isolation is missing.
             network: What it may reach.
             url: The server that will host it.
-            api_key: What opens that server.
+            api_key: The token of that server.
             backend: Where it lives, in place of both.
 
         Raises:

@@ -65,7 +65,7 @@ async def run_notebook(
         on_step: Called before and after each cell.
 
     Raises:
-        InvalidArgumentError: It is no notebook that can be run here.
+        InvalidArgumentError: The source is not a notebook that can be run here.
     """
     options = options or NotebookOptions()
     determinism = options.determinism
@@ -160,7 +160,7 @@ async def areplay(
             with `replay(replay(record, deterministic=True).record, deterministic=True)`.
         template: What the sandbox starts from; that of the record's sandbox should be the same.
         url: Address of the server; None: FUMEHOOD_URL, or in this process.
-        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
         backend: Where the sandbox lives, in place of both.
     """
     if not isinstance(record, Record):
@@ -226,7 +226,7 @@ def replay(
             with `replay(replay(record, deterministic=True).record, deterministic=True)`.
         template: What the sandbox starts from; that of the record's sandbox should be the same.
         url: Address of the server; None: FUMEHOOD_URL, or in this process.
-        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
         backend: Where the sandbox lives, in place of both.
     """
     return call(

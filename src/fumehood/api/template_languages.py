@@ -79,7 +79,7 @@ def languages_named(names: Sequence[str]) -> tuple[str, ...]:
     """Returns the languages of a build: `all`, or some by their names.
 
     Raises:
-        InvalidArgumentError: One is none.
+        InvalidArgumentError: A name is not that of a language.
     """
     if isinstance(names, str):
         raise InvalidArgumentError(field="languages", value=names, allowed="a list of names")
@@ -98,14 +98,14 @@ def preparation(names: Sequence[str], *, is_strict: bool) -> Callable[[Template,
 def prepare_languages(
     template: Template, names: Sequence[str], folder: str, say: Say, *, is_strict: bool
 ) -> dict[str, str]:
-    """Prepares languages of a template in a sandbox of it, and returns the versions of those that it has.
+    """Prepares languages in a sandbox of a template, and returns the versions of the installed ones.
 
     Args:
         template: The template.
         names: The languages.
-        folder: Where what is prepared goes; it is made.
+        folder: The folder for the prepared files, which is made here.
         say: Called with each step.
-        is_strict: Whether it is an error that one is missing.
+        is_strict: Whether a missing language is an error.
 
     Raises:
         TemplateStoreError: A language is missing, or cannot be prepared.

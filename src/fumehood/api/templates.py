@@ -199,7 +199,7 @@ def template_to_build_upon(name: str) -> tuple[Base, StartCommand | None]:
     """Returns the image of a template, and what its sandboxes run.
 
     Raises:
-        TemplateStoreError: It is no template of an image.
+        TemplateStoreError: The template is not made from an image.
     """
     record = template_store().record(name)
 
@@ -315,7 +315,7 @@ def list_templates(*, url: str | None = None, api_key: str | None = None) -> tup
 
     Args:
         url: The address of a server, to describe those that it has; None is this machine.
-        api_key: What opens it; None: FUMEHOOD_API_KEY.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
     """
     if url is not None:
         found = ask_server(url, api_key, "GET", _PATH)

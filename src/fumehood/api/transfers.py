@@ -191,7 +191,7 @@ async def save_files(
         try:
             done = await _save_file(files, entry, root=root, into=into, overwrite=overwrite, max_bytes=room)
         except OSError as error:
-            # Of this machine: a file is where a folder should be, a path is too long, the disk is full.
+            # Errors of this machine: a file is where a folder should be, a path is too long, or the disk is full.
             done = Saved(source=entry.path, skipped=error.strerror or str(error))
 
         room -= done.size_bytes

@@ -28,7 +28,7 @@ def attack(*, as_json: bool) -> int:
     secret = f"canary-{secrets.token_hex(16)}"
     # Set before the first sandbox is made, which must not have it.
     os.environ[_CANARY] = secret
-    # Late: it is a heavy part that no other command needs.
+    # Imported late: it is a heavy part that no other command needs.
     from fumehood.scorecard.run import run_scorecard
 
     card = run_scorecard(secret, dict(os.environ), _show_progress)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _backup(options: Options) -> int:
     require_extra("server", "sqlalchemy", "alembic", command="backup")
-    # Late: only these two commands and a server need a database.
+    # Imported late: only these two commands and a server need a database.
     from fumehood.storage.backup import make_backup
 
     with naming_arguments({"state_folder": "--state-folder"}):

@@ -136,7 +136,7 @@ def _run_portion(
     counts: _Counts,
     step: Callable[[int], None],
 ) -> None:
-    # Late: `--help` needs no engine.
+    # Imported late: `--help` needs no engine.
     from fumehood.api.many import run_many
 
     runs = [run for _, run, _ in portion]

@@ -27,7 +27,7 @@ _KEYS = {"OPENAI": ("OPENAI_API_KEY",), "ANTHROPIC": ("ANTHROPIC_API_KEY", "ANTH
 def run(options: Options) -> int:
     """Chat until the end; return the exit code."""
     require_extra("chat", "rich", command="chat")
-    # Late: nothing else of the command line needs a model or a terminal in colours.
+    # Imported late: nothing else of the command line needs a model or a terminal in colours.
     from fumehood.llm.agent import Agent
     from fumehood.llm.providers.choose import choose_provider
     from fumehood.llm.terminal.session import open_session

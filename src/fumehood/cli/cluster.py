@@ -83,7 +83,7 @@ def _host(options: Options) -> dict[str, Any]:
 
 def _folder(options: Options) -> Path:
     require_extra("cluster", "ray", "fastapi", "uvicorn", command="cluster")
-    # Late: `status` needs no web framework.
+    # Imported late: `status` needs no web framework.
     from fumehood.server.state_files import own_folder
 
     return own_folder("--state-folder", state_path(options.state_folder or "", STATE_NAME))

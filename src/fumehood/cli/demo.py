@@ -15,7 +15,7 @@ _PAUSE_SECONDS = 1.5
 
 def _time_travel(options: Options) -> int:
     """Run the show and return the exit code."""
-    # Late: no other command needs it.
+    # Imported late: no other command needs it.
     from fumehood.demos.time_travel import TimeTravelShow
 
     is_watched = sys.stdout.isatty() and not options.fast

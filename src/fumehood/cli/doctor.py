@@ -20,18 +20,18 @@ from fumehood.text import visible_line
 
 def run(options: Options) -> int:
     """Examine this machine and return the exit code."""
-    # Late: it names the whole engine.
+    # Imported late: it names the whole engine.
     from fumehood.assemble import require_linux
 
     require_linux()
 
     if options.attack:
-        # Late: attacks are a part of their own, which nothing else needs.
+        # Imported late: attacks are a part of their own, which nothing else needs.
         from fumehood.cli.attacks import attack
 
         return attack(as_json=options.json)
 
-    # Late: it asks the kernel, which no other command needs.
+    # Imported late: it asks the kernel, which no other command needs.
     from fumehood.runtimes.namespaces.runtime import doctor
 
     with patience("examining this machine"):
@@ -61,7 +61,7 @@ def _is_lacking(layer: dict[str, str]) -> bool:
 
 def _first_sandbox() -> list[dict[str, str]]:
     """Starts a real sandbox of the default template; returns the report lines, in the format of the layers."""
-    # Late: it is the whole engine.
+    # Imported late: it is the whole engine.
     from fumehood.api.templates import try_template
     from fumehood.assemble import read_settings
     from fumehood.errors import FumehoodError
@@ -109,7 +109,7 @@ def _bytecode(modules: tuple[str, ...]) -> dict[str, str]:
 
 def _warm_runs() -> dict[str, str]:
     """Returns the row of the processes that keep sandboxes ready for `fumehood run`."""
-    # Late, as all that only this command needs.
+    # Imported late, as all that only this command needs.
     from fumehood.cli.warm import idle_seconds
     from fumehood.cli.warm_processes import warm_processes
 

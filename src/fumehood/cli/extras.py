@@ -14,7 +14,7 @@ def require_extra(extra: str, *modules: str, command: str) -> None:
     """Checks that the packages of an extra are installed, for a command that needs them.
 
     Raises:
-        InvalidArgumentError: One is missing; the message says what to install.
+        InvalidArgumentError: A package is missing; the message says what to install.
     """
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
 

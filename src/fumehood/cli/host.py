@@ -33,7 +33,7 @@ def run(options: Options) -> int:
         return 0
 
     require_extra("server", "fastapi", "uvicorn", command="host")
-    # Late: only a daemon needs a web framework.
+    # Imported late: only a daemon needs a web framework.
     from fumehood.daemon.run import serve_host
 
     return serve_host(settings)
@@ -41,7 +41,7 @@ def run(options: Options) -> int:
 
 async def _drain(socket: str) -> None:
     """Have the daemon at a socket make no new sandboxes, and return when it has none."""
-    # Late: a daemon needs no client.
+    # Imported late: a daemon needs no client.
     from fumehood.client.backend import connect_to_host
 
     daemon = connect_to_host(socket)

@@ -102,7 +102,7 @@ def run_remove(options: Options) -> int:
 def run_start(options: Options) -> int:
     """Be a kernel until its client ends it; return the exit code."""
     require_extra("kernel", "zmq", command="kernel start")
-    # Late: only a kernel needs an engine and sockets.
+    # Imported late: only a kernel needs an engine and sockets.
     import asyncio
 
     from fumehood.dialects.jupyter.process import Sockets, parent_of_kernel, read_connection, serve
@@ -119,7 +119,7 @@ def run_start(options: Options) -> int:
         sandbox = open_sandbox(options, result_count=min(CELL_RESULTS, int(BOUNDS["result_count"].high)))
 
     with sandbox:
-        # Late, as above.
+        # Imported late, as above.
         from fumehood.cli.renewal import kept_alive
 
         with kept_alive(sandbox):
@@ -134,7 +134,7 @@ def _language(options: Options) -> list[str]:
 
 
 def _shown_name(options: Options, template: str) -> str:
-    # Late: only a kernel that is installed needs it.
+    # Imported late: only a kernel that is installed needs it.
     from fumehood.dialects.jupyter.spec import display_name
 
     return str(options.display_name or display_name(options.language, template))
@@ -191,7 +191,7 @@ def _given_words(options: Options) -> list[str]:
 
 def _manager(command: str) -> KernelSpecManager:
     require_extra("kernel", "jupyter_client", "zmq", command=command)
-    # Late: it takes a third of a second to import.
+    # Imported late: it takes a third of a second to import.
     from jupyter_client.kernelspec import KernelSpecManager
 
     return KernelSpecManager()

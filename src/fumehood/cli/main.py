@@ -146,7 +146,7 @@ def _show_help() -> None:
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked:
-        # Late: what is installed is read only when it is asked for.
+        # Imported late: what is installed is read only when it is asked for.
         import platform
         from importlib import metadata
 
@@ -161,7 +161,7 @@ def _prepare_log(words: Sequence[str]) -> None:
     if level is None or (words and words[0] in _WITH_SETTINGS):
         return
 
-    # Late: few ask for it.
+    # Imported late: few ask for it.
     from fumehood.log.setup import configure
     from fumehood.refusals import naming_arguments
     from fumehood.setting_fields import check_log_format, check_log_level

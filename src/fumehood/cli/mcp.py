@@ -58,7 +58,7 @@ def run(options: Options) -> int:
 
     if not options.http:
         _check_unheard(options)
-        # Late: only this way needs the SDK.
+        # Imported late: only this way needs the SDK.
         from fumehood.mcp.stdio import serve_stdio
 
         if sys.stdin.isatty():
@@ -100,7 +100,7 @@ def _setup(options: Options) -> Setup:
         InvalidArgumentError: A value is refused.
         OSError: A file cannot be read.
     """
-    # Late: it needs the engine's types.
+    # Imported late: it needs the engine's types.
     from fumehood.mcp.setup import Setup, files_of
 
     if options.folder:

@@ -212,12 +212,12 @@ def open_sandbox(
     """Start the sandbox that the options describe, the only one of this process, and upload the files that they name.
 
     Args:
-        options: Those of the command.
+        options: The options of the command.
         preload: The modules of the default template that are imported before; None: all of its list.
         folder: Where files without a DEST go; empty: the home directory.
         limits: Limits for which there is no option.
     """
-    # Late: `--help` needs no engine.
+    # Imported late: `--help` needs no engine.
     from fumehood.api.sandbox import Sandbox
     from fumehood.assemble import chosen_backend, has_server
 
@@ -307,7 +307,7 @@ def read_sizes(options: Options) -> dict[str, float]:
     """Return the sizes that were given, by the names of the limits.
 
     Raises:
-        InvalidArgumentError: One is smaller than a sandbox can be.
+        InvalidArgumentError: A size is smaller than a sandbox can be.
     """
     sizes: dict[str, float] = {}
 

@@ -79,7 +79,7 @@ class OneOf(click.ParamType[str]):
     """One word of a few.
 
     Args:
-        words: Those that are allowed.
+        words: The allowed words.
     """
 
     name = "word"
@@ -371,7 +371,7 @@ def _about_choice(name: str, word: str, choices: Sequence[str]) -> str:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    # Late: only a wrong word needs it.
+    # Imported late: only a wrong word needs it.
     from difflib import get_close_matches
 
     names = {_letters(name): name for name in known}

@@ -121,7 +121,7 @@ def read_program(
         language: What it is written in; None: what the name of its file says, or else Python.
 
     Raises:
-        InvalidArgumentError: It is no text, too large, no notebook, or no name of a module.
+        InvalidArgumentError: The program is not text, is too large, is not a notebook, or is not the name of a module.
         OSError: A file cannot be read.
     """
     spoken = find_language(language)
@@ -214,7 +214,7 @@ def next_piece() -> str | None:
 
 
 def _notebook(path: str, arguments: Sequence[str], *, is_fed: bool) -> Program:
-    # Late: nothing else needs it.
+    # Imported late: nothing else needs it.
     from fumehood.notebook.cell_runs import RAISES_TAG, is_run
     from fumehood.notebook.ipynb import read_notebook, source_of, tags_of
     from fumehood.refusals import naming_arguments

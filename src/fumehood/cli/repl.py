@@ -54,7 +54,7 @@ class _Prompt:
 
     Args:
         sandbox: The first one; it ends with the prompt.
-        options: Those of the command.
+        options: The options of the command.
     """
 
     def __init__(self, sandbox: Sandbox, options: Options) -> None:
@@ -99,7 +99,7 @@ class _Prompt:
 
     def names_at(self, code: str, cursor: int) -> CodeCompletion:
         """Ask the sandbox what could stand at the cursor."""
-        # Late: only Tab needs it.
+        # Imported late: only Tab needs it.
         from fumehood.api.handle import default_backend
         from fumehood.portal import call
         from fumehood.values.questions import CodeCompletion, CompleteCode

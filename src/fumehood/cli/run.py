@@ -70,7 +70,7 @@ def run(options: Options) -> int:
     if options.output is not None:
         check_folder(options.output, "--output")
 
-    # Late: `--help` needs none of it.
+    # Imported late: `--help` needs none of it.
     from fumehood.api.artifacts import list_tree
     from fumehood.assemble import read_settings
 
@@ -103,7 +103,7 @@ def run(options: Options) -> int:
 
 
 def _stop_daemon() -> int:
-    # Late: few ask for it.
+    # Imported late: few ask for it.
     from fumehood.cli.warm_processes import stop_warm_processes
 
     with patience("ending the processes that keep sandboxes ready"):
@@ -238,7 +238,7 @@ def _report(
 
 
 def note_dropped(executions: Sequence[Execution], say: Callable[[str], None] = note) -> None:
-    """Say how many results were too large to be kept."""
+    """Print how many results were too large to be kept."""
     if dropped := sum(execution.truncated.results for execution in executions):
         say(f"{dropped} results were dropped")
 

@@ -47,7 +47,7 @@ def run(options: Options) -> int:
             # It makes its own.
             sources = sources | {"token": "default"}
 
-        # Late: they read files of the package.
+        # Imported late: they read files of the package.
         from fumehood.cli import service_files
 
         texts = {
@@ -59,7 +59,7 @@ def run(options: Options) -> int:
         return 0
 
     require_extra("server", "fastapi", "uvicorn", "sqlalchemy", "obstore", command="serve")
-    # Late: only a server needs a web framework.
+    # Imported late: only a server needs a web framework.
     from fumehood.server.run import serve
 
     return serve(settings)

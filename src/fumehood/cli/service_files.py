@@ -35,7 +35,7 @@ def systemd_unit(settings: ServerSettings, sources: Mapping[str, str]) -> str:
     """Return a unit that runs a server of this installation.
 
     Args:
-        settings: Those of the server.
+        settings: The settings of the server.
         sources: Where each came from, as `load_settings` returns it.
     """
     own_cgroup = _DEPLOYMENT / "own-cgroup.sh"
@@ -109,7 +109,7 @@ def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
     """Return a compose file for two containers: a server, and the host of its sandboxes.
 
     Args:
-        settings: Those of the server.
+        settings: The settings of the server.
         sources: Where each came from, as `load_settings` returns it.
 
     Raises:
@@ -169,7 +169,7 @@ def docker_script(settings: ServerSettings, sources: Mapping[str, str]) -> str:
     """Return a shell script that starts a server in one container and prints the variables with which to reach it.
 
     Args:
-        settings: Those of the server.
+        settings: The settings of the server.
         sources: Where each came from, as `load_settings` returns it.
 
     Raises:

@@ -46,7 +46,7 @@ _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
 def run_build(options: Options) -> int:
     """Build a template, print each step, and return the exit code."""
-    # Late: the builder and the engine are needed by no other command's start.
+    # Imported late: the builder and the engine are needed by no other command's start.
     from fumehood.api.templates import build_template
 
     # As Ctrl-C: the builder cleans up, and ends the programs that it has started.

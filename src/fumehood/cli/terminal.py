@@ -47,7 +47,7 @@ def console_of(stream: TextIO) -> Console | None:
     if not has_colours(stream) or importlib.util.find_spec("rich") is None:
         return None
 
-    # Late: only a terminal needs it.
+    # Imported late: only a terminal needs it.
     from rich.console import Console
 
     return Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=True)
@@ -224,7 +224,7 @@ def fit_for(stream: TextIO, text: str) -> str:
 
 
 def note(text: str) -> None:
-    """Say something that is not data: on standard error, controls spelled out."""
+    """Print a message, which is no data, to standard error; control characters are escaped."""
     print(f"fumehood: {visible(text)}", file=sys.stderr, flush=True)
 
 

@@ -87,7 +87,7 @@ def idle_seconds() -> float:
 
 def start_daemon() -> None:
     """Start the warm process without waiting for it, unless there is one."""
-    # Late: this is the end of a run that took the ordinary way.
+    # Imported late: this is the end of a run that took the ordinary way.
     import subprocess
 
     subprocess.Popen(
@@ -257,7 +257,7 @@ class _Run:
         return True
 
     def _open(self, paths: Sequence[str], folder: str | None, overwrite: bool) -> bool:
-        # Late: most runs need none.
+        # Imported late: most runs need none.
         from fumehood.cli.warm_files import CarriedFiles
 
         try:
@@ -285,7 +285,7 @@ class _Run:
         saved = [*self._saved, *([] if self._files is None else self._files.saved)]
 
         if saved or self._shown is not None:
-            # Late: most runs leave nothing.
+            # Imported late: most runs leave nothing.
             from fumehood.cli.reports import report
 
             report(saved, self._shown)
@@ -335,7 +335,7 @@ def _write(stream: Any, text: str) -> None:
 
 def _write_traceback(text: str) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
-        # Late: colours are for terminals.
+        # Imported late: colours are for terminals.
         from fumehood.cli.terminal import write_traceback
 
         write_traceback(_fit_for(sys.stderr, text), sys.stderr)
@@ -347,7 +347,7 @@ def _fit_for(stream: Any, text: str) -> str:
     if stream is None or not stream.isatty():
         return text
 
-    # Late: most output is read by programs.
+    # Imported late: most output is read by programs.
     from fumehood.cli.terminal import fit_for
 
     return fit_for(stream, text)
@@ -391,7 +391,7 @@ def _asked(prompt: str, *, is_password: bool) -> str | None:
 
 
 def _save(pictures: Sequence[Mapping[str, str]], stem: str, folder: str) -> list[Saved]:
-    # Late: most runs make none.
+    # Imported late: most runs make none.
     from fumehood.api.artifacts import save_pictures
     from fumehood.values.results import Result
 

@@ -304,7 +304,7 @@ class HttpBackend(LoopBound, Backend):
         return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
 
     async def set_draining(self, is_draining: bool) -> None:
-        """Have a host daemon make no new sandboxes, other than forks, or make them again; a server refuses this."""
+        """Stop or resume new sandboxes of a host daemon, other than forks; a server refuses this."""
         await self._ask("PUT", "/v1/host/draining", json={"is_draining": is_draining})
 
     async def copy_template(self, name: str, target: HttpBackend) -> None:

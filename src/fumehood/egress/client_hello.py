@@ -45,7 +45,7 @@ def read_client_hello(data: bytes) -> Hello | None:
     """Returns the parsed message, or None while more bytes are needed.
 
     Raises:
-        HelloError: It is no client's first message.
+        HelloError: The bytes are not a client's first message.
     """
     message = _handshake(data)
     return None if message is None else _read_hello(_Reader(message))

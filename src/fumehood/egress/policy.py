@@ -68,7 +68,7 @@ class Policy:
         """Returns the rule that allows a target, before anything is looked up.
 
         Raises:
-            RefusedError: None does.
+            RefusedError: No rule allows the target.
         """
         self._check_denials(target)
         rule = self._rule_for(target)

@@ -50,7 +50,7 @@ class LiveEgress:
         on_decision: Called with each decision about a connection.
     """
 
-    # Of all sandboxes together: each connection takes two descriptors of this process.
+    # Counts the connections of all sandboxes together: each takes two descriptors of this process.
     _all_carried: ClassVar[int] = 0
 
     def __init__(

@@ -46,7 +46,7 @@ class Listed(Protocol):
 
     @property
     def use(self) -> SandboxUse:
-        """What it uses."""
+        """Its current usage."""
 
     @property
     def ends_at(self) -> datetime | None:

@@ -452,7 +452,7 @@ class IsolationSelector:
     """Obtains sandboxes that are isolated well enough.
 
     Args:
-        config: The runtimes, and the level that a sandbox must reach whose caller names none.
+        config: The runtimes, and the level that a sandbox must reach if its caller names none.
         make_provisioner: Makes the provisioner of one runtime.
     """
 
@@ -464,7 +464,7 @@ class IsolationSelector:
         self._required_level = config.required_level
         # Missing features do not appear at run time: an unavailable runtime is not tried again.
         self._unavailable: set[Provisioner] = set()
-        # Those that have made a sandbox.
+        # The provisioners that have made a sandbox.
         self._proven: set[Provisioner] = set()
 
     def define(self, template: Template) -> None:
@@ -476,8 +476,8 @@ class IsolationSelector:
         """Hands out a sandbox that reaches the required level.
 
         Raises:
-            IsolationUnavailableError: None can be made here; the error says which level was reached, what is missing,
-                and which level could be requested.
+            IsolationUnavailableError: This machine cannot make such a sandbox; the error says which level was reached,
+                what is missing, and which level could be requested.
         """
         required_level = spec.isolation or self._required_level
         *stronger, weakest = self._runtimes_that_reach(required_level)

@@ -249,7 +249,7 @@ class ContextRecorder:
     def __init__(self, recorder: Recorder, context_id: str) -> None:
         self._recorder = recorder
         self._context_id = context_id
-        # That of the last cell: a process with another prefix has none of its state.
+        # The prefix of the last cell's process: a process with another prefix has none of its state.
         self._conversation: str | None = None
         # The next process has the state of the earlier cells, whatever its prefix.
         self._is_loaded = False

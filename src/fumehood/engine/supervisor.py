@@ -294,7 +294,7 @@ class Supervisor:
         """Replaces a sandbox by one of its forks, which takes over its id; the replaced one ends.
 
         Raises:
-            InvalidArgumentError: It is no fork of it.
+            InvalidArgumentError: `child_id` is not a fork of the sandbox.
         """
         place, child = self._lifetime(sandbox_id), self._lifetime(child_id)
 

@@ -44,7 +44,7 @@ def check_uploads(files: Iterable[str | PathLike[str]]) -> dict[str, str]:
     """Return the paths of files by the names that they will have.
 
     Raises:
-        InvalidArgumentError: One is no file, or two have the same name.
+        InvalidArgumentError: A path is not a file, or two files have the same name.
     """
     if isinstance(files, str | PathLike):
         files = [files]

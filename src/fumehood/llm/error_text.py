@@ -289,7 +289,7 @@ class _Link:
 
     @property
     def own(self) -> list[_Frame]:
-        """Those in code of the model."""
+        """The frames in code of the model."""
         return [frame for frame in self.frames if frame.kind == "own"]
 
 

@@ -24,7 +24,7 @@ from fumehood.llm.result import ToolFile, ToolResult
 # too long. failed: an error was raised.
 StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refused", "length", "failed"]
 
-# Of all files of an answer together.
+# The most bytes of all files of an answer together.
 _MAX_KEPT_BYTES = 64 * MIB
 
 
@@ -70,7 +70,7 @@ async def with_files(answer: Answer, files: AsyncFilesystem) -> Answer:
 
     Args:
         answer: The answer.
-        files: Those of the sandbox that its code ran in.
+        files: The files of the sandbox in which its code ran.
     """
     room = _MAX_KEPT_BYTES
     contents: dict[str, bytes] = {}

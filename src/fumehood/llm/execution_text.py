@@ -99,7 +99,7 @@ _MAX_LEFT_BEHIND = 10
 # The share of the text for notes beside output, however many files there are.
 _NOTES_SHARE = 0.25
 _MIN_CHARS = 500
-# Of a result in several formats a model reads the first of these.
+# The formats in order of preference: a model reads the first one that a result has.
 _TEXT_FORMATS = ("markdown", "text", "latex")
 
 _EXITED = "[exit() ended this call; variables stay]"

@@ -390,7 +390,7 @@ class CodeInterpreter:
             skip_unknown: Leave calls of other tools to you; otherwise they are answered as mistakes.
 
         Raises:
-            InvalidArgumentError: It is no message of a provider.
+            InvalidArgumentError: The value is not a message of a provider.
         """
         turn = Turn()
         return turn.call(self._async._handle, message, chat_images, skip_unknown, self._relayed(turn))

@@ -27,7 +27,7 @@ _MISTAKES = (SandboxNotStartedError, WrongProcessError)
 async def answer_call(
     bench: Workbench, call: ModelCall, words: ToolWords, options: Options = NO_OPTIONS
 ) -> ToolResult:
-    """Carry out a call, Python with these options; never raises for a mistake of the model."""
+    """Carry out a tool call and return its result; a mistake of the model gives a result, not an exception."""
     if call.name not in (words.name, BASH, TEXT_EDITOR):
         return _refused(
             f"there is no tool {quoted(call.name)}", f"call {quoted(words.name)} with the argument `{CODE}`"

@@ -145,7 +145,7 @@ class SandboxHolder:
         """The current sandbox.
 
         Raises:
-            SandboxNotStartedError: None was made yet.
+            SandboxNotStartedError: No sandbox was made yet.
         """
         if self._sandbox is None:
             raise SandboxNotStartedError

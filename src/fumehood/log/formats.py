@@ -149,7 +149,7 @@ def _shown(value: Any) -> str:
 
 
 def _message(record: logging.LogRecord) -> str:
-    # Of an event without its fields, which a formatter of ours writes by themselves.
+    # The message without the event's fields, which fumehood's formatters write separately.
     text = getattr(record, "text", None)
     return _line(text or record.getMessage(), _MAX_MESSAGE_CHARACTERS)
 

@@ -172,7 +172,7 @@ class Caller:
         """Return the last sandbox, and the name of the one that it replaces, because that has ended.
 
         Raises:
-            FumehoodError: None could be made.
+            FumehoodError: No sandbox could be made.
         """
         wanted = self.last
 

@@ -55,7 +55,7 @@ def endpoint_of(url: str) -> str:
     """Return the address of a server's MCP endpoint, which may be given without its path.
 
     Raises:
-        InvalidArgumentError: It is no address of a server.
+        InvalidArgumentError: The text is not the address of a server.
     """
     parts = urlsplit(url)
 

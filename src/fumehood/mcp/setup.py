@@ -27,7 +27,7 @@ class Setup:
 
     Attributes:
         template: Their template.
-        limits: Those of their limits that are not the default, by name.
+        limits: Their limits that differ from the default, by name.
         envs: Their environment.
         strict: Whether a missing layer of isolation is an error.
         isolation: The weakest isolation that is accepted; None: the default.
@@ -70,7 +70,7 @@ def files_of(folder: str) -> list[tuple[str, str]]:
     """Return the files of a folder that are not hidden, each with its path inside; links are not followed.
 
     Raises:
-        InvalidArgumentError: It is no folder, or holds too much.
+        InvalidArgumentError: The path is not a folder, or the folder holds too much.
     """
     if not os.path.isdir(folder):
         raise InvalidArgumentError(field="--folder", value=folder, allowed="a folder of this machine")

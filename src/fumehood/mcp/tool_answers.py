@@ -22,7 +22,7 @@ from fumehood.llm.result import ToolImage
 from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
 
 MAX_TEXT_CHARS = 20_000
-# Of an execution; a file is read on purpose, and in pages.
+# The most characters of an execution's text; files are read on purpose, and in pages.
 _EXECUTION_CHARS = 6_000
 MAX_IMAGES = 4
 # In base64 a third more; hosts refuse answers much larger than a megabyte.

@@ -207,7 +207,7 @@ def read_notebook(source: NotebookSource) -> dict[str, Any]:
         source: A path, or the notebook itself, which is left as it is.
 
     Raises:
-        InvalidArgumentError: It is no such notebook, or one of another language than Python.
+        InvalidArgumentError: The source is not such a notebook, or its language is not Python.
         OSError: The file cannot be read.
     """
     # A number would be read, and closed, as a file descriptor that other code has opened.

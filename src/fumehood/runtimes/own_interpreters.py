@@ -36,9 +36,9 @@ class OwnInterpreters(Spawner):
     """Makes each guest with processes of its own, which end with it.
 
     Args:
-        runtime: Starts them.
-        template: What they are started from.
-        started: Those of the first guest.
+        runtime: Starts the processes.
+        template: The template of the guests.
+        started: The processes for the first guest, which are started already.
     """
 
     def __init__(self, runtime: Runtime, template: Template, started: Spawner) -> None:

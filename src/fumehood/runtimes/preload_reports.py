@@ -46,8 +46,8 @@ class PreloadReport:
         names: The modules on its preload list.
 
     Attributes:
-        missing: Those that the template does not have; complete when the zygote is ready.
-        importing: The one whose import it has begun last.
+        missing: Modules that the template does not have; complete when the zygote is ready.
+        importing: The module whose import has begun last.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:

@@ -82,7 +82,7 @@ def local_path(place: StatePlace) -> str | None:
     """Returns the path that a place names, or None when it is in a bucket.
 
     Raises:
-        InvalidArgumentError: It is neither.
+        InvalidArgumentError: The place is neither a path nor an address of a bucket.
     """
     text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else place
 

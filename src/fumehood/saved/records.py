@@ -17,7 +17,7 @@ from fumehood.values.execution import Execution, Record, RecordedCell
 from fumehood.values.json_values import parse
 from fumehood.values.plain_data import as_data
 
-# Of all contexts together. In memory they take 16 MiB at most; JSON can take six bytes for one of those.
+# The most bytes of the records of all contexts. In memory they take 16 MiB at most; JSON can take six bytes for each.
 MAX_RECORD_BYTES = 64 * MIB
 # A sandbox itself keeps fewer.
 MAX_CELLS = 10_000

@@ -201,7 +201,7 @@ class Allowance:
 
         Args:
             request: What is to run.
-            limits: Those of the sandbox, of which the policy may have become stricter than they are.
+            limits: The limits of the sandbox; the policy may have become stricter since it was made.
 
         Raises:
             LimitForbiddenError: It asks for more time than the key may have.

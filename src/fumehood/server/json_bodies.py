@@ -107,7 +107,7 @@ def read_body(kind: type[_Body], body: bytes) -> _Body:
     """Returns the body of a request as a model.
 
     Raises:
-        InvalidArgumentError: It is no JSON object, or a field is missing or has the wrong form.
+        InvalidArgumentError: The body is not a JSON object, or a field is missing or has the wrong form.
     """
     return read_fields(kind, read_object(body))
 

@@ -90,7 +90,7 @@ class ConsoleLogins:
     Args:
         logins: Stores them.
         authenticator: Knows the tokens that they were made with.
-        settings: Those of the server: by which addresses it is reached.
+        settings: The settings of the server, for the addresses by which it is reached.
     """
 
     def __init__(self, logins: Logins, authenticator: TokenAuthenticator, settings: ServerSettings) -> None:
@@ -161,7 +161,7 @@ class ConsoleLogins:
 
         Args:
             key_id: Its key.
-            digest: That of the token.
+            digest: The digest of the token.
             connection: The request.
             means: How the holder has shown itself: token or code.
             ends_at: When the login ends at the latest, in seconds since 1970; None: after the longest time.

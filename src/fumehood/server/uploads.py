@@ -132,7 +132,7 @@ async def form_parts(content_type: str, body: AsyncIterator[bytes]) -> AsyncGene
         body: The form.
 
     Raises:
-        InvalidArgumentError: It is no such form, or it breaks off.
+        InvalidArgumentError: The body is not such a form, or breaks off.
     """
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")

@@ -175,7 +175,7 @@ def open_place(location: str, *, expires_seconds: float, options: Mapping[str, A
     """Return the store at a location; nothing is requested of it yet.
 
     Raises:
-        InvalidArgumentError: It is neither a folder nor an address of a known kind, or a folder has options.
+        InvalidArgumentError: The location is neither a folder nor an address of a known kind, or a folder has options.
     """
     if location.startswith(BUCKET_SCHEMES):
         return Bucket(location, expires_seconds, options)

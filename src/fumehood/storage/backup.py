@@ -72,7 +72,7 @@ class Places:
         """The file of the database.
 
         Raises:
-            InvalidArgumentError: It is no file of SQLite.
+            InvalidArgumentError: The database is not a file of SQLite.
         """
         url = make_url(self.database_url or default_url(str(self.state)))
 

@@ -246,7 +246,7 @@ def _read(file: Path, source: IO[bytes], places: dict[str, _Place]) -> Backup:
         if isinstance(error, InvalidArgumentError | StorageStartError):
             raise
 
-        # Of the system: a full disk.
+        # An error of the system, such as a full disk.
         if isinstance(error, OSError) and error.errno is not None:
             raise
 

@@ -26,7 +26,8 @@ def describe_files(folder: str) -> list[list[str]]:
     """Returns the content of a folder: path, kind, and a digest or a link's target, in order.
 
     Raises:
-        InvalidArgumentError: It is no folder, holds too much, or something that is neither file, folder nor link.
+        InvalidArgumentError: The path is not a folder, or the folder holds too much, or something other than files,
+            folders and links.
     """
     return [
         [os.path.relpath(path, folder), *_describe_entry(folder, path, info)]

@@ -54,7 +54,7 @@ def read_host(text: str) -> tuple[str, Address | None]:
     """Returns the canonical host in `text`, and the address if it is one; IPv6 stands in brackets.
 
     Raises:
-        TargetError: It is neither.
+        TargetError: The text is neither a name nor an address.
     """
     if text.startswith("[") and text.endswith("]"):
         address = read_address(text[1:-1])

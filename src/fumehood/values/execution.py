@@ -113,9 +113,10 @@ class ExecutionError:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code that the code itself ended with, or None when it did not end that way.
+        """The exit code with which the code ended its process, or None if it ended in another way.
 
-        That of `sys.exit()`, of the last command of bash, or of a process that ended itself, as by `os._exit()`.
+        It comes from `sys.exit()`, from the last command of bash, or from a process that ended itself, as by
+        `os._exit()`.
         """
         if self.name == "SystemExit":
             is_number = self.value.removeprefix("-").isdecimal() and len(self.value) < _MAX_DIGITS
@@ -331,7 +332,7 @@ class RecordedCell:
 class Record:
     """The executions of a context since it was made, without silent ones.
 
-    That of a fork, or of a sandbox that was loaded, begins with the executions of the one that it continues.
+    The record of a fork, or of a loaded sandbox, begins with the executions of the sandbox that it continues.
 
     Attributes:
         sandbox_id: The sandbox.

@@ -55,7 +55,7 @@ def parse(content: bytes, max_values: int) -> object:
     """Parse JSON.
 
     Raises:
-        ValueError: It is no JSON, is nested too deeply, or holds more values than `max_values`.
+        ValueError: The content is not JSON, is nested too deeply, or holds more values than `max_values`.
     """
     if has_more_values(content, max_values, 2 * max_values):
         raise ValueError(f"it holds more than {max_values:,} values")
@@ -81,8 +81,8 @@ def json_of(value: object, where: str, max_bytes: int) -> bytes:
     """Returns a value as JSON.
 
     Raises:
-        NotJsonError: It is no JSON value, nested more than 30 deep, holds more than 50,000 values, or takes more
-            bytes than it may.
+        NotJsonError: The value is not a JSON value, is nested more than 30 deep, holds more than 50,000 values, or
+            takes more bytes than it may.
     """
     _Look().at(value, where, 1)
     data = _to_json(value).encode("ascii")

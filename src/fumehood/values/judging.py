@@ -105,7 +105,7 @@ def checked_cases(cases: object) -> list[tuple[str, str]]:
     """Return the input and the expected output of each case.
 
     Raises:
-        InvalidArgumentError: One is no pair of texts.
+        InvalidArgumentError: A case is not a pair of texts.
     """
     if not isinstance(cases, Iterable):
         raise InvalidArgumentError(field="cases", value=cases, allowed=_CASES)

@@ -470,7 +470,7 @@ _BESIDE_PYTHON = (
 CONTEXT_LANGUAGES: Mapping[str, ContextLanguage] = {
     language.name: language for language in (PYTHON, *_BESIDE_PYTHON)
 }
-# Those whose variables persist from cell to cell.
+# The languages whose variables persist from cell to cell.
 STATEFUL_LANGUAGES: Mapping[str, ContextLanguage] = {
     name: language for name, language in CONTEXT_LANGUAGES.items() if language.keeps_state
 }

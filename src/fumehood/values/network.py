@@ -287,7 +287,7 @@ def read_network(value: NetworkChoice | None) -> Network:
             rules as `Network(allow=...)` takes them.
 
     Raises:
-        InvalidArgumentError: It is none of these.
+        InvalidArgumentError: The value is none of these.
     """
     if isinstance(value, Network):
         return value

@@ -213,19 +213,19 @@ class ContextInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """One checkpoint: a point of a context, and of the files, to go back to.
+    """One checkpoint: a state of a context and of the files that can be restored.
 
     Attributes:
         id: Its name in every call.
-        name: What the caller has named it, or None.
+        name: The caller's name for it, or None.
         context_id: The context whose state it holds.
         created_at: When it was made (UTC).
         files: How many files it holds.
-        files_bytes: How large those were, all together; what is not changed takes no room a second time.
-        left_behind: What could not be kept, in words: threads, child processes, sockets and the like. After a
-            rollback they are gone.
+        files_bytes: Their total size; unchanged files take no additional space.
+        left_behind: Descriptions of the parts that could not be kept: threads, child processes, sockets and the like.
+            After a rollback they are gone.
         position: How many cells the record of its context had when it was made.
-        execution_id: The last of them, or None.
+        execution_id: The execution of the last of these cells, or None.
         parent_checkpoint_id: The checkpoint that its context had made or gone back to last, or None; that may have been
             dropped.
         is_lost: Whether code in the sandbox, or a lack of memory, has ended it.

@@ -36,7 +36,7 @@ _NO_DEBUGGER = "there is no debugger in this kernel"
 
 
 class Kernel(KernelBase):
-    """One kernel."""
+    """One kernel: answers the requests of its clients, one at a time."""
 
     def __init__(
         self,

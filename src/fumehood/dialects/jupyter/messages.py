@@ -74,7 +74,7 @@ def checked(parts: Mapping[str, Any], buffers: tuple[bytes, ...] = ()) -> Jupyte
     """Returns a message from the parts that a client has sent.
 
     Raises:
-        InvalidArgumentError: It is no message that a kernel takes.
+        InvalidArgumentError: The parts are not a message that a kernel takes.
     """
     channel = parts.get("channel") or "shell"
 

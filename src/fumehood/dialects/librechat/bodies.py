@@ -258,7 +258,7 @@ class ToolRunCall(DialectBody):
 
 
 class Continuation(DialectBody):
-    """A later call: results, by the id of the call."""
+    """A later call, which continues a run: the results of tools, by the id of each call."""
 
     token: Text = Field(alias="continuation_token")
     results: Annotated[dict[AnyText, Any], BeforeValidator(_results)] = Field(

@@ -21,7 +21,7 @@ def routes(services: Services) -> list[BaseRoute]:
         events.DIALECT_MISSING.log(dialect="mcp", extra="mcp")
         return []
 
-    # Late: a server works without the SDK.
+    # Imported late: a server works without the SDK.
     from fumehood.dialects.mcp.endpoint import Endpoint
 
     return [Route(_PATH, Endpoint(services), methods=["POST"])]

@@ -154,7 +154,7 @@ def sandbox_id_of(container_id: str) -> str:
     """Returns the id of the sandbox behind a container.
 
     Raises:
-        SandboxNotFoundError: It is no id of a container.
+        SandboxNotFoundError: The text is not the id of a container.
     """
     if not container_id.startswith(_PREFIX):
         raise SandboxNotFoundError(sandbox_id=container_id)

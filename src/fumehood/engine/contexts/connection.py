@@ -433,7 +433,7 @@ def wire_request(
     Args:
         request: The caller's request.
         comm: The message, if it is one.
-        limits: Those of the sandbox.
+        limits: The limits of the sandbox.
         telemetry: Whether the interpreter shall report what the code does.
     """
     bounds = {

@@ -416,7 +416,7 @@ def why_stopped(
         reply: The last message of the guest, or None when the context is gone.
         exit_: How the process of the context ended.
         wall_seconds: The time limit of the execution.
-        limits: Those of the sandbox.
+        limits: The limits of the sandbox.
         ended: Why the whole sandbox was ended, if it was.
     """
     state = _KEPT if reply is not None else _LOST

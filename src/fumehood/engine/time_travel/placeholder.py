@@ -48,6 +48,6 @@ async def _ask_twice(verb: str, guest: Guest, init: InitClient) -> None:
     try:
         await init.ask(verb)
     except InitError:
-        # Those of forks that are being made end at the host's request only; otherwise they could end the forks.
+        # Processes of forks that are being made are ended by the host only; their end here could end the forks.
         await guest.end_foreign_processes()
         await init.ask(verb)

@@ -96,7 +96,7 @@ async def run_code_execution(bench: Workbench, block: object, relayed: Options =
     """Carry out a `server_tool_use` block and return its result block.
 
     Raises:
-        InvalidArgumentError: It is no such block.
+        InvalidArgumentError: The block is not a `server_tool_use` block.
     """
     use = plain_dict(block)
     name, given = text_of(use, "name"), plain_dict(use.get("input"))

@@ -88,7 +88,7 @@ def plain(value: object) -> object:
     """Return dicts and lists in place of an SDK's own objects.
 
     Raises:
-        InvalidArgumentError: It is neither.
+        InvalidArgumentError: The value is neither a dict, a list nor such an object.
     """
     dump = getattr(value, "model_dump", None)
 

@@ -22,7 +22,7 @@ def read_calls(message: object) -> list[ModelCall]:
     """Return the tool calls in a message, a response, an item, or a list of items or blocks.
 
     Raises:
-        InvalidArgumentError: It is no message of a provider.
+        InvalidArgumentError: The value is not a message of a provider.
     """
     made = plain(message)
 

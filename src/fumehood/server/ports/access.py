@@ -43,7 +43,7 @@ def read_signed_part(address: SandboxPort, part: str) -> tuple[Grant, str]:
     """Returns the grant that such a part claims, and its signature, which is not checked here.
 
     Raises:
-        ForbiddenError: It is no such part.
+        ForbiddenError: The text is not a signed part.
     """
     found = _SIGNED.fullmatch(part)
 

@@ -48,7 +48,7 @@ _FOR_ORIGINS = frozenset(
         "secure-session-registration",
         "sec-session-registration",
         "service-worker-allowed",
-        # Of RFC 2965; its cookies would be for the whole domain as well.
+        # Set-Cookie2 (RFC 2965), whose cookies would be for the whole domain as well.
         "set-cookie2",
         "set-login",
         "strict-transport-security",

@@ -41,7 +41,7 @@ from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 # Each takes some tenths of a millisecond.
 _CHECKED_AT_ONCE = 16
-# Of a batch without a time of its own.
+# The time of a batch that names none.
 _LONGEST_SECONDS = 86_400.0
 BatchId = Annotated[
     str, Path(pattern=r"^batch_[0-9a-f]{24}$", description="The id in the first line of the batch.")
@@ -176,7 +176,7 @@ class _BatchRuns:
     """The items of a batch, run for its caller.
 
     Args:
-        services: Those of the app.
+        services: The services of the app.
         principal: The caller.
         items: Each with the time that it may wait to be begun; None: as long as the batch.
         timeout_seconds: The time of all of it; None: none.

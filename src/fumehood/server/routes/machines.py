@@ -47,7 +47,7 @@ async def list_machines(principal: KeysCaller, services: ServicesOf) -> Response
 async def set_draining(
     host_id: _HostId, body: NewDraining, principal: KeysCaller, services: ServicesOf
 ) -> Response:
-    """Has a machine make no new sandboxes, other than forks of its own, or make them again.
+    """Stops or resumes new sandboxes on a machine; forks of its sandboxes are still made there.
 
     Its sandboxes live on to their ends. It is so for all servers of the cluster, also after a restart.
     """

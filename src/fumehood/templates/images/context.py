@@ -23,7 +23,7 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
 class Context:
-    """A folder of files.
+    """The folder with the files of a build.
 
     Args:
         folder: Its path; None for a build without one.

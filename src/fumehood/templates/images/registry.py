@@ -276,7 +276,7 @@ class _Clock:
         sock = socket.create_connection(*given, **named)
 
         with self._lock:
-            # Of its own: TLS takes the descriptor of the other one away.
+            # A duplicate, because TLS takes the descriptor away from the original socket.
             self._open.append(sock.dup())
 
             if self.is_over:
