@@ -105,7 +105,7 @@ class FumehoodError(Exception):
 
     Attributes:
         code: Stable name of the kind of error, for programs and for other processes.
-        message: What failed, with the value.
+        message: The failure, with the value.
         hint: What the caller can do about it, or an empty string.
         outcome_unknown: True when it is unknown whether the operation was carried out; repeat it only if that does no
             harm.
@@ -208,7 +208,7 @@ class LanguageUnavailableError(SandboxError, LookupError):
     Attributes:
         language: The language.
         template: The name of the template.
-        reason: What is missing.
+        reason: The missing component.
     """
 
     code = "language_unavailable"
@@ -255,7 +255,7 @@ class TemplateStoreError(FumehoodError):
     Attributes:
         template: Its name.
         operation: build, read, carry or remove.
-        reason: What went wrong; of a program that failed, its last lines.
+        reason: The reason of the failure; of a program that failed, its last lines.
     """
 
     code = "template_store"
@@ -275,7 +275,7 @@ class ImageError(FumehoodError):
 
     Attributes:
         image: The reference, as the caller gave it.
-        reason: What went wrong.
+        reason: The reason of the failure.
     """
 
     code = "image"
@@ -481,8 +481,8 @@ class CommandExitError(CommandError):
     """A command ended with an exit code other than 0.
 
     Attributes:
-        stdout: What it wrote, up to `limits.stdout_bytes`.
-        stderr: What it wrote, up to `limits.stderr_bytes`.
+        stdout: Its standard output, up to `limits.stdout_bytes`.
+        stderr: Its standard error, up to `limits.stderr_bytes`.
         exit_code: Its code; 128 plus the signal's number when a signal ended it.
         is_truncated: Whether it wrote more than is kept.
     """
@@ -710,7 +710,7 @@ class NetworkForbiddenError(ServiceError):
 
     Attributes:
         asked: The requested network, or the rule in it.
-        allowed: What is allowed.
+        allowed: The most that is allowed.
     """
 
     code = "network_forbidden"
@@ -731,7 +731,7 @@ class LimitForbiddenError(ServiceError):
     Attributes:
         limit: The name of the limit in `Limits`.
         wanted: The requested value; None: no bound at all.
-        maximum: What is allowed.
+        maximum: The allowed maximum.
     """
 
     code = "limit_forbidden"
@@ -1059,8 +1059,8 @@ class ForkError(SandboxError):
     """A sandbox could not be forked; it is as it was, and no fork of this call is left.
 
     Attributes:
-        step: What was being done.
-        reason: What went wrong.
+        step: The step that failed.
+        reason: The reason of the failure.
     """
 
     code = "fork_failed"

@@ -105,7 +105,7 @@ def cgroup_name(prefix: str, label: str) -> str:
 
     Args:
         prefix: The same for all of a program's cgroups, without a hyphen.
-        label: What it is for, unique within this process.
+        label: A name that is unique within this process.
     """
     return f"{cgroup_family(prefix)}{label}"
 

@@ -15,9 +15,9 @@ class JailError(Exception):
     """A step of building a jail failed.
 
     Attributes:
-        step: Which step, as one word of the launch list (`"map-ids"`, `"seccomp"`).
-        errno: What the kernel answered; 0 when no system call failed.
-        detail: What was tried, with the values.
+        step: The step that failed, as one word of the launch list (`"map-ids"`, `"seccomp"`).
+        errno: The errno of the kernel; 0 when no system call failed.
+        detail: The operation that failed, with the values.
         hint: How to make it possible; empty when nothing can be said.
     """
 

@@ -111,7 +111,7 @@ def enter_guest(options: Dict[str, Any], program: bytes, processes: int) -> None
     and can make none of the calls that neither Landlock nor the kernel's own checks restrict.
 
     Args:
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         program: The system call filter of guest code.
         processes: How many processes and threads the user may have, those of the host counted as well.
     """

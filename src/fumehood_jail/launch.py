@@ -91,7 +91,7 @@ def set_up_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> No
     After: this process is the guest's user, and still has every capability within the sandbox.
 
     Args:
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         devices: A mount with device nodes for this sandbox alone, if there is one.
     """
     _step("become the guest user", _become_guest)
@@ -134,7 +134,7 @@ def confine(
     memory; where there is no Landlock contexts stay untraceable.
 
     Args:
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         program: The system call filter.
         is_context: Whether user code will run here, which may then signal only processes that it starts itself.
         load_filter: Loads the filter.

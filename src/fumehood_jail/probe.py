@@ -51,12 +51,12 @@ class Layer:
     """One layer of isolation on this system.
 
     Attributes:
-        name: What it is, in one or two words.
+        name: Its name, in one or two words.
         state: `"there"`, `"degraded"` or `"missing"`.
         need: `"required"` (without it no sandbox starts), `"wanted"` (without it the isolation level reports it) or
             `"advice"` (a setting of the host, or what a single verb takes).
-        why: What was found.
-        how_to_get_it: What to do when it is not there; empty when it is.
+        why: The result of the trial.
+        how_to_get_it: The remedy if it is not there; empty when it is.
         cause: The layer whose lack alone is why this one is missing; empty when it has a reason of its own.
     """
 

@@ -1,4 +1,4 @@
-"""What a sandbox's own files of /proc and /sys show: its memory, processors and start, not those of the machine.
+"""Files of /proc and /sys that show a sandbox its own memory, processors and start, not those of the machine.
 
 `show` runs once per sandbox, in the clone that becomes its init, and mounts a small read-only /sys with the files that
 libraries size themselves by. `change_memory` rewrites the figures of memory when a sandbox gets another limit than it

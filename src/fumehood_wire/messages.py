@@ -124,10 +124,10 @@ class Message(NamedTuple):
     """One type of message.
 
     Attributes:
-        header: What its header must be.
+        header: The rule for its header.
         max_payload_bytes: The bound of its payload; None leaves that to the decoder.
         parts: The payload is the parts whose sizes stand in the header's field "parts".
-        min_payload_bytes: What it holds at least.
+        min_payload_bytes: The minimum size of its payload.
     """
 
     header: Rule

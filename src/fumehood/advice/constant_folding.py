@@ -25,7 +25,7 @@ class Text:
     """A text that an expression stands for; bytes are one character each.
 
     Attributes:
-        text: What it says.
+        text: The text.
         is_made: Whether it was put together.
         is_decoded: Whether it came out of an encoding.
         is_number: Whether the code says a number, the one of this character.

@@ -95,7 +95,7 @@ class Finding:
         severity: info, warning or danger.
         line: Line of the code, from 1.
         column: Character of the line, from 1.
-        message: What it is, for a person or a model.
+        message: A description for a person or a model.
         snippet: The code there: one bounded line, hidden characters spelled out, secrets masked.
     """
 

@@ -296,7 +296,7 @@ class ScannedFile:
     Attributes:
         path: The path as it was given.
         cell: Number of the cell, from 1; None where the file is no notebook.
-        findings: What was found.
+        findings: The findings.
     """
 
     path: str

@@ -116,7 +116,7 @@ class Calls:
     """Looks at calls.
 
     Args:
-        names: What names stand for.
+        names: Resolves names.
         add: Takes findings up.
         read: Reads a text that is run as code, at a node; None where that is nested too deep already.
     """

@@ -41,11 +41,11 @@ class WrappedOutput:
     """An output between unpredictable delimiters.
 
     Attributes:
-        text: What the model reads, the delimiters included.
+        text: The text for the model, with the delimiters.
         delimiter: The name of the delimiters of this output; another one each time.
-        instructions: What the system prompt should say about such outputs; the same for all with the same tag.
-        found: What was made harmless: `control`, `text direction`, `zero-width`, `tag` (hidden characters), and
-            `delimiter` (something that could pass for one).
+        instructions: Sentences about such outputs for the system prompt; the same for all with the same tag.
+        found: The kinds of text made harmless: `control`, `text direction`, `zero-width`, `tag` (hidden characters),
+            and `delimiter` (something that could pass for one).
         left_out: How many characters are missing in the middle.
     """
 
@@ -71,7 +71,7 @@ def wrap_output(text: str, *, max_characters: int | None = None, tag: str | None
             pass for a delimiter or a role is broken up.
         max_characters: Characters of the output within its delimiters, at least 100. Of a longer one head and tail are
             kept, with the number of characters between them. None: no limit.
-        tag: What the delimiters begin with: small letters, digits and hyphens.
+        tag: The beginning of the delimiters: small letters, digits and hyphens.
     """
     tag = _checked(text, max_characters, tag)
     head, skipped, tail = _ends(text, max_characters)
@@ -99,7 +99,7 @@ def output_instructions(tag: str | None = None) -> str:
     """Return what a system prompt should say about outputs that `wrap_output` has wrapped.
 
     Args:
-        tag: What their delimiters begin with.
+        tag: The beginning of their delimiters.
     """
     name = _checked("", None, tag)
     return (

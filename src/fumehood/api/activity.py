@@ -75,7 +75,7 @@ class AsyncActivity:
 
         Args:
             execution_id: The execution.
-            number: Which of its results, from 0.
+            number: The number of the result, from 0.
             mime: The format, such as `image/png`.
 
         Raises:

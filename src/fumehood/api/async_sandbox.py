@@ -777,7 +777,7 @@ class AsyncSandbox(Uncopied):
                 output beyond `limits.stdout_bytes` is not accepted.
             language: The language of the program.
             timeout: Seconds of each run.
-            memory_bytes: What each run may take beyond interpreter and imports; in another language, all of it.
+            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
             concurrency: How many run at once; as many as there are processors unless given.
 
         Raises:
@@ -952,7 +952,7 @@ class AsyncSandbox(Uncopied):
 
         Args:
             place: Where it lies, as for `save`.
-            template: What it starts from, instead of the template of the same name as when it was saved.
+            template: Its template, in place of the template of the same name as when it was saved.
             limits: As for `Sandbox`, as are the others.
             envs: Environment variables, which override those that were saved.
             metadata: Labels.
@@ -961,7 +961,7 @@ class AsyncSandbox(Uncopied):
             on_timeout: What happens when the `timeout` is over.
             auto_resume: Whether a call resumes it.
             strict: Refuse to start when a layer of isolation is missing.
-            network: What it may reach.
+            network: The network that it may reach.
             url: The server that will host it.
             api_key: The token of that server.
             backend: Where it lives, in place of both.

@@ -34,12 +34,12 @@ class Run:
         stdin: What `input()` and the standard input get; None: as for `run_code` without a callback.
         files: Text or bytes by path, written before the code runs.
         outputs: Paths of files, or of folders with all that is in them, that the outcome brings back.
-        template: What the sandbox starts from.
-        limits: What it may use; `wall_seconds` is the time of the code.
+        template: The template of the sandbox.
+        limits: Its limits; `wall_seconds` is the time of the code.
         envs: Its environment.
         strict: Refuse to run when a layer of isolation is missing.
         isolation: The weakest isolation that is accepted.
-        network: What it may reach.
+        network: The network that it may reach.
     """
 
     code: str

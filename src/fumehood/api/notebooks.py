@@ -158,7 +158,7 @@ async def areplay(
             cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
             record that was made without it can differ from one that is replayed with it: compare two replays then,
             with `replay(replay(record, deterministic=True).record, deterministic=True)`.
-        template: What the sandbox starts from; that of the record's sandbox should be the same.
+        template: The template of the sandbox; that of the record's sandbox should be the same.
         url: Address of the server; None: FUMEHOOD_URL, or in this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
         backend: Where the sandbox lives, in place of both.
@@ -224,7 +224,7 @@ def replay(
             cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
             record that was made without it can differ from one that is replayed with it: compare two replays then,
             with `replay(replay(record, deterministic=True).record, deterministic=True)`.
-        template: What the sandbox starts from; that of the record's sandbox should be the same.
+        template: The template of the sandbox; that of the record's sandbox should be the same.
         url: Address of the server; None: FUMEHOOD_URL, or in this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
         backend: Where the sandbox lives, in place of both.

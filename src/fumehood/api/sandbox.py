@@ -676,7 +676,7 @@ class Sandbox(Uncopied):
                 output beyond `limits.stdout_bytes` is not accepted.
             language: The language of the program.
             timeout: Seconds of each run.
-            memory_bytes: What each run may take beyond interpreter and imports; in another language, all of it.
+            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
             concurrency: How many run at once; as many as there are processors unless given.
 
         Raises:
@@ -835,7 +835,7 @@ class Sandbox(Uncopied):
 
         Args:
             place: Where it lies, as for `save`.
-            template: What it starts from, instead of the template of the same name as when it was saved.
+            template: Its template, in place of the template of the same name as when it was saved.
             limits: As for `Sandbox`, as are the others.
             envs: Environment variables, which override those that were saved.
             metadata: Labels.
@@ -844,7 +844,7 @@ class Sandbox(Uncopied):
             on_timeout: What happens when the `timeout` is over.
             auto_resume: Whether a call resumes it.
             strict: Refuse to start when a layer of isolation is missing.
-            network: What it may reach.
+            network: The network that it may reach.
             url: The server that will host it.
             api_key: The token of that server.
             backend: Where it lives, in place of both.
@@ -1264,7 +1264,7 @@ class Activity:
 
         Args:
             execution_id: The execution.
-            number: Which of its results, from 0.
+            number: The number of the result, from 0.
             mime: The format, such as `image/png`.
 
         Raises:

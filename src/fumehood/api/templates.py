@@ -86,7 +86,7 @@ def build_template(
         steps: Instructions as in a Dockerfile, which are carried out on `image`.
         apt: Debian packages to install on `image`, before `steps`.
         build_args: Values of the Dockerfile's ARGs.
-        network: What the steps of a build may reach, through the egress proxy; None is everything public.
+        network: The network that the steps of a build may reach, through the egress proxy; None is everything public.
         start: A line for the shell that runs in each of its sandboxes from their making on, such as a server. It has
             the variables of the template, not those of a sandbox's caller.
         ready: When that has come up: `port:8000`, `url:http://localhost:8000/health`, `file:/tmp/ready` or
@@ -179,7 +179,7 @@ def build_image_template(
     Args:
         name: Its name.
         order: Its image, or the template that it is built upon.
-        start: What its sandboxes run.
+        start: The command that its sandboxes run.
         logins: Of registries; None: those of this user.
         force: Build it even if nothing has changed.
         say: Called with each step.

@@ -99,7 +99,7 @@ def schema_of(function: Callable[..., object], where: str) -> dict[str, Any]:
 
     Args:
         function: The function.
-        where: What it is called in errors.
+        where: Its name in errors.
 
     Raises:
         InvalidArgumentError: It has an argument that cannot be given by name, or of a type that JSON has not.

@@ -47,7 +47,7 @@ class HostTool:
 
     Attributes:
         function: The function, `def` or `async def`; it is given arguments by name.
-        name: What it is called inside; None: as the mapping names it.
+        name: Its name inside; None: its key in the mapping.
         description: What `help()` says of it inside; None: its docstring.
         parameters: JSON Schema of its arguments; None: made from its signature and hints.
         timeout: Seconds that one call may take, with the time that `on_tool_call` takes.

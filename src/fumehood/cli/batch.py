@@ -68,7 +68,7 @@ _INTERRUPTED = 130
 
 @dataclass(slots=True)
 class _Counts:
-    """How many items have a reply or a problem, and how many had one before."""
+    """Counts the items with a reply, with a problem, and with an answer from before."""
 
     before: int = 0
     replies: int = 0

@@ -51,7 +51,7 @@ class Argument(click.Argument):
 
     Args:
         name: Its name in the options of the command.
-        about: What it is.
+        about: Its description.
         others: What `click.Argument` takes.
     """
 

@@ -38,7 +38,7 @@ class Program:
         language: The language of contexts that it is written in.
         opening: Python that is run before it; empty: nothing.
         file: The name of its file in the home directory; empty: it has none there.
-        stem: What the files of its figures are called.
+        stem: The name of the files of its figures, without number and suffix.
         has_stdin: Whether standard input is left for `input()`.
         module: The name of the module that is run; empty: it is code.
         is_fed: Whether questions ask for the next piece of standard input, as `next_piece` returns it, and not for a
@@ -118,7 +118,7 @@ def read_program(
         read: Returns the content of a file, or of standard input for `-`; None: it is read here.
         is_fed: Whether it gets standard input in pieces; a program that comes from there gets none, and languages
             beside Python none yet.
-        language: What it is written in; None: what the name of its file says, or else Python.
+        language: Its language; None: the one of its file's suffix, or else Python.
 
     Raises:
         InvalidArgumentError: The program is not text, is too large, is not a notebook, or is not the name of a module.

@@ -21,7 +21,7 @@ def report(saved: Sequence[Saved], ran: Mapping[str, object] | None) -> None:
 
     Args:
         saved: The files.
-        ran: What ran, as plain data, which is printed with the files; None: it is not asked for.
+        ran: The executions as plain data, printed with the files; None to leave them out.
     """
     for item in saved:
         if item.skipped:

@@ -162,7 +162,7 @@ def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] |
     Args:
         screen: Where it is printed.
         error: The error.
-        hints: What is said behind errors of a kind that have no hint of their own.
+        hints: Hints by the kind of error, for errors without a hint of their own.
     """
     if error.name == "ExitCode":
         return

@@ -60,7 +60,7 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
     Args:
         stream: Where it is shown.
         what: The word in front of it.
-        total: What there is to do; None: not known.
+        total: The total amount; None if it is not known.
     """
     console = console_of(stream)
 
@@ -262,7 +262,7 @@ def waiting_for(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """Say `what` goes on: by a progress bar at a terminal that has one, else as `patience` does.
 
     Args:
-        what: What goes on.
+        what: The name of the activity.
         total: How much there is to do.
     """
     if console_of(sys.stderr) is None:

@@ -96,7 +96,7 @@ class _Daemon:
     """Takes connections, each of which is one run.
 
     Args:
-        wanted: What callers must share with this process.
+        wanted: The identity that callers must share with this process.
     """
 
     def __init__(self, wanted: list[object]) -> None:

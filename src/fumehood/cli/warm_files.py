@@ -51,7 +51,7 @@ class CarriedFiles:
 
     @property
     def folder(self) -> str:
-        """Where pictures go."""
+        """The folder for pictures."""
         return self._folder or "."
 
     def next_piece(self, position: int) -> str | None:

@@ -246,7 +246,7 @@ class HttpBackend(LoopBound, Backend):
     Args:
         address: Its address.
         loop: The loop that the connections live on; it runs, or will.
-        carrier: What carries requests there; None: TCP, or the unix socket of the address.
+        carrier: The transport of requests; None: TCP, or the unix socket of the address.
     """
 
     def __init__(

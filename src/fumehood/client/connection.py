@@ -149,7 +149,7 @@ class HttpConnection:
 
     Args:
         address: Its address.
-        carrier: What carries requests there; None: TCP, or the unix socket of the address.
+        carrier: The transport of requests; None: TCP, or the unix socket of the address.
     """
 
     def __init__(self, address: ServerAddress, carrier: Carrier | None = None) -> None:

@@ -38,7 +38,7 @@ class LiveProcess:
     """One command.
 
     Args:
-        spec: What is to run.
+        spec: The command.
         limits: The bounds on its kept output.
         share: The sandbox's share of the loop.
         workdir: Where it starts if it names no folder.

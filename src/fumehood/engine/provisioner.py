@@ -87,7 +87,7 @@ class Provisioner:
     """Makes sandboxes.
 
     Args:
-        config: What they are made with.
+        config: The settings with which they are made.
         admission: Checks whether there is room for a sandbox of a pool.
         make_id: Returns an id for a new one.
         on_end: Called when no process of one is left.

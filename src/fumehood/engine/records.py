@@ -55,7 +55,7 @@ class _Log:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Which cells of a context are kept.
+    """The range of cells of a context that are kept.
 
     Attributes:
         first: The position of the first one.

@@ -94,9 +94,9 @@ class SandboxLaunch:
 
     Args:
         sandbox_id: Its id.
-        limits: What it may use.
+        limits: Its limits.
         envs: Environment variables of every process in it.
-        template_name: What it starts from.
+        template_name: The name of its template.
         own_interpreter: Whether it shares its interpreter with its forks only.
         workdir: Where code and commands start.
 

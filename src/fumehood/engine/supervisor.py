@@ -64,7 +64,7 @@ class Supervisor:
     """Keeps the sandboxes of one host.
 
     Args:
-        config: What sandboxes are made with.
+        config: The settings with which sandboxes are made.
         rules: When there is no room for another; those of the pools do not count.
         host_id: The host's name, with which their ids begin.
         records: The audit records; None: they are kept in memory.
@@ -610,7 +610,7 @@ class Lifetime:
 
     @property
     def use(self) -> SandboxUse:
-        """What it uses and does now."""
+        """Its current usage and activity."""
         return use_of(self.sandbox)
 
     @property

@@ -46,7 +46,7 @@ class FumehoodCodeResult(CodeResult):
     """The result of the executed blocks.
 
     Attributes:
-        results: What they showed and returned, in order: figures, tables, values.
+        results: The displayed and returned results, in order: figures, tables, values.
     """
 
     results: tuple[Result, ...] = ()
@@ -57,7 +57,7 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
 
     Args:
         sandbox: A living one, to be used as it is. Without one the first use makes one, which `stop` kills.
-        template: What a sandbox that is made here starts from.
+        template: The template of a sandbox that is made here.
         limits: Fields of `fumehood.Limits` for it.
         timeout: Seconds of one block; `limits.wall_seconds` unless given.
         url: The server that it lives at; None: FUMEHOOD_URL, or in this process.

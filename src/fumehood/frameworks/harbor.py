@@ -64,7 +64,7 @@ class FumehoodEnvironment(BaseEnvironment):
 
     @property
     def capabilities(self) -> EnvironmentCapabilities:
-        """What of Harbor's wishes can be had."""
+        """The capabilities of Harbor that are supported."""
         return EnvironmentCapabilities(
             disable_internet=True, network_allowlist=True, network_allowlist_hostnames=True
         )

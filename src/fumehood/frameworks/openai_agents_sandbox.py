@@ -90,7 +90,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
     """One sandbox as the SDK sees it.
 
     Attributes:
-        state: What it is resumed from.
+        state: The state from which it can be resumed.
         sandbox: The sandbox itself, for what the SDK has no verb for.
     """
 

@@ -124,7 +124,7 @@ class Part:
     Attributes:
         name: Its name, which its log file has too.
         argv: Its command line.
-        envs: What its environment has beside the keeper's.
+        envs: Variables that are added to the keeper's environment.
         signs: Files that exist once it has started.
         address: HOST:PORT where it accepts connections once it has started; empty: nowhere.
         stale: A file that makes a start fail if a crash has left it behind.

@@ -35,7 +35,7 @@ def keep(plan: Plan, environ: Mapping[str, str]) -> int:
     """Runs the parts of a machine until SIGTERM or SIGINT, and returns the exit code.
 
     Args:
-        plan: What runs.
+        plan: The parts to run.
         environ: The environment of the parts.
 
     Raises:
@@ -58,7 +58,7 @@ class _Keeper:
     """Runs the parts of one machine.
 
     Args:
-        plan: What runs.
+        plan: The parts to run.
         environ: The environment of the parts.
     """
 

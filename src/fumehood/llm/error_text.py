@@ -72,7 +72,7 @@ class Surroundings:
     """The facts about the sandbox that hints may state.
 
     Attributes:
-        network: What can be reached.
+        network: The network that can be reached.
         files: Paths of existing files, for code that missed one; each fit to be shown.
         memory: Its memory, as people write it.
         to_install: How a missing package is installed, where the model has tools for it; empty: as `network` allows.

@@ -236,7 +236,7 @@ class CodeInterpreter:
         template: The template of a sandbox that is made here; the next seven are for such a one too.
         limits: Its limits.
         envs: Environment of everything that runs in it.
-        network: What of the network it may reach.
+        network: The network that it may reach.
         url: Address of a server that hosts it.
         api_key: A key of that server.
         lifetime: Seconds until it is killed; None: it lives until `close()`, or as long as the server gives.

@@ -38,7 +38,7 @@ class Edited:
     Attributes:
         command: view, create, str_replace or insert; empty if it was none of them.
         text: The text for the model.
-        error: Which kind of failure it is; empty if it succeeded.
+        error: The kind of failure; empty if it succeeded.
         content: The lines that are viewed, as they are in the file.
         start_line: The first of them, or of those that were replaced, from 1.
         total_lines: Lines of the file that is viewed.

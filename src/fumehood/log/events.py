@@ -28,7 +28,7 @@ class LogEvent:
         name: Its stable name, for programs that read the log.
         level: Its level, as a number of `logging`.
         package: The folder of fumehood whose logger it has.
-        text: What has happened, in words.
+        text: A description of the event.
         fields: The names of its values; None is left out.
         meaning: When it is logged, and what the fields say, for the guide.
         max_in_window: How many lines are written in a window of `repeats`, although it is no warning; None: all.

@@ -51,7 +51,7 @@ RunSeconds = Annotated[float | None, Field(ge=0.1, le=3600, description=f"Defaul
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where code runs: the sandbox, whether it was made for this call, and the name of the one that it replaces."""
+    """The sandbox of a call, whether it was made for this call, and the name of the one that it replaces."""
 
     sandbox: AsyncSandbox
     is_new: bool = False

@@ -23,7 +23,7 @@ class NotebookStep:
     """A cell before or after its run.
 
     Attributes:
-        number: Which of the code cells that are run, from 1.
+        number: The number of the cell among the code cells that are run, from 1.
         total: How many they are.
         code: Its code.
         execution: Its execution; None before.

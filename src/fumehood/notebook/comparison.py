@@ -26,7 +26,7 @@ class Difference:
     """One difference between two executions.
 
     Attributes:
-        what: What differs: stdout, stderr, error, or a format of a result, such as `result 1 text/plain`.
+        what: The part that differs: stdout, stderr, error, or a format of a result, such as `result 1 text/plain`.
         expected: The text of the record, from shortly before the difference; None: nothing.
         actual: The text of this run; None: nothing.
     """
@@ -44,7 +44,7 @@ class CellComparison:
     """A cell of a record, compared with this run.
 
     Attributes:
-        number: Which cell, from 1.
+        number: The number of the cell, from 1.
         code: Its code.
         differences: The differences; empty when there are none, or nothing can be compared.
         is_known: Whether the record still has its outputs; without them there is nothing to compare with.

@@ -419,7 +419,7 @@ class Backend(ABC):
             sandbox_id: The sandbox.
             path: Where.
             chunks: The content.
-            metadata: What the file has as `FileInfo.metadata`, checked by `check_metadata`.
+            metadata: The metadata of the file, as `FileInfo.metadata` shows it, checked by `check_metadata`.
 
         Raises:
             FileError: The leaf says what is wrong; the old content is still there.

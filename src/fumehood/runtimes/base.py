@@ -286,7 +286,7 @@ class Spawner(ABC):
 
         Args:
             sandbox_id: Its name.
-            limits: What it may use.
+            limits: Its limits.
             first: Returns the launch data of the first context; called once the guest is on its way.
 
         Raises:

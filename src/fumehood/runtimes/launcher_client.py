@@ -33,7 +33,7 @@ def launch_fault(step: str, number: int, detail: str, hint: str) -> SandboxStart
     Args:
         step: Its name.
         number: The errno; 0 when no system call failed.
-        detail: What was tried.
+        detail: The operation that failed.
         hint: How to make it possible, where that is known.
     """
     reason = detail

@@ -153,9 +153,9 @@ def start_fault(
 
     Args:
         template: The template.
-        error: What was raised.
+        error: The exception.
         importing: The module that was being imported.
-        words: What launcher, jail init and zygote have written to standard error.
+        words: The standard error of launcher, jail init and zygote.
         hint: The remedy, where the error itself names none.
     """
     if isinstance(error, asyncio.CancelledError | IsolationUnavailableError | UnfitModulesError):

@@ -103,7 +103,7 @@ class Stage:
     """All that the attacks need, for one card.
 
     Args:
-        secret: What stands in the environment of this process, and nowhere else.
+        secret: A text in the environment of this process, and nowhere else.
         envs: That environment, for the programs of the host.
     """
 

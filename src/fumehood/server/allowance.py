@@ -63,8 +63,8 @@ class CpuMeter:
 
     Args:
         backend: The real one, which knows the totals.
-        ledger: What keys have used.
-        metrics: What the server counts of itself.
+        ledger: The usage of keys.
+        metrics: The metrics of the server.
     """
 
     def __init__(self, backend: Backend, ledger: UsageLedger, metrics: ServerMetrics) -> None:
@@ -200,7 +200,7 @@ class Allowance:
         """Returns the request with a time that the key may have.
 
         Args:
-            request: What is to run.
+            request: The code to run.
             limits: The limits of the sandbox; the policy may have become stricter since it was made.
 
         Raises:

@@ -35,7 +35,7 @@ class Authenticator(ABC):
         """Returns the principal that holds this token.
 
         Args:
-            token: What the client has sent.
+            token: The token from the client.
             meant: The server's token that it encodes, for dialects whose tokens have another form.
 
         Raises:

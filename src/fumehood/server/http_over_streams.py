@@ -70,7 +70,7 @@ class StreamServer:
         Args:
             stream: The connection; closed at the end.
             pace: The rate of the sandbox.
-            state: What the app finds in the state of each request.
+            state: The state that the app finds in each request.
         """
         async with stream:
             if self._open >= self._most:

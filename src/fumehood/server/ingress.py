@@ -62,7 +62,7 @@ class Ingress:
 
     Args:
         app: The app behind it.
-        settings: Which hosts, origins and sizes are allowed.
+        settings: The allowed hosts, origins and sizes.
         drain: Whether new work is taken; counts each request.
         observe: Called for each request when it was answered.
         is_upload: Whether a request of this method and path sends a file, to which another bound applies.

@@ -23,7 +23,7 @@ class Principal:
 
     Attributes:
         key_id: Name of the key; `owner` for the server's own token. Sandboxes belong to it.
-        scopes: What it may do: execute (stateless runs), sandboxes, keys, metrics (those of the server).
+        scopes: Its permissions: execute (stateless runs), sandboxes, keys, metrics (those of the server).
         policy: Its quotas and limits.
     """
 

@@ -221,12 +221,12 @@ async def workbench(
     """Holds a place in the queue and a fresh sandbox while the block runs programs in it.
 
     Args:
-        services: What the server has.
+        services: The services of the server.
         principal: Whose programs these are.
-        limits: What the sandbox may use.
+        limits: The limits of the sandbox.
         programs_seconds: How long its programs may take together.
         queue_seconds: How long to wait for a place; None: as long as the server's settings say.
-        template: What the sandbox starts from.
+        template: The template of the sandbox.
 
     Raises:
         OverloadedError: The queue is full; QueueTimeoutError, the wait was too long.
@@ -277,8 +277,8 @@ def limits_within(
 
     Args:
         principal: The caller.
-        chosen: What the caller has asked for by name, which is never cut; None stands for what was left out.
-        wanted: What the dialect asks for by itself.
+        chosen: The caller's values, which are never cut; None stands for a missing one.
+        wanted: The limits that the dialect needs by itself.
 
     Raises:
         LimitForbiddenError: The caller has chosen more than it may have.

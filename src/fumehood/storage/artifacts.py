@@ -323,7 +323,7 @@ class AsyncArtifactStore:
 
         Args:
             sandbox: The sandbox.
-            paths: Which files; None: those of /mnt/data that are new or have changed since they were last published
+            paths: The files; None: those of /mnt/data that are new or have changed since they were last published
                 here, without hidden ones and links.
             execution: Its pictures come first.
 
@@ -479,7 +479,7 @@ class ArtifactStore:
 
         Args:
             sandbox: The sandbox.
-            paths: Which files; None: those of /mnt/data that are new or have changed since they were last published
+            paths: The files; None: those of /mnt/data that are new or have changed since they were last published
                 here, without hidden ones and links.
             execution: Its pictures come first.
 

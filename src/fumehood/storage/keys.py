@@ -43,8 +43,8 @@ class KeyRecord:
     Attributes:
         id: Twelve characters; part of its token, and the owner of its sandboxes and files.
         name: Its owner's name for it.
-        scopes: What it may do.
-        policy: What it may use.
+        scopes: Its permissions.
+        policy: Its quotas and limits.
         created_at: Seconds since 1970, like all times here.
         revoked_at: When it was revoked, or None.
         last_used_at: When it was last verified, as far as that is stored already, or None.

@@ -1,4 +1,4 @@
-"""What keys have used: counted in memory, stored in batches, read per hour or day, held against quotas.
+"""The usage of keys: counted in memory, stored in batches, read per hour or day, held against quotas.
 
 Counting and checking never wait. What has not been stored yet is lost with the process, at most the last seconds;
 several servers of one database learn each other's counts equally often.

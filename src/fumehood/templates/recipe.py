@@ -78,7 +78,7 @@ class Workshop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What a source has made.
+    """The environment or image that a source has made.
 
     Attributes:
         python: The path of the environment's interpreter; None for an image.

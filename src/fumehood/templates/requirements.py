@@ -47,7 +47,7 @@ def run_program(
 
     Args:
         step: Its name, reported before it starts.
-        program: What is run.
+        program: The program.
         workshop: Its workshop.
         told: First words of the lines to report.
         hint: The way out when it fails.

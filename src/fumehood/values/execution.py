@@ -153,7 +153,7 @@ class Execution:
         logs: Its output.
         error: The error that ended it, or None.
         execution_count: Its number in the context, as notebooks show it; None if it was never started.
-        usage: What it used.
+        usage: Its resource usage.
         truncated: How much was cut off because of the limits.
         state_lost: True when the context had to be replaced: its variables are gone, the files stay.
         isolation: The level that it ran under.

@@ -36,7 +36,7 @@ class JudgeRequest:
         memory_bytes: The memory of each run beyond that of the interpreter and the imports, or the memory of a
             program in another language; None: that of the sandbox.
         concurrency: How many run at once; None: as many as the sandbox has processors.
-        language: What it is written in, by a name or an alias.
+        language: Its language, by a name or an alias.
     """
 
     code: str
@@ -75,7 +75,7 @@ class CaseRun:
         stderr: Its standard error.
         error: The error that ended it, as text, or empty.
         kind: How it ended: ok, time_limit, memory_limit or runtime_error.
-        usage: What it used.
+        usage: Its resource usage.
         truncated: How much of its output was cut off.
     """
 

@@ -130,13 +130,13 @@ class ContextLanguage:
         name: Its name; the default context of a language beside Python has it as its id.
         title: Its name as people write it.
         aliases: Its other names.
-        suffixes: What the names of its files end with, the usual one first.
+        suffixes: The suffixes of its file names, the usual one first.
         source: How a file of it is compiled and run as a whole program.
         keeps_state: Whether variables persist from cell to cell; otherwise each cell is a whole program.
         mimetype: The type of its files.
         lexer: What Pygments calls it; empty: as we do.
         editor_mode: What CodeMirror calls it; empty: as we do.
-        needs: What a template needs for it; empty: nothing.
+        needs: The component that a template needs for it; empty: none.
         program: The program of that name in the path, or `package` of the template's Python, is what is needed.
         package: See `program`.
         way_out: How a template gets what it lacks.
@@ -222,7 +222,7 @@ def _program(
         debian: The packages of Debian that bring it.
         pypi: The package of the Python package index that brings it.
         version: The line that prints its version; empty: its program with `--version`.
-        filename: What a source file is called; empty: main with the first suffix.
+        filename: The name of a source file; empty: main with the first suffix.
         way_out: How a machine gets it, where it is no package of Debian.
     """
     suffixes = tuple(word for word in names.split() if word.startswith("."))

@@ -89,7 +89,7 @@ class ReadResult(Look[bytes]):
 
     Attributes:
         execution_id: The execution.
-        number: Which of its results, from 0.
+        number: The number of the result, from 0.
         mime: The format, by its MIME type.
     """
 
@@ -264,7 +264,7 @@ class ResultSummary:
     """A result without its content.
 
     Attributes:
-        number: Which of the results, from 0.
+        number: The number of the result, from 0.
         is_main_result: True for the value of the last expression.
         display_id: The name under which the code may update it.
         parts: Its formats.
@@ -323,7 +323,7 @@ class Cell:
         outputs_dropped: Whether its outputs were dropped, to stay within the bounds of the record.
         outcome: Its outcome: ok, or the kind of its error; None while it runs.
         execution_count: Its number in the context, as notebooks show it.
-        usage: What it used; None while it runs.
+        usage: Its resource usage; None while it runs.
         error: The error that ended it.
         state_lost: True when the context had to be replaced.
         transaction: The outcome of its transaction if it was transactional.
@@ -386,7 +386,7 @@ class CellPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxUse:
-    """What a sandbox uses and does now, as far as the host knows it without asking the sandbox.
+    """The current usage and activity of a sandbox, as far as the host knows it without asking the sandbox.
 
     Attributes:
         cpu_seconds: CPU time since its start; None where the kernel does not count it.
@@ -455,7 +455,7 @@ class ListedSandbox:
 
     Attributes:
         info: Its description.
-        use: What it uses, if that was asked for.
+        use: Its resource usage, if that was asked for.
     """
 
     info: SandboxInfo

@@ -21,7 +21,7 @@ class MachineInfo:
         reason: Why it does not answer; empty if it does.
         labels: Its labels, such as `zone`.
         templates: The names of the templates that it has.
-        capacity: What it last reported; None while it does not answer.
+        capacity: Its last report; None while it does not answer.
     """
 
     host_id: str

@@ -62,7 +62,7 @@ class SandboxSpec:
 
     Attributes:
         template: A template, or the name of one, from which it starts.
-        limits: What it may use.
+        limits: Its limits.
         chosen_limits: Names of limits that the caller has chosen although they equal the defaults. Limits that differ
             from the defaults always count as chosen; a server reduces the others to the bounds of the key.
         envs: Environment of everything that runs in it.
@@ -72,7 +72,7 @@ class SandboxSpec:
         idle_timeout_seconds: Its time without a call; None: never for that reason.
         owner: The owner at a server.
         on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
-        network: What it may reach.
+        network: The network that it may reach.
         isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
         security: How it is watched.
     """
@@ -490,7 +490,7 @@ class ProcessOutput:
 
     Attributes:
         stream: Where it was written.
-        data: What was written.
+        data: The bytes.
         skipped_bytes: How much of the stream was left out directly before it, beyond the limit.
     """
 
@@ -569,8 +569,8 @@ class Forked:
 
     Attributes:
         items: The new sandboxes.
-        left_behind: What could not be forked, in words: other contexts, running commands, threads, child processes,
-            sockets and the like.
+        left_behind: The parts that could not be forked, in words: other contexts, running commands, threads, child
+            processes, sockets and the like.
     """
 
     items: tuple[SandboxInfo, ...]

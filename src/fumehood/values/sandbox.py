@@ -312,7 +312,7 @@ class ProcessInfo:
         pid: Its number inside the sandbox.
         argv: Program and arguments.
         cwd: The directory it was started in.
-        envs: What was added to its environment.
+        envs: The variables that were added to its environment.
         is_pty: True when it runs on a terminal.
     """
 

@@ -141,7 +141,7 @@ class Manifest:
         envs: The environment that the sandbox was made with.
         contexts: Its contexts, the default one first.
         files: Its files, each directory before its content.
-        left_out: What could not be kept.
+        left_out: The items that could not be kept.
         memory: The part with the image of its whole memory, of a runtime that can make one; None here.
     """
 
@@ -167,7 +167,7 @@ class SaveReport:
         location: The file or URL.
         size_bytes: The size of the saved state.
         variables: The names of the variables and modules that were kept, by context.
-        left_out: What was not, and why.
+        left_out: The items that were not kept, with the reasons.
         files: How many files were kept, directories and links not counted.
         files_bytes: Their total size.
         manifest: The manifest.

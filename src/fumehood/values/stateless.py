@@ -23,7 +23,7 @@ class StatelessRequest:
 
     Attributes:
         spec: The sandbox.
-        code: What runs in it.
+        code: The code.
         stdin: The standard input, from which `input()` reads; None: the one in `code`.
         files: Content by path, written before the code runs.
         outputs: Paths of files, or of directories for all files below them, that are read after it has run; missing

@@ -305,8 +305,8 @@ class KeptOutput:
     """Keeps the head and the tail of standard output and standard error.
 
     Args:
-        stdout_bytes: What may be kept of standard output.
-        stderr_bytes: What may be kept of standard error.
+        stdout_bytes: The most that is kept of standard output.
+        stderr_bytes: The most that is kept of standard error.
     """
 
     def __init__(self, stdout_bytes: int, stderr_bytes: int) -> None:

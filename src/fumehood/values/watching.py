@@ -18,10 +18,10 @@ class WatchEvent:
     """One event of a sandbox, or of all sandboxes.
 
     Attributes:
-        type: What has happened. `here` comes first: following begins behind `seq`. `gap` says that the events `from` to
+        type: Its type. `here` comes first: later events follow `seq`. `gap` says that the events `from` to
             `to` are not kept any more. `ended` is the last one of a sandbox, with the reason.
         seq: Its number, which rises; that of `here` and of a `gap` is the number of the last event before.
-        fields: What belongs to it, by name.
+        fields: Its data, by name.
     """
 
     type: str

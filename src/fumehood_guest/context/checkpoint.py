@@ -71,7 +71,7 @@ class Checkpoints:
 
         Args:
             line_fd: The socket to the host, owned by the checkpoint from now on.
-            apart: What the language makes anew.
+            apart: The processes of the language, which forks start anew.
 
         Returns:
             False in the context itself; True, later and any number of times, in each context made from the checkpoint.

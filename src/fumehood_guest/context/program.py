@@ -18,7 +18,7 @@ def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = Fals
     """Sets the arguments of the next cell, and what it is called.
 
     Args:
-        name: What tracebacks call it; empty: the number of the cell.
+        name: Its name in tracebacks; empty: the number of the cell.
         argv: `sys.argv`.
         path: Its file, for `__file__`; empty: it has none.
         has_input: Whether the caller sends its standard input when it is read; otherwise `input()` asks for lines.

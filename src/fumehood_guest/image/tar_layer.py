@@ -29,7 +29,7 @@ class LayerError(Exception):
 
     Attributes:
         kind: `"hostile"` for a name that leads out, `"bounds"` for too much content, `"damaged"` for no archive.
-        detail: What was found.
+        detail: A description of the fault.
     """
 
     def __init__(self, kind: str, detail: str) -> None:

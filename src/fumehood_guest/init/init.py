@@ -313,7 +313,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes) -> NoReturn:
 
     Args:
         fds: The socket to the host; the gate that the first context waits for.
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         program: The system call filter.
     """
     fd, gate = fds

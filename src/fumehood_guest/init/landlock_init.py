@@ -44,7 +44,7 @@ class LandlockInit(Init):
     Args:
         sock: The socket to the host's engine.
         orders: The socket to the host's runtime.
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         program: The system call filter of guest code.
         shell: The prepared interpreter.
     """
@@ -197,7 +197,7 @@ def main(sock_fd: int, orders_fd: int, options: Dict[str, Any], program: bytes, 
     Args:
         sock_fd: The socket to the host's engine.
         orders_fd: The socket to the host's runtime.
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         program: The system call filter of guest code.
         shell: The prepared interpreter.
     """

@@ -32,7 +32,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
     Args:
         fds: The socket of init, the socket for requests of the runtime, a pipe that ends when the sandbox is to end,
             and the host as a pidfd; then the descriptors of the control groups.
-        options: What is different from sandbox to sandbox.
+        options: The settings of this one sandbox.
         program: The system call filter of guest code.
         shell: The prepared interpreter, for contexts.
     """

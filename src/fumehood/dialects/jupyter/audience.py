@@ -58,7 +58,7 @@ class Client:
     Args:
         session: Its name, under which it may reconnect; empty for one that cannot.
         backend: The backend as its caller may see it.
-        speaks_v1: Which framing it has chosen.
+        speaks_v1: Whether it has chosen the v1 framing.
     """
 
     def __init__(self, session: str, backend: Backend, *, speaks_v1: bool = False) -> None:

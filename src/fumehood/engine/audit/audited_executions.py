@@ -26,7 +26,7 @@ class AuditedExecution:
 
     Args:
         host: The sandbox.
-        fields: What is known before it runs.
+        fields: The fields that are known before it runs.
         code: The code, if `fields` does not describe it yet: the digest can be computed while it runs.
     """
 

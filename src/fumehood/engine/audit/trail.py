@@ -131,7 +131,7 @@ class AuditTrail:
         """As `note`, for entries that take long to make: `hash_pending` makes them, or the first reader of the record.
 
         Args:
-            kind: What happened.
+            kind: The kind of entry.
             make: Returns the fields.
             holds_on: Whether `make` keeps the sandbox in memory; then it is called at its end at the latest.
         """

@@ -273,7 +273,7 @@ def new_link(
     """Makes the host's side of a context that is not forked yet.
 
     Args:
-        limits: What it may send.
+        limits: The limits of the sandbox, which bound its output.
         on_broken: Called when the context violates the protocol.
         share: The sandbox's share of the loop.
         name: The prefix of its execution ids; None: a new one.

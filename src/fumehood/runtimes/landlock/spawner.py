@@ -41,7 +41,7 @@ class Place:
 
     Attributes:
         rooms: The folder that holds the private folder of each sandbox.
-        readable: What they may read besides.
+        readable: Further paths that they may read.
         files: The folder that each gets a copy of.
         ids: The ids of their user; None: the user of the host process.
         cgroup: Where cgroups are made, or None with the reason.

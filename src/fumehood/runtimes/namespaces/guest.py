@@ -93,7 +93,7 @@ class LinuxContext(GuestContext):
 
     Args:
         kill: Asks the zygote to kill it.
-        refused_calls: What its filter reports.
+        refused_calls: The listener of its filter.
         branch: The branch of the zygote that has forked it: its language; empty: the zygote itself.
     """
 
@@ -120,7 +120,7 @@ class LinuxGuest(CountedGuest):
         spawner: Sends requests to the jail init.
         number: The jail init's name for it.
         slot: Its user id in the base jail.
-        limits: What it may use.
+        limits: Its limits.
         ancestors: The guests that it is forked from, the oldest first.
     """
 

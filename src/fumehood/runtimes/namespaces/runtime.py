@@ -214,7 +214,7 @@ async def _undo(launcher: subprocess.Popen[bytes], spawner: LinuxSpawner | None,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Root:
-    """What the processes of a template see and are given.
+    """The root and the environments of a template's processes.
 
     Attributes:
         plan: For `fumehood_jail.mounts.build_root`.

@@ -1,4 +1,4 @@
-"""Which requests of browsers a guest's web server may answer in this server's own origin.
+"""Checks which requests of browsers a guest's web server may answer in this server's own origin.
 
 A page of a guest has an opaque origin there (`sandbox` in its policy): its own requests are `cross-site`. A script that
 is asked for as `same-origin` would run in a document of ours, with its login: no such document wants one of a guest.

@@ -36,7 +36,7 @@ async def proxy_http(backend: Backend, target: PortTarget, request: Request) -> 
 
     Raises:
         PortClosedError: Nothing listens there.
-        BadGatewayError: What listens there does not speak HTTP.
+        BadGatewayError: The server inside does not speak HTTP.
     """
     stream = await backend.open_port(target.sandbox_id, target.port)
     exchange = _Exchange(stream, request, target)
@@ -53,7 +53,7 @@ async def proxy_websocket(backend: Backend, target: PortTarget, websocket: WebSo
 
     Raises:
         PortClosedError: Nothing listens there.
-        BadGatewayError: What listens there does not speak WebSocket.
+        BadGatewayError: The server inside does not speak WebSocket.
     """
     headers = inner_headers(websocket, target)
     stream = await backend.open_port(target.sandbox_id, target.port)

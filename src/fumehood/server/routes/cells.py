@@ -1,4 +1,4 @@
-"""What ran in a sandbox, and what runs: pages of its records, one execution, the bytes of one result.
+"""Past and running executions of a sandbox: pages of its records, one execution, the bytes of one result.
 
 Translation only. Looking changes nothing: it resumes no sandbox and lengthens no life. Bytes of a result are a guest's:
 they are given as a download, under a policy by which nothing in them runs, whatever they are.

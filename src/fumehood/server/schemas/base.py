@@ -1,4 +1,4 @@
-"""What models of requests and responses are made of: types of fields, and models made from dataclasses.
+"""The building blocks of models of requests and responses: types of fields, and models made from dataclasses.
 
 The bounds of `fumehood.values.requests` stand here as JSON Schema, to be read by clients and to name every fault of a
 body at once; the port checks again, in bytes. A response is `fumehood.values.plain_data.as_data` of a value, so its

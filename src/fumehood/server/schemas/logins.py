@@ -13,7 +13,7 @@ from fumehood.storage.logins import Login
 
 
 class NewLogin(Body):
-    """What begins a login: a token, or a code that was made for it."""
+    """The credential that begins a login: a token, or a code that was made for it."""
 
     token: str | None = Field(
         default=None, max_length=512, description="The owner's token, or that of a key."

@@ -31,7 +31,7 @@ def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[Im
     Args:
         dockerfile: The Dockerfile.
         name: Its name, for messages.
-        bench: What the steps use.
+        bench: The data that the steps share.
 
     Raises:
         TemplateStoreError: A step failed; the error has the last lines that it wrote.

@@ -72,7 +72,7 @@ class ImageConfig:
         user: Name or number of their user, with a group behind a colon; empty is root.
         entrypoint: The program that is always started.
         command: Its arguments, or the program.
-        shell: What runs the lines of RUN.
+        shell: The program with its arguments that runs the lines of RUN.
     """
 
     envs: Mapping[str, str] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class ImageOrder:
         steps: Instructions that are carried out on the image.
         apt: Debian packages that are installed on it first.
         build_args: Values of ARGs.
-        network: What steps may reach.
+        network: The network that steps may reach.
         instructions: Instructions that were read already, which are carried out on the image after the other steps.
         template: The name of a template that is built upon, in place of an image.
         uploads: Archives that those instructions copy from, by their names.
@@ -161,7 +161,7 @@ class BuildSettings:
         arguments: Values of ARGs.
         limits: The limits of each step.
         image: The image that the caller has named; None where a Dockerfile names it.
-        base: What a template is built upon in place of an image; None for none.
+        base: The base of a build on top of a template; None for none.
         uploads: Archives that steps copy from.
     """
 

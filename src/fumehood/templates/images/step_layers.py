@@ -62,7 +62,7 @@ class StepLayers:
 
     Args:
         name: The name of the Dockerfile, for messages.
-        bench: What the steps use.
+        bench: The data that the steps share.
     """
 
     def __init__(self, name: str, bench: Workbench) -> None:

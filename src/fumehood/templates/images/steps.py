@@ -61,7 +61,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a program ended.
+    """The outcome of a program.
 
     Attributes:
         status: Its exit code, 128 and more for a signal.
@@ -78,11 +78,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRules:
-    """What a program may do.
+    """The rules and limits of a program.
 
     Attributes:
         ids: The ids of images.
-        network: What it may reach.
+        network: The network that it may reach.
         seconds: Its time limit.
         is_too_large: Called now and then; returns whether it has written too much.
         limits: Resource limits by their names, in place of those of every step.
@@ -110,7 +110,7 @@ def run_program(
         layers: The folders of the image, the lowest first.
         made: The layer that takes what it writes; None drops that.
         program: The program.
-        rules: What it may do.
+        rules: The rules for it.
         hear: Called with what it writes to standard output and error.
     """
     ids, network = rules.ids, rules.network
