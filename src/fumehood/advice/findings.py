@@ -147,7 +147,7 @@ class Findings:
 
 
 class Collection:
-    """Takes findings up while a piece of code is looked at.
+    """Collects findings while a piece of code is scanned.
 
     Args:
         code: The code, for snippets.
@@ -163,7 +163,7 @@ class Collection:
     def add(
         self, rule: str, message: str, *, line: int = 1, column: int = 1, severity: Severity | None = None
     ) -> None:
-        """Take up one finding; the same one twice in a line counts once."""
+        """Add one finding; the same finding twice in a line counts once."""
         if rule in self._allow:
             return
 

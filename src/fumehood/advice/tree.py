@@ -106,10 +106,10 @@ _IMPORT_BY_TEXT = frozenset({"importlib.import_module", "__import__", "importlib
 
 
 class Add(Protocol):
-    """Takes up one finding at a node."""
+    """Adds one finding at a node."""
 
     def __call__(self, rule: str, message: str, node: ast.AST, severity: Severity | None = None) -> None:
-        """Take it up."""
+        """Add the finding."""
 
 
 class Calls:
@@ -292,7 +292,7 @@ class Tree:
         self._used: set[str] = set()
 
     def look(self, tree: ast.AST) -> None:
-        """Look at all of it."""
+        """Scan the whole tree, and add its findings to the collection."""
         nodes = list(ast.walk(tree))
         self._names = Names(nodes)
         self._calls = Calls(

@@ -430,7 +430,7 @@ class Sandbox(Uncopied):
     def set_timeout(self, timeout: float | None) -> None:
         """Set the rest of the sandbox's life to so many seconds from now on; None: until it is killed.
 
-        Of a paused one it is the time that it gets when it is resumed.
+        For a paused sandbox this is the time that it has after it is resumed.
         """
         call(self._async.set_timeout, timeout)
 

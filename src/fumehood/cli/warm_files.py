@@ -29,11 +29,11 @@ class CarriedFiles:
 
     Args:
         paths: Files that go into the sandbox.
-        folder: Where files that it leaves are brought to; None: nowhere.
+        folder: The folder to which its output files are copied; None: they are not.
         overwrite: Whether they may replace every file that is there.
 
     Raises:
-        OSError: A file cannot be read, or the folder not be made or written to.
+        OSError: A file cannot be read, or the folder cannot be made or written to.
     """
 
     def __init__(self, paths: Sequence[str], folder: str | None, *, overwrite: bool) -> None:

@@ -89,7 +89,7 @@ async def read_hello(incoming: Incoming) -> Hello:
 def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, ...]:
     """Checks the server name of a TLS client against the target of its tunnel.
 
-    Returns the name, with the tunnel's port, where a tunnel to an address requests one; it was allowed by itself.
+    For a tunnel to an address, returns the requested name with the tunnel's port; the policy allows that name too.
 
     Raises:
         RefusedError: The name is another one, or is hidden.

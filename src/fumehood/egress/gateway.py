@@ -139,9 +139,9 @@ class ProxyLimits:
     """The time and rate limits of connections.
 
     Attributes:
-        head_seconds: Until its request is complete.
-        idle_seconds: Without a byte in either direction.
-        bytes_per_second: In the long run, all connections of a sandbox together.
+        head_seconds: The time until a connection's request must be complete.
+        idle_seconds: The longest time without a byte in either direction.
+        bytes_per_second: The average rate of all connections of a sandbox together.
     """
 
     head_seconds: float = 15.0

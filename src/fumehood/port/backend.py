@@ -185,7 +185,7 @@ class Backend(ABC):
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Set the rest of a sandbox's life to so long from now on; None: until it is killed.
 
-        Of a paused one it is the time that it gets when it is resumed.
+        For a paused sandbox this is the time that it has after it is resumed.
         """
 
     @abstractmethod

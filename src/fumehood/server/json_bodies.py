@@ -40,7 +40,7 @@ _Body = TypeVar("_Body", bound=DialectBody)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Annotates the type of a field: every refusal of its value has this description of what is allowed."""
+    """Annotates the type of a field with a description of allowed values, which every refusal of a value contains."""
 
     text: str
 
@@ -88,7 +88,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """Returns the JSON object of a body.
 
     Raises:
-        InvalidArgumentError: It is something else.
+        InvalidArgumentError: The body is not a JSON object.
     """
     check_values(body)
 

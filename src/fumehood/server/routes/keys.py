@@ -121,7 +121,7 @@ async def revoke_key(
 ) -> None:
     """Ends a key at once, its batches and its sandboxes; its usage stays.
 
-    The key is revoked first. When its sandboxes cannot be ended the answer is an error; the same request tries again.
+    The key is revoked first. If its sandboxes cannot be ended the answer is an error; repeat the request to end them.
     """
     await check_is_under(key_id, principal, services)
     await services.keys.revoke(key_id)
