@@ -209,9 +209,14 @@ def local_backend(*, has_pool: bool = True) -> LocalBackend:
         return _backend
 
 
+def server_address() -> str | None:
+    """Returns the address of the server that the environment names; None if it names none."""
+    return os.environ.get("FUMEHOOD_URL") or None
+
+
 def has_server() -> bool:
     """Returns whether the environment names a server."""
-    return bool(os.environ.get("FUMEHOOD_URL"))
+    return server_address() is not None
 
 
 def chosen_backend(*, has_pool: bool = True) -> Backend:
@@ -220,7 +225,7 @@ def chosen_backend(*, has_pool: bool = True) -> Backend:
     Args:
         has_pool: As for `local_backend`.
     """
-    return remote_backend(None, None) if os.environ.get("FUMEHOOD_URL") else local_backend(has_pool=has_pool)
+    return remote_backend(None, None) if has_server() else local_backend(has_pool=has_pool)
 
 
 def remote_backend(url: str | None, api_key: str | None) -> Backend:

@@ -74,7 +74,10 @@ FRAMEWORKS = {
     "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "pydantic_ai_toolset": ("pydantic_ai", "pydantic-ai"),
     "smolagents": ("smolagents", "smolagents"),
+    "swerex": ("swerex", "swe-rex"),
 }
+# Modules of adapters that need no framework.
+SHARED = {"archives", "host_functions", "images", "needed", "terminal_shell"}
 
 
 def test_every_adapter_names_its_extra(tmp_path):
@@ -98,7 +101,7 @@ for adapter, (package, extra) in {FRAMEWORKS!r}.items():
     )
     assert done.returncode == 0, done.stderr
     adapters = {path.stem for path in Path(fumehood.frameworks.__path__[0]).glob("*.py")}
-    assert adapters - {"__init__", "archives", "needed", "host_functions"} == set(FRAMEWORKS)
+    assert adapters - {"__init__", *SHARED} == set(FRAMEWORKS)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -25,6 +25,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "pydantic_ai": {"pydantic_ai"},
     "pydantic_ai_toolset": {"pydantic_ai"},
     "smolagents": {"PIL", "smolagents"},
+    "swerex": {"pydantic", "swerex"},
 }
 # Packages of others, for each of ours or a part of it; the rest is the standard library.
 FOREIGN = {

@@ -7,9 +7,7 @@ user: nothing in a sandbox becomes root, and a request for that raises.
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any, Literal, overload
@@ -24,8 +22,8 @@ from fumehood import (
     PathNotFoundError,
     PathPermissionError,
     SandboxClosedError,
-    build_template,
 )
+from fumehood.frameworks.images import Origin
 from fumehood.frameworks.needed import needed
 
 with needed("inspect"):
@@ -97,16 +95,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def task_init(cls, task_name: str, config: BaseModel | str | None) -> None:
         """Build the image of a task, once for all of its samples."""
-        chosen = _read_config(config)
-
-        if chosen.image is not None or chosen.dockerfile is not None:
-            await asyncio.to_thread(
-                build_template,
-                _template_of(chosen),
-                image=chosen.image,
-                dockerfile=chosen.dockerfile,
-                url=chosen.url,
-            )
+        await _origin_of(_read_config(config)).build_apart()
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
@@ -122,7 +111,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         kept = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         limits = Limits(**{"stdout_bytes": kept, "stderr_bytes": kept, **chosen.limits})
         sandbox = await AsyncSandbox.create(
-            _template_of(chosen),
+            _origin_of(chosen).name,
             limits=limits,
             envs=chosen.envs,
             metadata={_LABEL: task_name},
@@ -233,13 +222,8 @@ def _read_config(config: BaseModel | str | None) -> FumehoodSandboxConfig:
     return FumehoodSandboxConfig.model_validate(given)
 
 
-def _template_of(chosen: FumehoodSandboxConfig) -> str:
-    """Return the name of the template; that of an image is made of what describes it."""
-    if chosen.image is None and chosen.dockerfile is None:
-        return chosen.template
-
-    described = f"{chosen.image}\0{chosen.dockerfile and os.path.abspath(chosen.dockerfile)}"
-    return f"inspect-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
+def _origin_of(chosen: FumehoodSandboxConfig) -> Origin:
+    return Origin(template=chosen.template, image=chosen.image, dockerfile=chosen.dockerfile, url=chosen.url)
 
 
 def _result(ended: CommandResult | CommandExitError, *, is_cut: bool) -> ExecResult[str]:
