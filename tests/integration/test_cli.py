@@ -745,6 +745,16 @@ def test_limits_are_named_with_the_option_that_raises_them(tmp_path):
     assert (done.returncode, "`--timeout 300` allows more" in done.stderr) == (124, True), done.stderr
 
 
+def test_a_module_that_is_missing_comes_with_the_ways_to_bring_it(tmp_path):
+    """A file of the user's own lies beside the program here, and not in the sandbox."""
+    (tmp_path / "helper.py").write_text("x = 6")
+    (tmp_path / "main.py").write_text("import helper; print(helper.x)")
+    done = fumehood("run", "main.py", cwd=tmp_path)
+    assert (done.returncode, "`--file helper.py`" in done.stderr) == (1, True), done.stderr
+    done = fumehood("run", "main.py", "--file", "helper.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
+
+
 def test_the_show_of_going_back_runs(tmp_path):
     """It keeps the best of three, undoes, brings back, and draws the tree of states."""
     done = fumehood("demo", cwd=tmp_path)

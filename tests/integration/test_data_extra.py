@@ -1,11 +1,17 @@
-"""What the extra `data` promises: each thing an analyst does first works without another package."""
+"""What the extras `data` and `analyst` promise: each thing an analyst does first works without another package."""
 
 from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from fumehood import Sandbox
 
+ROOT = Path(__file__).resolve().parents[2]
 FRAME = "import pandas as pd; df = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})"
 
 
@@ -42,3 +48,17 @@ def test_seaborn_draws(sandbox):
     execution = sandbox.run_code("import seaborn as sns; sns.barplot(df, x='b', y='a');")
     assert execution.error is None
     assert execution.results[-1].png is not None
+
+
+def test_each_package_of_an_analyst_is_tried():
+    """`make test-packages` installs all that are named here, and does something real with each in one sandbox."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {re.split("[>=<;]", line)[0] for line in extras["analyst"] if "[" not in line}
+    tree = ast.parse((ROOT / "tests" / "packages" / "cases.py").read_text())
+    tried = {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Case"
+    }
+    assert {"polars", "plotly"} <= asked
+    assert asked - tried == set()

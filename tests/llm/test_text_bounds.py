@@ -149,6 +149,23 @@ def test_beside_a_picture_no_object_of_it_is_named(interpreter: CodeInterpreter)
     for call in ("hist([1, 2, 2])", "hist([[1, 2], [2, 3]])", "pie([1, 2])", "boxplot([1, 2, 3])"):
         assert interpreter.run(f"plt.{call}").text.startswith("[image 1: image/png, "), call
 
+    # What most cells of a chart end with.
+    for call in (
+        "title('it\\'s (x)')",
+        "xlabel('x')",
+        "annotate('a', (0, 1e-9))",
+        "stem([1, 2])",
+        "violinplot([1, 2, 3])",
+    ):
+        assert interpreter.run(f"plt.plot([1]); plt.{call}").text.startswith("[image 1: image/png, "), call
+
+    for call in ("plt.subplots(2, 2)[1]", "import seaborn\nseaborn.relplot(x=[1, 2], y=[1, 2])"):
+        assert interpreter.run(call).text.startswith("[image 1: image/png, "), call
+
+    assert (
+        "Text(1)"
+        in interpreter.run("plt.plot([1])\ntype('Text', (), {'__repr__': lambda _: 'Text(1)'})()").text
+    )
     assert (
         "array([1, 2])" in interpreter.run("import numpy\nplt.plot([1])\n(numpy.array([1, 2]), 'mean')").text
     )

@@ -7,6 +7,7 @@ the files that it left come back; figures are always saved, under names that are
 from __future__ import annotations
 
 import getpass
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ LIMIT_HINTS = {
     "out_of_memory": "`--memory 2G` allows more; the default is 1G",
     "time_limit": "`--timeout 300` allows more; the default is 30 seconds",
 }
+_MISSING = re.compile(r"No module named '(\w{1,100})'", re.ASCII)
 _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
 script; 124 at the time limit, 130 when it was interrupted, 137 when it ran out of memory or was killed; 64 for
@@ -125,7 +127,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
         "on_stdout": screen.out,
         "on_stderr": screen.err,
         "on_result": lambda result: show_result(screen, result),
-        "on_error": lambda error: show_error(screen, error, LIMIT_HINTS),
+        "on_error": lambda error: show_error(screen, error, hints_for(error)),
         # If the code itself came from standard input, no input is left for questions.
         "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
     }
@@ -146,6 +148,20 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
             break
 
     return executions
+
+
+def hints_for(error: ExecutionError) -> Mapping[str, str]:
+    """Return what is said behind an error of `fumehood run`, by the kind of error."""
+    found = _MISSING.fullmatch(error.value) if error.name == "ModuleNotFoundError" else None
+
+    if found is None:
+        return LIMIT_HINTS
+
+    name = found[1]
+    return {
+        error.kind: f"a file of yours comes in by `--file {name}.py`, a package by `pip install {name}` beside "
+        f"fumehood or, for this run, by `--network pip` and `%pip install {name}` in the code"
+    }
 
 
 def show_result(screen: Screen, result: Result) -> None:

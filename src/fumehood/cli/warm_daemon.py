@@ -29,11 +29,11 @@ from fumehood.cli.options import sandbox_arguments, split_upload
 from fumehood.cli.parser import EXIT_USAGE, Options
 from fumehood.cli.program import Program, read_program
 from fumehood.cli.run import (
-    LIMIT_HINTS,
     RUN,
     changed_since,
     data_of,
     exit_code_of,
+    hints_for,
     note_dropped,
     show_error,
     show_result,
@@ -371,7 +371,7 @@ class _Run:
             "on_stdout": out,
             "on_stderr": err,
             "on_result": lambda result: show_result(screen, result),
-            "on_error": lambda error: show_error(screen, error, LIMIT_HINTS),
+            "on_error": lambda error: show_error(screen, error, hints_for(error)),
             "on_input": ask if program.has_stdin else None,
         }
 

@@ -105,10 +105,13 @@ _TEXT_FORMATS = ("markdown", "text", "latex")
 _EXITED = "[exit() ended this call; variables stay]"
 # The repr of matplotlib's objects, which adds nothing to a picture.
 _ARTIST = re.compile(
-    r"\[?<(?:matplotlib\.[\w.]+|\w*Axes\w*|Figure|BarContainer|ErrorbarContainer)\b[^>]{0,200}>.{0,2000}"
-    # The counts, the edges and the bars of plt.hist; the wedges of plt.pie, the parts of plt.boxplot.
+    r"\[?<(?:matplotlib\.[\w.]+|seaborn\.[\w.]+|\w*Axes\w*|Figure|(?:Bar|Errorbar|Stem)Container)\b[^>]{0,200}>.{0,2000}"
+    # What plt.title, plt.xlabel and plt.annotate return; a grid of axes.
+    r"|Text\([-+.\w()]{1,60}, [-+.\w()]{1,60}, (?:'.{0,2000}'|\".{0,2000}\")\)"
+    r"|array\(\[{1,2}<\w*Axes\w*\b.{0,20000}dtype=object\)"
+    # The counts, the edges and the bars of plt.hist; the wedges of plt.pie, the parts of plt.boxplot, plt.violinplot.
     r"|\(\[?array\(.{0,20000}<(?:BarContainer|a list of)\b[^>]{0,200}>\)"
-    r"|(?:\(|\{'whiskers': )\[<matplotlib\..{0,20000}[)}]",
+    r"|(?:\(|\{'(?:whiskers|bodies)': )\[<matplotlib\..{0,20000}[)}]",
     re.DOTALL,
 )
 # The file that IPython names in warnings.
