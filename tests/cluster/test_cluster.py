@@ -181,6 +181,17 @@ def test_a_template_is_brought_to_a_machine_that_lacks_it(cluster: Cluster, api:
     assert first.log.read_text().count("a template was sent to a machine") == 1
     until(lambda: "carried" in templates_of(api, second.host_id), "the server knows of it there")
 
+    # Built anew on the second machine: the first gets that build before its next sandbox is made.
+    built = second.run(sys.executable, "-c", _BUILD.replace("red", "blue"))
+    assert built.returncode == 0, built.stderr
+
+    def is_blue_on_the_first() -> bool:
+        made.append(new_sandbox(api, template="carried"))
+        return made[-1].startswith(first.host_id) and "blue" in run(api, made[-1], code)["text"]
+
+    until(is_blue_on_the_first, "the first machine has the later build")
+    assert first.log.read_text().count("a template was sent to a machine") == 2
+
     for name in made:
         assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
 

@@ -398,6 +398,7 @@ class ClusterBackend(LoopBound, Backend):
                 raise DataError("it reports the figures of another machine")
 
             self._placement.note(report)
+            self._templates.note(report)
             machine.note_answer()
         except (NotSentError, BrokenOffError, TimeoutError, DataError) as error:
             self._note_silence(site, str(error) or "it does not answer in time")
@@ -434,6 +435,7 @@ def _report_of(body: bytes, labels: dict[str, str]) -> Report:
             capacity=read_value(Capacity, figures["capacity"]),
             labels=labels,
             templates=frozenset(figures["templates"]),
+            built_at={str(name): float(built) for name, built in figures.get("built_at", {}).items()},
             key_sandboxes={str(name): int(count) for name, count in figures["owners"].items()},
             is_draining=figures["capacity"]["is_draining"],
         )

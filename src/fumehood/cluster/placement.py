@@ -34,6 +34,7 @@ class Report:
         capacity: What its host reported.
         labels: What the operator calls it, such as `zone`.
         templates: The names of the templates it has.
+        built_at: When those of them were built that can be carried to other machines, in seconds since 1970.
         key_sandboxes: How many living sandboxes each key has there.
         is_draining: Whether it takes no new sandbox.
     """
@@ -41,6 +42,7 @@ class Report:
     capacity: Capacity
     labels: Mapping[str, str] = field(default_factory=dict)
     templates: frozenset[str] = frozenset()
+    built_at: Mapping[str, float] = field(default_factory=dict)
     key_sandboxes: Mapping[str, int] = field(default_factory=dict)
     is_draining: bool = False
 

@@ -1,4 +1,4 @@
-"""Brings templates to the machines that lack them: each once, from a machine that has it, beside running work.
+"""Brings templates to the machines that lack them, or have an earlier build: each once, beside running work.
 
 Runs in the server process, on its loop. It moves streams from one host daemon to another and looks at none of them.
 """
@@ -6,6 +6,7 @@ Runs in the server process, on its loop. It moves streams from one host daemon t
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 
 from fumehood.cancellation import cancel_and_wait, wait_shared, when_done
@@ -16,6 +17,8 @@ from fumehood.log import events
 
 # After a refusal, sandboxes of the template are made on other machines for so long.
 _RETRY_SECONDS = 60.0
+# Longer than it takes until a machine's report names what has come to it.
+_REPORTED_SECONDS = 5.0
 
 
 class Templates:
@@ -38,24 +41,63 @@ class Templates:
         self._backend_of = backend_of
         self._under_way: dict[tuple[str, str], asyncio.Task[bool]] = {}
         self._refused_at: dict[tuple[str, str], float] = {}
+        # What was brought where, when it was built, and when it came: reports tell of it a little later.
+        self._came: dict[tuple[str, str], tuple[float, float]] = {}
+        # When the latest build of each template was made, of all that machines have reported.
+        self._latest: dict[str, float] = {}
+
+    def note(self, report: Report) -> None:
+        """Takes new figures of a machine: one with a later build of a template is the one that others get it from."""
+        for name, built_at in report.built_at.items():
+            if built_at > self._latest.get(name, -math.inf):
+                self._latest[name] = built_at
 
     async def are_there(self, template: str, host_id: str) -> bool:
         """Returns whether a machine can make sandboxes of a template, after bringing it there if need be.
 
-        True also for a template that no machine has: the machine says what is wrong.
+        A machine with an earlier build gets the latest one; if it refuses that, it goes on with its own. True also for
+        a template that no machine has: the machine says what is wrong.
         """
         reports = self._reports()
         there = reports.get(host_id)
+        is_there = there is not None and template in there.templates
 
         # Nearly always: no other machine is looked at.
-        if not template or (there is not None and template in there.templates):
+        if not template or (there is not None and is_there and self._is_latest(template, there)):
             return True
 
-        sources = [name for name, report in reports.items() if template in report.templates]
-
-        if not sources:
+        if self._has_just_come(template, host_id):
             return True
 
+        source = self._source(template, reports)
+
+        if source is None or source == host_id:
+            return True
+
+        return await self._brought(template, source, host_id) or is_there
+
+    def _has_just_come(self, template: str, host_id: str) -> bool:
+        built_at, came_at = self._came.get((template, host_id), (-math.inf, -math.inf))
+        is_recent = self._loop.time() - came_at < _REPORTED_SECONDS
+        return is_recent and built_at >= self._latest.get(template, -math.inf)
+
+    def _is_latest(self, template: str, report: Report) -> bool:
+        built_at = report.built_at.get(template)
+        return built_at is None or built_at >= self._latest.get(template, -math.inf)
+
+    def _source(self, template: str, reports: Mapping[str, Report]) -> str | None:
+        """Returns the machine with the latest build among those that answer, or None."""
+        found = [name for name, report in reports.items() if template in report.templates]
+
+        if not found:
+            return None
+
+        source = max(found, key=lambda name: reports[name].built_at.get(template, -math.inf))
+        # A machine that had a later one may be gone.
+        self._latest[template] = reports[source].built_at.get(template, -math.inf)
+        return source
+
+    async def _brought(self, template: str, source: str, host_id: str) -> bool:
         key = (template, host_id)
 
         if self._loop.time() - self._refused_at.get(key, -_RETRY_SECONDS) < _RETRY_SECONDS:
@@ -65,7 +107,7 @@ class Templates:
 
         if task is None:
             # A task of its own: a caller that leaves ends nothing that others wait for.
-            task = self._under_way[key] = asyncio.create_task(self._bring(template, sources[0], host_id))
+            task = self._under_way[key] = asyncio.create_task(self._bring(template, source, host_id))
             when_done(task, self._under_way.pop, key, None)
 
         return await wait_shared(task)
@@ -76,6 +118,7 @@ class Templates:
 
     async def _bring(self, template: str, source: str, host_id: str) -> bool:
         begun = self._loop.time()
+        latest = self._latest.get(template, -math.inf)
 
         try:
             await self._backend_of(source).copy_template(template, self._backend_of(host_id))
@@ -86,6 +129,8 @@ class Templates:
             )
             return False
 
+        self._refused_at.pop((template, host_id), None)
+        self._came[template, host_id] = latest, self._loop.time()
         seconds = round(self._loop.time() - begun, 2)
         events.TEMPLATE_CARRIED.log(template=template, host_id=host_id, source=source, seconds=seconds)
         return True

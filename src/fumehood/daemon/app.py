@@ -26,7 +26,7 @@ from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.settings import HostSettings
-from fumehood.daemon.templates import sent_template, taken_template
+from fumehood.daemon.templates import BuildTimes, sent_template, taken_template
 from fumehood.engine.backend import LocalBackend
 from fumehood.engine.identity import kept_host_id
 from fumehood.log import events
@@ -74,6 +74,7 @@ class HostServices(AppServices):
     engine: LocalBackend
     _figures: dict[str, Any] = field(default_factory=dict)
     _figures_at: float = -math.inf
+    _builds: BuildTimes = field(default_factory=BuildTimes)
 
     async def figures(self) -> dict[str, Any]:
         """Returns the figures of this machine that placement needs, at most 0.3 s old."""
@@ -83,6 +84,7 @@ class HostServices(AppServices):
             self._figures = {
                 "capacity": await self.engine.capacity(),
                 "templates": sorted({"default", *template_store().names()}),
+                "built_at": self._builds.times(template_store()),
                 "owners": await self.engine.owners(),
             }
             self._figures_at = now

@@ -11,9 +11,38 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
 from fumehood.assemble import template_store
+from fumehood.errors import TemplateStoreError
 from fumehood.templates.carried import pack, unpack
+from fumehood.templates.store import TemplateStore
 
 _PIECE_BYTES = 1 << 20
+
+
+class BuildTimes:
+    """When the templates of this machine were built; reads the record of one again only when it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, float | None]] = {}
+
+    def times(self, store: TemplateStore) -> dict[str, float]:
+        """Returns seconds since 1970 by name; without those that cannot be carried, and those that are damaged."""
+        self._known = {name: self._read(store, name) for name in store.names()}
+        return {name: time for name, (_, time) in self._known.items() if time is not None}
+
+    def _read(self, store: TemplateStore, name: str) -> tuple[object, float | None]:
+        publication = store.publication(name)
+        known = self._known.get(name)
+
+        if known is not None and known[0] == publication:
+            return known
+
+        try:
+            record = store.record(name)
+        except TemplateStoreError:
+            record = None
+
+        is_carried = record is not None and record.image is None
+        return publication, record.info.built_at.timestamp() if record is not None and is_carried else None
 
 
 async def sent_template(name: str) -> AsyncGenerator[bytes, None]:

@@ -51,7 +51,7 @@ def pack(store: TemplateStore, name: str, out: IO[bytes]) -> None:
 
 
 def unpack(store: TemplateStore, name: str, source: IO[bytes]) -> bool:
-    """Makes a template from a stream; returns False if this store has the same one already.
+    """Makes a template from a stream; returns False if this store has the same one already, or one that is newer.
 
     Raises:
         TemplateStoreError: The stream was not written by `pack`, was cut off, comes from a store in another folder, or
@@ -71,7 +71,11 @@ def unpack(store: TemplateStore, name: str, source: IO[bytes]) -> bool:
                     f"it was built in {head['store']!r}, and the templates of this machine lie elsewhere",
                 )
 
-            if (known := store.record(name)) is not None and known.build == record.build:
+            known = store.record(name)
+
+            if known is not None and (
+                known.build == record.build or known.info.built_at > record.info.built_at
+            ):
                 return False
 
             with store.building(name, lambda _: None), store.new_build(name, record.build) as build:

@@ -10,6 +10,7 @@ import tarfile
 import pytest
 
 from fumehood import TemplateStoreError
+from fumehood.daemon.templates import BuildTimes
 from fumehood.templates.carried import pack, unpack
 
 
@@ -58,6 +59,36 @@ def test_it_is_the_same_in_the_other_store(shelf, sent):
         assert file.read() == "no interpreter"
 
     assert unpack(store, "mine", io.BytesIO(sent)) is False
+
+
+def test_a_later_build_is_not_replaced_by_an_earlier_one(shelf, sent):
+    """The other way round it is."""
+    shelf.put("mine")
+    later = shelf.open().record("mine").build
+    assert unpack(shelf.open(), "mine", io.BytesIO(sent)) is False
+    assert shelf.open().record("mine").build == later
+
+    def in_future(head):
+        head["record"]["info"]["built_at"] = "2999-01-01T00:00:00+00:00"
+
+    assert unpack(shelf.open(), "mine", io.BytesIO(rewritten(sent, in_future))) is True
+    assert shelf.open().record("mine").build != later
+
+
+def test_builds_are_dated_once_and_again_when_they_change(shelf, monkeypatch):
+    """A host daemon reports the times several times a second: it reads the records of those alone that have changed."""
+    first, other = shelf.put("mine").built_at.timestamp(), shelf.put("other").built_at.timestamp()
+    store, times, read = shelf.open(), BuildTimes(), []
+    reading = store.record
+    monkeypatch.setattr(store, "record", lambda name: read.append(name) or reading(name))
+    assert times.times(store) == {"mine": first, "other": other}
+    assert times.times(store) == {"mine": first, "other": other}
+    assert sorted(read) == ["mine", "other"]
+
+    again = shelf.put("mine").built_at.timestamp()
+    assert shelf.open().remove("other")
+    assert times.times(store) == {"mine": again}
+    assert read[2:] == ["mine"]
 
 
 def test_what_was_cut_off_is_refused_wherever(shelf, sent):
