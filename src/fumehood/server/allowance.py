@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
 from cachetools import LRUCache
 
-from fumehood.cancellation import stop
+from fumehood.cancellation import finish, stop
 from fumehood.errors import (
     FumehoodError,
     InvalidArgumentError,
@@ -312,6 +312,34 @@ class Allowance:
 
         self.spending.metrics.sandboxes_started.inc(count)
         self.spending.ledger.add(key_id, sandboxes=count)
+
+    async def settle(self, *made: SandboxInfo) -> None:
+        """Ends new sandboxes again where other servers have made some too, and the caller has more than it may.
+
+        Servers with the same machines count before they make one, and may all find the last place free. So each counts
+        once more afterwards: the last one to count sees all.
+
+        Raises:
+            QuotaError: The caller has more than it may; these are ended.
+        """
+        key_id, maximum = self.principal.key_id, self.principal.policy.max_sandboxes
+
+        if maximum is None or not (self.settings.cluster or self.settings.host_socket):
+            return
+
+        try:
+            living = len(await self.backend.list(key_id))
+
+            if living > maximum:
+                raise used_up("sandboxes", living - len(made), maximum, _RETRY_SECONDS)
+        except BaseException:
+            await finish(self._end(made))
+            raise
+
+    async def _end(self, made: Sequence[SandboxInfo]) -> None:
+        for info in made:
+            with suppress(FumehoodError):
+                await self.backend.kill(info.id, wait=False)
 
     def begin(self, count: int = 1) -> None:
         """Counts so many executions of the day that begin now.

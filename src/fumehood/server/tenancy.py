@@ -226,6 +226,7 @@ class TenantBackend(Backend):
 
         async with self._way("create") as inner, self._allowance.new_sandboxes():
             info = await inner.create(spec)
+            await self._allowance.settle(info)
 
         self._note_made(info)
         return info
@@ -242,6 +243,7 @@ class TenantBackend(Backend):
 
         async with self._way("fork", sandbox_id) as inner, self._allowance.new_sandboxes(request.count):
             forked = await inner.fork(sandbox_id, request)
+            await self._allowance.settle(*forked.items)
 
         self._note_made(*forked.items)
         return forked
@@ -268,6 +270,7 @@ class TenantBackend(Backend):
 
         async with self._way("load") as inner, self._allowance.new_sandboxes():
             loaded = await inner.load(replace(request, spec=spec), archive)
+            await self._allowance.settle(loaded.sandbox)
 
         self._note_made(loaded.sandbox)
         return loaded
