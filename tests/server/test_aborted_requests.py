@@ -261,6 +261,19 @@ def test_w08_refused_strangers_are_answered_before_the_app_sees_them(flooded: An
     with httpx2.Client(base_url=flooded.url, headers=flooded.headers, timeout=60) as owner:
         assert owner.post("/v1/keys", json={"name": "behind the same address"}).status_code == 201
 
+        # Wrong tokens, by reads as well, end in the same answer, and the right one goes on.
+        with httpx2.Client(base_url=flooded.url, timeout=60) as guesser:
+            for number in range(2 * REFUSALS_BURST):
+                found = guesser.get("/v1/info", headers={"X-API-Key": f"wrong {number}"})
+
+                if found.headers.get("Connection") == "close":
+                    break
+
+            assert (found.status_code, found.json()["code"]) == (429, "rate_limited")
+            assert found.headers["Connection"] == "close"
+
+        assert owner.get("/v1/info").status_code == 200
+
 
 def test_w08_bodies_of_strangers_are_few_at_once(flooded: Any) -> None:
     """An address that sends login forms and never ends them is refused more; what brings a token is not concerned."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
+from tests.waiting import until
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +255,58 @@ def test_revoking_a_key_ends_its_sandboxes(
     assert owner.delete(path).status_code == 204
     assert owner.get(f"/v1/sandboxes/{min(mine)}").status_code == 410
     assert owner.delete(path, params={"sandboxes": "all"}).status_code == 422
+
+
+def test_what_a_revoked_key_has_under_way_ends(
+    make: Callable[..., httpx2.Client], owner: httpx2.Client, server: Any
+) -> None:
+    """Its runs, its batch, what it follows and its tunnels, within seconds, though its sandbox is kept; not others'."""
+    client, other = make(), make()
+    place = f"/v1/sandboxes/{client.post('/v1/sandboxes', json={}).json()['id']}"
+    sleep = {"code": "print('begun', flush=True); import time; time.sleep(40)"}
+    lines = {"Accept": "application/x-ndjson"}
+    asked: dict[str, tuple[str, str, Any, dict[str, str]]] = {
+        "run": ("POST", "/v1/execute", sleep, {}),
+        "run, as lines": ("POST", "/v1/execute", sleep, lines),
+        "batch": ("POST", "/v1/execute/batch", {"requests": [sleep]}, {}),
+        "execution": ("POST", f"{place}/executions", sleep, lines),
+        "audit": ("GET", f"{place}/audit/events", None, {}),
+    }
+
+    def ask(holder: httpx2.Client, name: str) -> tuple[float, str]:
+        method, path, body, headers = asked[name]
+        text = holder.request(method, path, json=body, headers=headers).text
+        return time.monotonic(), text
+
+    listening = "import socket, threading; s = socket.create_server(('127.0.0.1', 8000)); kept = []; "
+    listening += "threading.Thread(target=lambda: kept.append(s.accept()), daemon=True).start()"
+    assert client.post(f"{place}/executions", json={"code": listening}).json()["error"] is None
+    tunnel = f"{server.url.replace('http', 'ws', 1)}{place}/tunnels/8000"
+    token = {"Authorization": client.headers["authorization"]}
+
+    with ThreadPoolExecutor(8) as pool, connect(tunnel, additional_headers=token) as carried:
+        begun = {name: pool.submit(ask, client, name) for name in asked}
+        control = pool.submit(other.post, "/v1/execute", json={"code": "import time; time.sleep(8); 6 * 7"})
+        # All are under way when the sandbox says that its code is.
+        seen = f"{place}/contexts/default/executions"
+        until(lambda: client.get(seen).json()["items"][-1]["state"] == "running")
+        until(lambda: owner.get("/v1/queue").json()["running"] >= 4)
+        revoked = time.monotonic()
+        path = f"/v1/keys/{client.key_id}"  # type: ignore[attr-defined]
+        owner.delete(path, params={"sandboxes": "keep"}).raise_for_status()
+
+        with pytest.raises(ConnectionClosed):
+            carried.recv(timeout=20)
+
+        for name, future in begun.items():
+            at, text = future.result(timeout=30)
+            # Two seconds, and what a busy machine takes.
+            assert at - revoked < 20, name
+            assert "unauthenticated" in text or name == "batch", (name, text)
+
+        assert control.result(timeout=60).json()["execution"]["text"] == "42"
+
+    owner.delete(place)
 
 
 @pytest.mark.parametrize(

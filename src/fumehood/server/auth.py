@@ -92,10 +92,14 @@ async def principal_of_websocket(websocket: WebSocket) -> Principal:
     return await _authenticated(websocket, token, takes_login=True)
 
 
-async def until_refused(connection: HTTPConnection) -> FumehoodError:
-    """Checks every two seconds whether the caller of an open stream or socket may still use sandboxes.
+async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") -> FumehoodError:
+    """Checks every two seconds whether the caller of what is open or under way may still have it.
 
     A check counts neither as a use of the key or login nor as a request. It refreshes the scopes in `principal_of`.
+
+    Args:
+        connection: The request.
+        scope: What the caller needs for it.
 
     Returns:
         The error for a caller that has lost the right: its key was revoked or lost the scope, its token was replaced,
@@ -108,7 +112,7 @@ async def until_refused(connection: HTTPConnection) -> FumehoodError:
 
         try:
             principal = await _authenticated(connection, token, takes_login=True, is_use=False)
-            principal.require("sandboxes")
+            principal.require(scope)
         except FumehoodError as error:
             return error
 

@@ -118,7 +118,9 @@ class Ingress:
             return
 
         address = self._counted_address(scope, headers)
+        client = "" if self._is_for_guest(scope, headers) else network_of((scope.get("client") or ("",))[0])
         seconds = self._anonymous.retry_after_seconds(address, scope) if address else 0.0
+        seconds = seconds or (self._anonymous.retry_wrong_after_seconds(client, scope) if client else 0.0)
 
         if seconds:
             await _refuse_as_too_many(scope, send, seconds, logged.id)
@@ -129,6 +131,9 @@ class Ingress:
 
         if address:
             self._anonymous.note(address, scope, status)
+
+        if client:
+            self._anonymous.note_credential(client, scope, status)
 
     async def _through_websocket(
         self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
@@ -164,9 +169,12 @@ class Ingress:
         if scope["method"] in _SAFE_METHODS:
             return ""
 
+        return "" if self._is_for_guest(scope, headers) else network_of((scope.get("client") or ("",))[0])
+
+    def _is_for_guest(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        """Returns whether a guest's server answers, which has credentials of its own."""
         host = address_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
-        is_for_guest = host is not None or scope["path"].startswith(SIGNED_PORTS)
-        return "" if is_for_guest else network_of((scope.get("client") or ("",))[0])
+        return host is not None or scope["path"].startswith(SIGNED_PORTS) or "/ports/" in scope["path"]
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> int:
         answer = _Answer(scope, logged, self._settings.slow_request_seconds)
@@ -357,7 +365,7 @@ async def _refuse_as_ending(scope: Scope, send: Send, request_id: str) -> None:
 
 
 async def _refuse_as_too_many(scope: Scope, send: Send, seconds: float, request_id: str) -> None:
-    detail = "too many requests without a credential were refused to this address"
+    detail = "too many requests without a right credential were refused to this address"
     _log_refusal(scope, HTTPStatus.TOO_MANY_REQUESTS, detail)
     problem = plain_problem(
         HTTPStatus.TOO_MANY_REQUESTS, "rate_limited", detail, request_id, _HINTS["rate_limited"]

@@ -246,8 +246,15 @@ async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive)
         task.result()
 
 
-async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
+async def unless_gone(
+    request: Request, work: Awaitable[_T], until_refused: UntilRefused | None = None
+) -> _T | None:
     """Returns what `work` returns; when the client disconnects first, cancels it and returns None.
+
+    Args:
+        request: The request.
+        work: What it waits for.
+        until_refused: Returns, when the caller may have it no longer, the error that is raised in its place.
 
     Raises:
         ServerEndingError: The server ends, and has waited for it as long as it may.
@@ -255,15 +262,22 @@ async def unless_gone(request: Request, work: Awaitable[_T]) -> _T | None:
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_until_gone(request.receive))
     over = asyncio.create_task(_end_of_server(request).wait())
+    refused = asyncio.create_task((until_refused or _never_refused)(request))
     try:
-        await asyncio.wait({task, gone, over}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, gone, over, refused}, return_when=asyncio.FIRST_COMPLETED)
 
-        if over.done() and not task.done():
+        if task.done():
+            return await task
+
+        if refused.done():
+            raise refused.result()
+
+        if over.done():
             raise _cut_off()
 
-        return await task if task.done() else None
+        return None
     finally:
-        await cancel_and_wait(task, gone, over)
+        await cancel_and_wait(task, gone, over, refused)
 
 
 def _end_of_server(request: Request) -> asyncio.Event:
@@ -449,11 +463,12 @@ async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
     return await off_loop("answers", _written_line, value, data)
 
 
-async def stream_events(request: Request, events: AsyncGenerator[Event, None]) -> Response:
+async def stream_events(
+    request: Request, events: AsyncGenerator[Event, None], until_refused: UntilRefused | None = None
+) -> Response:
     """Returns a response that streams the events of an execution, which cannot be paused, as lines."""
-    return await stream_response(
-        request, _event_lines(events, partial(in_wanted_form, request)), MAX_WAITING_BYTES
-    )
+    lines = _event_lines(events, partial(in_wanted_form, request))
+    return await stream_response(request, lines, MAX_WAITING_BYTES, until_refused=until_refused)
 
 
 def in_wanted_form(request: Request, value: _T) -> _T:

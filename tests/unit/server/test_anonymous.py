@@ -1,4 +1,4 @@
-"""Refused requests without a credential are counted by client address; all other requests never are."""
+"""Refused requests are counted by client address: those without a credential, and those with a wrong one."""
 
 from __future__ import annotations
 
@@ -74,3 +74,29 @@ def test_an_answer_that_is_no_refusal_is_not_counted(status: int) -> None:
     requests = AnonymousRequests(Clock())
     refused(requests, REFUSALS_BURST, status)
     assert requests.retry_after_seconds(THERE, request()) == 0
+
+
+def test_a_wrong_credential_costs_no_more_than_none_and_a_right_one_goes_on() -> None:
+    """Many wrong ones of one address wait; one that was answered lately never does, nor do other addresses."""
+    clock = Clock()
+    requests = AnonymousRequests(clock)
+    right, wrong = request(authorization="Bearer right"), [request(x_api_key=str(n)) for n in range(400)]
+    requests.note_credential(THERE, right, 200)
+
+    for scope in wrong[:REFUSALS_BURST]:
+        assert requests.retry_wrong_after_seconds(THERE, scope) == 0
+        requests.note_credential(THERE, scope, 401)
+
+    for scope in (wrong[0], wrong[-1], request(cookie="fumehood-console=x")):
+        assert requests.retry_wrong_after_seconds(THERE, scope) == pytest.approx(1 / REFUSALS_PER_SECOND)
+        assert requests.retry_wrong_after_seconds(ELSEWHERE, scope) == 0
+
+    assert requests.retry_wrong_after_seconds(THERE, right) == 0
+    assert requests.retry_wrong_after_seconds(THERE, request()) == 0
+    # A key that asks too often is right all the same; one that may not do something is neither.
+    requests.note_credential(THERE, right, 429)
+    assert requests.retry_wrong_after_seconds(THERE, right) == 0
+    requests.note_credential(THERE, wrong[-1], 403)
+    assert requests.retry_wrong_after_seconds(THERE, wrong[-1]) > 0
+    clock.now += 1 / REFUSALS_PER_SECOND + 1e-6
+    assert requests.retry_wrong_after_seconds(THERE, wrong[-1]) == 0

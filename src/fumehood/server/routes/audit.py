@@ -14,7 +14,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from fumehood.port.backend import Backend
-from fumehood.server.auth import CallersBackend
+from fumehood.server.auth import CallersBackend, until_refused
 from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
@@ -58,7 +58,7 @@ async def security_events(sandbox_id: SandboxId, backend: CallersBackend, reques
     """Gives the last 1000 events as lines, then each as it comes, until the sandbox ends or the client goes away."""
     # Raises at once when there is no such sandbox.
     await backend.info(sandbox_id)
-    return await stream_response(request, _lines(backend, sandbox_id))
+    return await stream_response(request, _lines(backend, sandbox_id), until_refused=until_refused)
 
 
 def _written(log: AuditLog, form: str) -> Response:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
@@ -16,7 +17,7 @@ from starlette.responses import Response
 
 from fumehood.errors import FumehoodError, QueueTimeoutError
 from fumehood.port.backend import Backend
-from fumehood.server.auth import ExecuteCaller, ServicesOf
+from fumehood.server.auth import ExecuteCaller, ServicesOf, until_refused
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data, request_id_of
 from fumehood.server.responses import (
@@ -41,6 +42,7 @@ from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 # Each takes some tenths of a millisecond.
 _CHECKED_AT_ONCE = 16
+_UNTIL_REFUSED = partial(until_refused, scope="execute")
 # The time of a batch that names none.
 _LONGEST_SECONDS = 86_400.0
 BatchId = Annotated[
@@ -65,9 +67,9 @@ async def execute(
     backend = services.backend_for(principal)
     if is_stream_wanted(request):
         events = _followed(request, services, principal, backend, body)
-        return await stream_response(request, events, MAX_WAITING_BYTES)
+        return await stream_response(request, events, MAX_WAITING_BYTES, until_refused=_UNTIL_REFUSED)
 
-    reply = await unless_gone(request, _run(services, principal, backend, body))
+    reply = await unless_gone(request, _run(services, principal, backend, body), _UNTIL_REFUSED)
     return await large_answer(request, reply)
 
 
@@ -94,7 +96,8 @@ async def execute_batch(
         places=_places(body, principal, services),
         is_resumable=body.resumable,
     )
-    return await stream_response(request, services.batches.read(batch, 0, is_new=True))
+    lines = services.batches.read(batch, 0, is_new=True)
+    return await stream_response(request, lines, until_refused=_UNTIL_REFUSED)
 
 
 @router.get(
@@ -116,7 +119,7 @@ async def follow_batch(
     A batch without a reader goes on for five minutes. Lines that were sent are kept up to 8 MiB.
     """
     batch = services.batches.get(principal.key_id, batch_id)
-    return await stream_response(request, services.batches.read(batch, cursor))
+    return await stream_response(request, services.batches.read(batch, cursor), until_refused=_UNTIL_REFUSED)
 
 
 @router.delete(

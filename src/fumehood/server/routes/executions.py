@@ -262,13 +262,13 @@ async def answer_commit(
 async def events_or_execution(request: Request, events: AsyncGenerator[Event, None]) -> Response:
     """Returns the events as a stream where one is asked for, and else the whole execution at its end."""
     if is_stream_wanted(request):
-        return await stream_events(request, events)
+        return await stream_events(request, events, until_refused)
 
     return await _answered(request, _last(events))
 
 
 async def _answered(request: Request, work: Awaitable[Execution]) -> Response:
-    execution = await unless_gone(request, work)
+    execution = await unless_gone(request, work, until_refused)
     return Response(status_code=GONE) if execution is None else await large_answer(request, execution)
 
 

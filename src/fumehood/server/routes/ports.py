@@ -22,7 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError, SandboxError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
-from fumehood.server.auth import CallersBackend, ServicesOf, principal_of
+from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, until_refused
 from fumehood.server.body_limits import admit_caller
 from fumehood.server.ports.access import (
     MAX_PORT,
@@ -271,15 +271,19 @@ async def _named_port(connection: HTTPConnection) -> tuple[Backend, str, int]:
 
 
 async def _carry_bytes(stream: ByteStream, websocket: WebSocket) -> None:
+    refused = asyncio.create_task(until_refused(websocket))
     tasks = [
         asyncio.create_task(_out_of(stream, websocket)),
         asyncio.create_task(_into(stream, websocket)),
     ]
     try:
         # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, refused], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await cancel_and_wait(*tasks)
+        await cancel_and_wait(*tasks, refused)
+
+    if refused.done() and not refused.cancelled():
+        await refuse_websocket(websocket, refused.result())
 
 
 async def _listen(request: Request) -> Response:
