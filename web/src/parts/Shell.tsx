@@ -2,22 +2,25 @@
 
 import { useQueryClient } from "@tanstack/react-query";
 import { DropdownMenu } from "radix-ui";
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { lazy, type ReactNode, Suspense, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { send } from "../api/client";
 import type { Me } from "../api/types";
 import logo from "../logo.svg";
 import { visibleLine } from "./format";
 import { isField } from "./hooks";
+import { areLettersOn } from "./letters";
 import { applyTheme, keptTheme, type Theme } from "./theme";
 
+const Palette = lazy(() => import("./Palette").then((made) => ({ default: made.Palette })));
+const KeyList = lazy(() => import("./Palette").then((made) => ({ default: made.KeyList })));
 const THEMES: [Theme, string][] = [
   ["system", "As the system"],
   ["light", "Light"],
   ["dark", "Dark"],
 ];
 
-type Place = { path: string; name: string; scope: string; key: string };
+export type Place = { path: string; name: string; scope: string; key: string };
 const PLACES: Place[] = [
   { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
   { path: "/shares", name: "Shares", scope: "sandboxes", key: "h" },
@@ -34,9 +37,18 @@ export function Shell({ me, children }: { me: Me; children: ReactNode }) {
 
   // `g` and a letter leads to a view.
   const isGoing = useRef(false);
+  const [over, setOver] = useState<"palette" | "keys" | null>(null);
   useEffect(() => {
     const listen = (event: KeyboardEvent) => {
+      if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key === "k") {
+        event.preventDefault();
+        setOver("palette");
+        return;
+      }
       if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+      // The list of keys is where they are switched on again.
+      if (event.key === "?") setOver("keys");
+      if (!areLettersOn()) return;
       const place = isGoing.current ? places.find((each) => each.key === event.key) : undefined;
       isGoing.current = event.key === "g";
       if (!place) return;
@@ -73,8 +85,15 @@ export function Shell({ me, children }: { me: Me; children: ReactNode }) {
             </Link>
           ))}
         </nav>
-        <AccountMenu me={me} />
+        <button type="button" className="subtle" title="Ctrl K" onClick={() => setOver("palette")}>
+          Go to…
+        </button>
+        <AccountMenu me={me} openKeys={() => setOver("keys")} />
       </header>
+      <Suspense>
+        {over === "palette" && <Palette places={places} close={() => setOver(null)} />}
+        {over === "keys" && <KeyList places={places} close={() => setOver(null)} />}
+      </Suspense>
       <main id="main" tabIndex={-1}>
         {children}
       </main>
@@ -86,7 +105,7 @@ export function nameOf(me: Me): string {
   return me.is_owner ? "owner" : visibleLine(me.name || me.key_id, 40);
 }
 
-function AccountMenu({ me }: { me: Me }) {
+function AccountMenu({ me, openKeys }: { me: Me; openKeys: () => void }) {
   const queries = useQueryClient();
   const [theme, setTheme] = useState(keptTheme());
   const name = nameOf(me);
@@ -119,6 +138,7 @@ function AccountMenu({ me }: { me: Me }) {
             ))}
           </DropdownMenu.RadioGroup>
           <DropdownMenu.Separator />
+          <DropdownMenu.Item onSelect={openKeys}>Keys</DropdownMenu.Item>
           <DropdownMenu.Item asChild>
             <a href="/docs/">Documentation</a>
           </DropdownMenu.Item>

@@ -1,6 +1,7 @@
 /** Small hooks of more than one view. */
 
 import { useEffect, useState } from "react";
+import { areLettersOn } from "./letters";
 
 /** The time, anew each so many milliseconds, while the page is seen. */
 export function useNow(everyMilliseconds = 1000): number {
@@ -30,6 +31,7 @@ export function useKeys(keys: Record<string, () => void>): void {
   useEffect(() => {
     const listen = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+      if (!areLettersOn()) return;
       const act = keys[event.key];
       if (act) {
         event.preventDefault();
