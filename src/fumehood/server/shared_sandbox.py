@@ -7,7 +7,7 @@ share. Looking neither resumes the sandbox nor lengthens its life; ids of keys a
 from __future__ import annotations
 
 import posixpath
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, MutableMapping
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -97,7 +97,7 @@ class SharedSandbox:
         ends: The end of the record, by share, for shares that are not live; kept from one request to the next.
     """
 
-    def __init__(self, share: Share, backend: Backend, ends: dict[str, int]) -> None:
+    def __init__(self, share: Share, backend: Backend, ends: MutableMapping[str, int]) -> None:
         self._share = share
         self._backend = backend
         self._ends = ends

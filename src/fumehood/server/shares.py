@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cachetools import LRUCache
 from starlette.requests import HTTPConnection
 
 from fumehood.errors import ForbiddenError, FumehoodError, OverloadedError, UnauthenticatedError
@@ -24,6 +25,7 @@ from fumehood.storage.shares import Share, Shares
 
 MAX_READERS = 50
 _CHECK_SECONDS = 1.0
+_REMEMBERED_ENDS = 10_000
 _RETRY_SECONDS = 5.0
 _MAX_TOKEN_CHARACTERS = 200
 _ENDED = "the share has ended, was revoked, or never was"
@@ -49,7 +51,7 @@ class SandboxShares:
         self.stored = stored
         self.is_on = is_on
         self.readers: Counter[str] = Counter()
-        self.ends: dict[str, int] = {}
+        self.ends: LRUCache[str, int] = LRUCache(_REMEMBERED_ENDS)
         self._authenticator = authenticator
         self._limits = limits
         self._changed = asyncio.Event()
@@ -80,7 +82,6 @@ class SandboxShares:
     async def end(self, share_id: str, key_id: str | None) -> int:
         """Ends a share, of that key if one is named; its readers notice at once."""
         count = await self.stored.end(share_id, key_id)
-        self.ends.pop(share_id, None)
         self._changed.set()
         self._changed = asyncio.Event()
         return count
