@@ -1,63 +1,55 @@
 """The supervisor: every sandbox of this host, from the hand-out to the end.
 
 It hands sandboxes out under ids that cannot be guessed as long as there is room, ends or pauses them when their time is
-over, and remembers for a while how each one ended. `Lifetime` holds the timers of one sandbox.
+over, and remembers for a while how each one ended. What it never does itself: make a sandbox (`provisioner`), keep the
+time of one (`lifetime`), log (`lifecycle_log`).
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from importlib import metadata
 
 from fumehood import failpoints
-from fumehood.cancellation import keep, wait_shared
+from fumehood.cancellation import wait_shared
 from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
-from fumehood.engine.clock import Timer
 from fumehood.engine.cpu_fairness import CpuFairness
 from fumehood.engine.family import Families
 from fumehood.engine.feed import HostFeeds
+from fumehood.engine.hand_out import all_or_none, check_hand_out
 from fumehood.engine.identity import make_name, make_part, parse_name
+from fumehood.engine.lifecycle_log import log_creation, log_end, logged_refusals
+from fumehood.engine.lifetime import Lifetime
 from fumehood.engine.listing import Listing
-from fumehood.engine.looking import use_of
-from fumehood.engine.pause import pause_or_end
 from fumehood.engine.pool import Warmth
 from fumehood.engine.provisioner import EngineConfig, IsolationSelector, Provisioner
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.time_travel.forks import Forking
 from fumehood.errors import (
-    CapacityError,
-    ForkError,
     FumehoodError,
     InvalidArgumentError,
-    IsolationUnavailableError,
     SandboxClosedError,
     SandboxNotFoundError,
     SandboxPausedError,
-    SandboxStartError,
 )
 from fumehood.log import events
 from fumehood.log.request_ids import logged_request
-from fumehood.runtimes.base import Guest
 from fumehood.values.charts import JsonValue
-from fumehood.values.looking import Family, ListSandboxes, SandboxList, SandboxUse
+from fumehood.values.looking import Family, ListSandboxes, SandboxList
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
-from fumehood.values.sandbox import Capacity, SandboxInfo, SandboxState
+from fumehood.values.sandbox import Capacity, SandboxInfo
 from fumehood.values.template import Template
 from fumehood.values.watching import WatchEvent
 
 _REMEMBERED = 10_000
 # The approximate size of a sandbox's description.
 _INFO_BYTES = 3000
-# Ends that are faults.
-_FAILURES = frozenset({"protocol_violation", "out_of_memory", "died", "policy", "excess"})
 
 
 class Supervisor:
@@ -119,20 +111,20 @@ class Supervisor:
 
         begun = time.monotonic()
 
-        with _logged_refusals(spec):
+        with logged_refusals(spec):
             self._admission.check_open(len(self._lifetimes))
             self._admission.check(len(self._lifetimes) + self._coming)
             self._coming += 1
             try:
                 await failpoints.reach("create.admitted")
                 sandbox = await self._provisioner.obtain(spec)
-                await _until_handed_out(spec, sandbox)
+                await check_hand_out(spec, sandbox)
             finally:
                 self._coming -= 1
 
             info = self._hand_out(sandbox, spec)
 
-        _log_creation(info, time.monotonic() - begun)
+        log_creation(info, time.monotonic() - begun)
         return info
 
     def _hand_out(self, sandbox: LiveSandbox, spec: SandboxSpec, parent_id: str | None = None) -> SandboxInfo:
@@ -267,7 +259,7 @@ class Supervisor:
         """
         lifetime, begun = self._lifetime(sandbox_id), time.monotonic()
 
-        with _logged_refusals(lifetime.spec, forked_id=sandbox_id):
+        with logged_refusals(lifetime.spec, forked_id=sandbox_id):
             self._admission.check(len(self._lifetimes) + self._coming + request.count - 1)
             self._coming += request.count
             lifetime.sandbox.touch()
@@ -280,11 +272,11 @@ class Supervisor:
 
             spec = _spec_of_fork(lifetime, request)
 
-            with _all_or_none(forks):
+            with all_or_none(forks):
                 items = tuple(self._hand_out(fork, spec, sandbox_id) for fork in forks)
 
         for info in items:
-            _log_creation(info, time.monotonic() - begun)
+            log_creation(info, time.monotonic() - begun)
 
         lifetime.sandbox.audit.note("forked", {"children": [info.id for info in items]})
         lifetime.sandbox.feed.put("forked", {"sandbox_ids": [info.id for info in items]})
@@ -397,7 +389,7 @@ class Supervisor:
 
         # The id of the request that has ended it, and not of the one that made it.
         with logged_request(sandbox.ended_by_request):
-            _log_end(sandbox, lifetime)
+            log_end(sandbox, lifetime)
 
         if lifetime is None:
             return
@@ -418,76 +410,6 @@ class Supervisor:
             self._ended.popitem(last=False)
 
 
-@contextmanager
-def _logged_refusals(spec: SandboxSpec, forked_id: str | None = None) -> Iterator[None]:
-    """Logs why a sandbox or a fork could not be made."""
-    try:
-        yield
-    except CapacityError as error:
-        events.ADMISSION_REFUSED.log(
-            owner=spec.owner or None, resource=error.resource, used=error.used, maximum=error.maximum
-        )
-        raise
-    except (IsolationUnavailableError, InvalidArgumentError):
-        # The first is logged where it was found; the second is a mistake of the caller, and shows what was given.
-        raise
-    except FumehoodError as error:
-        if forked_id is not None:
-            events.FORK_FAILED.log(sandbox_id=forked_id, code=error.code, reason=error.message)
-        else:
-            events.SANDBOX_NOT_CREATED.log(
-                template=spec.template_name,
-                owner=spec.owner or None,
-                code=error.code,
-                reason=error.message,
-            )
-
-        raise
-
-
-def _log_creation(info: SandboxInfo, seconds: float) -> None:
-    events.SANDBOX_CREATED.log(
-        sandbox_id=info.id,
-        template=info.template,
-        isolation_level=info.isolation.level,
-        owner=info.owner or None,
-        parent_id=info.parent_id,
-        duration_seconds=seconds,
-    )
-
-
-def _log_end(sandbox: LiveSandbox, lifetime: Lifetime | None) -> None:
-    reason, rule = sandbox.end_cause
-
-    if lifetime is None:
-        # A sandbox that was ended on purpose before it was handed out has an event of its own, or none.
-        if reason in _FAILURES:
-            events.SANDBOX_WASTED.log(sandbox_id=sandbox.id, reason=reason, rule=rule)
-
-        return
-
-    spec, seconds = lifetime.spec, (datetime.now(UTC) - lifetime.started_at).total_seconds()
-    owner = spec.owner or None
-
-    if reason in _FAILURES:
-        events.SANDBOX_FAILED.log(
-            sandbox_id=sandbox.id,
-            template=spec.template_name,
-            owner=owner,
-            reason=reason,
-            rule=rule,
-            lifetime_seconds=seconds,
-        )
-    else:
-        events.SANDBOX_ENDED.log(
-            sandbox_id=sandbox.id,
-            template=spec.template_name,
-            owner=owner,
-            reason=reason,
-            lifetime_seconds=seconds,
-        )
-
-
 @cache
 def _version() -> str:
     return metadata.version("fumehood")
@@ -504,187 +426,3 @@ def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
         else request.timeout_seconds,
         metadata=spec.metadata if request.metadata is None else request.metadata,
     )
-
-
-@contextmanager
-def _all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
-    """Ends all forks if the block fails, so that all of them are handed out or none."""
-    try:
-        # A fork that has ended already would never be reported.
-        if not all(fork.alive for fork in forks):
-            raise ForkError(step="hand them out", reason="one of them has ended")
-
-        yield
-    except BaseException as error:
-        for fork in forks:
-            fork.end("killed")
-
-        if isinstance(error, SandboxStartError):
-            raise ForkError(step=error.step, reason=error.reason) from None
-
-        raise
-
-
-async def _until_handed_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
-    """Checks a sandbox right before the hand-out, and ends it if a check fails."""
-    try:
-        await failpoints.reach("create.hand_out", sandbox)
-        await _check_strict(spec, sandbox)
-    except BaseException:
-        sandbox.end("killed")
-        raise
-
-
-async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
-    """Ends a sandbox that lacks a layer of isolation if its caller requires all."""
-    missing = sandbox.guest.isolation.missing
-
-    if not spec.strict or not missing:
-        return
-
-    sandbox.end("killed")
-    await wait_shared(sandbox.guest.ended)
-    raise IsolationUnavailableError(
-        layer=", ".join(layer.name for layer in missing),
-        reason="; ".join(layer.why for layer in missing),
-        how_to_get_it="run `fumehood doctor`, or leave `strict` away and read `get_info().isolation`",
-    )
-
-
-class Lifetime:
-    """A sandbox that was handed out, with its timers.
-
-    Args:
-        sandbox: The sandbox.
-        spec: The caller's request.
-        pause: Pauses it.
-        parent_id: The sandbox that it was forked from.
-    """
-
-    def __init__(
-        self,
-        sandbox: LiveSandbox,
-        spec: SandboxSpec,
-        pause: Callable[..., Awaitable[object]],
-        parent_id: str | None = None,
-    ) -> None:
-        self.parent_id = parent_id
-        self.sandbox = sandbox
-        self.spec = spec
-        self._pause = pause
-        # Called when its time was changed.
-        self.on_change: Callable[[], None] = lambda: None
-        self.started_at = datetime.now(UTC)
-        self._timer: Timer | None = None
-        self._idle_timer: Timer | None = None
-        self._armed_at = self.started_at
-        self._stood_still_seconds = 0.0
-        self.set_timeout(spec.timeout_seconds)
-        self._watch_idleness()
-
-    @property
-    def info(self) -> SandboxInfo:
-        """The description for its owner."""
-        spec, sandbox = self.spec, self.sandbox
-        state: SandboxState = "paused" if sandbox.pausing.is_paused else "running"
-        return SandboxInfo(
-            id=sandbox.id,
-            template=spec.template_name,
-            state=state if sandbox.alive else "ending",
-            started_at=self.started_at,
-            ends_at=self._ends_at(),
-            limits=spec.limits,
-            isolation=sandbox.served_ports.describe(sandbox.egress.describe(sandbox.guest.isolation)),
-            idle_timeout_seconds=spec.idle_timeout_seconds,
-            metadata=spec.metadata,
-            owner=spec.owner,
-            on_timeout=spec.on_timeout,
-            auto_resume=spec.auto_resume,
-            network=sandbox.egress.network,
-            pause=sandbox.pausing.report,
-            parent_id=self.parent_id,
-            generation=sandbox.guest.generation,
-            own_interpreter=sandbox.own_interpreter,
-            languages=sandbox.languages,
-        )
-
-    @property
-    def use(self) -> SandboxUse:
-        """Its current usage and activity."""
-        return use_of(self.sandbox)
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        return self.sandbox.id
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """When its time will be over; None while it is paused, or when there is no end."""
-        return self._ends_at()
-
-    @property
-    def tenant(self) -> str:
-        """The owner on whose behalf it runs; its own id if there is none."""
-        return self.spec.owner or self.sandbox.id
-
-    @property
-    def weighted_guest(self) -> Guest:
-        """The guest whose CPU weight can be halved."""
-        return self.sandbox.guest
-
-    def set_timeout(self, timeout_seconds: float | None) -> None:
-        """Sets the remaining lifetime."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-        clock = self.sandbox.clock
-        self.spec = replace(self.spec, timeout_seconds=timeout_seconds)
-        self._armed_at = datetime.now(UTC)
-        self._stood_still_seconds = clock.stood_still_seconds
-
-        if timeout_seconds is not None:
-            self._timer = clock.call_later(timeout_seconds, self._time_over)
-
-        self.on_change()
-
-    def close(self) -> None:
-        """Cancels the timers, after its end."""
-        for timer in (self._timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
-
-    def _ends_at(self) -> datetime | None:
-        """Returns when its time will be over; None while it is paused."""
-        if self._timer is None or self.spec.timeout_seconds is None or self.sandbox.clock.is_stopped:
-            return None
-
-        paused_seconds = self.sandbox.clock.stood_still_seconds - self._stood_still_seconds
-        return self._armed_at + timedelta(seconds=self.spec.timeout_seconds + paused_seconds)
-
-    def _time_over(self) -> None:
-        if self.spec.on_timeout == "kill":
-            self.sandbox.end("expired")
-            return
-
-        # After a resume, it has the whole time again.
-        self.set_timeout(self.spec.timeout_seconds)
-        pause = partial(self._pause, files_only=self.spec.on_timeout == "pause_files")
-        keep(pause_or_end(pause, partial(self.sandbox.end, "expired")))
-
-    def _watch_idleness(self) -> None:
-        """Sets the timer to the earliest moment at which it can have been idle for long enough."""
-        allowed = self.spec.idle_timeout_seconds
-
-        if allowed is None:
-            return
-
-        sandbox = self.sandbox
-        left = allowed - sandbox.idle_seconds
-
-        if left <= 0:
-            sandbox.end("idle")
-            return
-
-        self._idle_timer = sandbox.clock.call_later(left, self._watch_idleness)

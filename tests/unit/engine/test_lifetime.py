@@ -10,7 +10,7 @@ import pytest
 
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.init_client import InitError, InitGoneError
-from fumehood.engine.supervisor import Lifetime
+from fumehood.engine.lifetime import Lifetime
 from fumehood.errors import SandboxError
 from fumehood.values.requests import SandboxSpec
 
