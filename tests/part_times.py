@@ -2,7 +2,8 @@
 
 A part is a folder of tests. The seconds are those of the tests, with what they set up and tear down; where several
 processes run tests at once they are more than the run took. Processor seconds are those of the test process and of the
-children that it has waited for, so that what stays is waiting: for sandboxes, servers and deadlines.
+children that it has waited for, so that what stays is waiting: for sandboxes, servers and deadlines. Sandboxes and
+servers work as well, in processes that no test waits for: the last line says how busy the machine was with all of it.
 
 It measures and prints; it never changes the outcome of a test.
 """
@@ -10,6 +11,7 @@ It measures and prints; it never changes the outcome of a test.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -49,6 +51,14 @@ def _processor_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
+def _machine_seconds() -> float:
+    """What all processors of this machine have worked, for whatever program."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, *interrupts = map(int, file.readline().split()[1:8])
+
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+
+
 class PartTimes:
     """The plugin: workers measure, the process that the user started adds up and prints."""
 
@@ -56,6 +66,7 @@ class PartTimes:
         self._parts: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._files: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._measured = _processor_seconds()
+        self._begun, self._worked = time.monotonic(), _machine_seconds()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -89,3 +100,7 @@ class PartTimes:
 
         for name, spent in slowest:
             terminalreporter.line(spent.row(name.removeprefix("tests/")))
+
+        there = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
+        worked = _machine_seconds() - self._worked
+        terminalreporter.line(f"processors of this machine: {worked:.0f} of {there:.0f} seconds at work")
