@@ -8,6 +8,7 @@ it ends with the test process, and its commands then get SIGTERM.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -16,10 +17,12 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
@@ -31,6 +34,7 @@ _MODULES = (
     "uvicorn.protocols.websockets.websockets_sansio_impl",
     "fumehood.cli.main",
     "fumehood.cli.run",
+    "fumehood.cli.template",
     "fumehood.assemble",
     "fumehood.client.backend",
     "fumehood.cli.serve",
@@ -41,6 +45,7 @@ _MODULES = (
         for name in ("e2b", "fusion", "jupyter", "librechat", "openai", "replit")
     ),
     "fumehood.dialects.mcp.adapter",
+    "fumehood.mcp.stdio",
     "fumehood.daemon.run",
     "fumehood.console.routes",
 )
@@ -48,6 +53,7 @@ _MESSAGE_BYTES = 256 * 1024
 # What a pipe holds, so that nothing has to write while a command reads.
 _INPUT_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
+_RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
 # In the order in which the files of a command are handed over.
 _STREAMS = (2, 0, 1)
 
@@ -153,6 +159,15 @@ def run(
             os.close(descriptor)
 
 
+def relayed(words: Sequence[str]) -> list[str]:
+    """Return the arguments of a small program that passes its streams and its environment on to a command.
+
+    For libraries that start a command themselves. The program takes signals to it, and ends with its exit code.
+    """
+    _forks()
+    return [sys.executable, "-I", "-S", _RELAY, _address(), *words]
+
+
 def _fork(words: Sequence[str], environ: Mapping[str, str], folder: str, files: list[int]) -> tuple[int, int]:
     """Start a command; `files` are its stderr, stdin and stdout, the first at least.
 
@@ -171,6 +186,14 @@ def _fork(words: Sequence[str], environ: Mapping[str, str], folder: str, files: 
     return int(forks.recv(64)), ended
 
 
+@functools.cache
+def _address() -> str:
+    """Return where relays reach the process that forks, in a folder of this user alone; it goes with this process."""
+    folder = tempfile.mkdtemp(prefix="fh-forks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return f"{folder}/socket"
+
+
 # Referred to as long as this process lives: one that is dropped while its process runs is warned of.
 _STARTED: list[subprocess.Popen[bytes]] = []
 
@@ -179,18 +202,21 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 def _forks() -> socket.socket:
     """Start the process that forks, one for each test process, and return the socket that reaches it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    relays = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    relays.bind(_address())
+    relays.listen()
 
-    with theirs:
-        argv = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
+    with theirs, relays:
+        argv = [sys.executable, "-m", "tests.forked", str(theirs.fileno()), str(relays.fileno())]
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         environ = {**os.environ, "PYTHONPATH": folder}
-        pass_fds = (theirs.fileno(),)
+        pass_fds = (theirs.fileno(), relays.fileno())
         _STARTED.append(subprocess.Popen(argv, pass_fds=pass_fds, env=environ, stdin=subprocess.DEVNULL))
 
     return ours
 
 
-def _serve(control: socket.socket) -> int:
+def _serve(control: socket.socket, relays: socket.socket) -> int:
     """Fork for each request until the test process has ended; in a child, return the exit code of its command."""
     for name in _MODULES:
         if importlib.util.find_spec(name.rpartition(".")[0]):
@@ -202,21 +228,29 @@ def _serve(control: socket.socket) -> int:
     running: dict[int, tuple[int, int]] = {}
 
     while True:
-        for ready in _readable([control.fileno(), *running]):
+        for ready in _readable([control.fileno(), relays.fileno(), *running]):
             if ready in running:
                 _tell_end(ready, *running.pop(ready))
                 continue
 
-            message, given, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 1 + len(_STREAMS))
+            asks = control if ready == control.fileno() else relays.accept()[0]
+            message, given, _, _ = socket.recv_fds(asks, _MESSAGE_BYTES, 1 + len(_STREAMS))
 
-            if not message:
+            if not message and asks is control:
                 return 0
 
-            tells, *files = given
+            # A relay reads the exit code from its own connection.
+            tells, *files = given if asks is control else (asks.fileno(), *given)
             pid = os.fork()
 
             if not pid:
-                for descriptor in (control.detach(), tells, *running, *(end for _, end in running.values())):
+                ends = (end for _, end in running.values())
+                foreign = {control.fileno(), relays.fileno(), tells, *running, *ends}
+
+                for one in (control, relays, asks):
+                    one.detach()
+
+                for descriptor in foreign:
                     os.close(descriptor)
 
                 return _run(json.loads(message), files)
@@ -224,8 +258,11 @@ def _serve(control: socket.socket) -> int:
             for file in files:
                 os.close(file)
 
+            asks.send(str(pid).encode())
             running[os.pidfd_open(pid)] = (pid, tells)
-            control.send(str(pid).encode())
+
+            if asks is not control:
+                asks.detach()
 
 
 def _readable(descriptors: list[int]) -> Iterator[int]:
@@ -265,4 +302,4 @@ def _run(request: Mapping[str, object], files: list[int]) -> int:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(_serve(socket.socket(fileno=int(sys.argv[1]))))
+        sys.exit(_serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))

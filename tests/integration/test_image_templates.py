@@ -220,10 +220,10 @@ def test_variables_of_an_image_reach_programs_only(sandbox):
 
 
 # The oldest that runs code takes packages of its own from an index.
-_PYTHONS = [sys.executable, *(one.path for one in installed_pythons()[:1] if os.environ.get("EVERY_PYTHON"))]
+_OLDEST = [one.path for one in installed_pythons()[:1]] if os.environ.get("EVERY_PYTHON") else []
 
 
-@pytest.mark.parametrize("executable", _PYTHONS)
+@pytest.mark.parametrize("executable", [sys.executable, *_OLDEST])
 def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
     """CPython 3.9 or newer of the image is used, found by a question that is asked in a jail."""
     python, libraries = _host_python(executable)

@@ -7,6 +7,7 @@ has all tried.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import forked
 
 from fumehood import (
     InvalidArgumentError,
@@ -39,14 +41,21 @@ from .wheels import make_wheel
 # Installing takes most of it, and on a busy machine many times what it takes on an idle one.
 pytestmark = pytest.mark.timeout(400)
 
-PYTHONS = sorted(installed_pythons(), key=lambda python: python.version)
-TRIED = [
-    python
-    for python in PYTHONS
-    if python in (PYTHONS[0], PYTHONS[-1])
-    or python.version[:2] == sys.version_info[:2]
-    or os.environ.get("EVERY_PYTHON")
-]
+
+@functools.cache
+def pythons() -> list[Interpreter]:
+    """Those of this machine, the oldest first. Each is asked, which no process need do that only collects tests."""
+    return sorted(installed_pythons(), key=lambda python: python.version)
+
+
+def own() -> Interpreter:
+    """The one that runs these tests."""
+    return next(python for python in pythons() if python.version[:2] == sys.version_info[:2])
+
+
+TRIED = (
+    [python.text for python in pythons()] if os.environ.get("EVERY_PYTHON") else ["oldest", "newest", "own"]
+)
 _BUILD_SECONDS = 300
 
 # A package whose wheel takes forever to build, and says when that has begun.
@@ -86,15 +95,8 @@ class Bench:
         return path
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_SECONDS,
-            check=False,
+        return forked.run(
+            arguments, environ=self.environ, folder=str(self.folder), stdin=stdin, seconds=_BUILD_SECONDS
         )
 
     def command(self, *arguments: str) -> list[str]:
@@ -424,9 +426,16 @@ def _exercise(sandbox: Sandbox, version: tuple[int, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize("python", TRIED, ids=lambda python: python.text)
-def test_each_python_of_this_machine(at_home: Bench, engine: Engine, python: Interpreter) -> None:
+@pytest.mark.parametrize("which", TRIED)
+def test_each_python_of_this_machine(at_home: Bench, engine: Engine, which: str) -> None:
     """The guest runs there, with the IPython that the installer finds for it."""
+    named = {"oldest": pythons()[0], "newest": pythons()[-1], "own": own()}
+    python = named.get(which) or next(one for one in pythons() if one.text == which)
+
+    # Tried under that name.
+    if which in ("oldest", "newest") and python == own():
+        return
+
     name = f"py{python.version[1]}"
     wheels = at_home.folder / "wheels"
     info = build_template(
@@ -442,7 +451,7 @@ def test_each_python_of_this_machine(at_home: Bench, engine: Engine, python: Int
 
 def test_the_python_of_these_tests_is_among_them() -> None:
     """The other tests of this file try it; the oldest and the newest are tried here."""
-    assert sys.version_info[:2] in {python.version[:2] for python in PYTHONS}
+    assert own() in pythons()
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])

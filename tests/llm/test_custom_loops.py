@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 from tests.llm.scripted_server import Call, Dialect, Reply, Request, ScriptedServer
@@ -56,6 +55,9 @@ def responses(server: ScriptedServer, interpreter: CodeInterpreter) -> Any:
 
 def messages(server: ScriptedServer, interpreter: CodeInterpreter) -> Any:
     """A loop over Anthropic's Messages."""
+    # Late: its models take longer to import than those of all other clients together.
+    import anthropic
+
     said: list[Any] = [{"role": "user", "content": "go"}]
 
     with anthropic.Anthropic(base_url=server.base_url, api_key="scripted-key", max_retries=0) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
+from tests import forked
 
 SCENE_SECONDS = 60
 ARGV = ("-P", "-m", "fumehood", "mcp")
@@ -28,12 +30,12 @@ Connect: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
 async def over_stdio(
     mode: str = "auto", options: Sequence[str] = (), **envs: str
 ) -> AsyncGenerator[Client, None]:
-    """A client that has started a server of its own, with options of the command."""
+    """A client that has started a server of its own, with options of the command; EVERY_ENGINE=1: a whole program."""
+    whole = [sys.executable, *ARGV, *options]
+    command, *args = whole if os.environ.get("EVERY_ENGINE") else forked.relayed(["mcp", *options])
     given = {**QUICK, **envs}
 
-    async with Client(
-        StdioServerParameters(command=sys.executable, args=[*ARGV, *options], env=given), mode=mode
-    ) as client:
+    async with Client(StdioServerParameters(command=command, args=args, env=given), mode=mode) as client:
         yield client
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from tests import forked
 
 from fumehood.mcp.hosts import HOSTS, Launch, config_for
 from fumehood.mcp.toolbox import TOOLS
@@ -25,7 +26,7 @@ PLACES = {"vscode": "servers", "zed": "context_servers", "codex": "mcp_servers"}
 
 
 def printed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *ARGV, *arguments], capture_output=True, text=True, check=False)
+    return forked.run(["mcp", *arguments], environ=os.environ, folder=os.getcwd())
 
 
 def read(host: str, text: str) -> dict[str, Any]:
