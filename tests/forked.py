@@ -33,6 +33,7 @@ _MODULES = (
     "uvicorn.protocols.http.httptools_impl",
     "uvicorn.protocols.websockets.websockets_sansio_impl",
     "fumehood.cli.main",
+    "fumehood.cli.batch",
     "fumehood.cli.run",
     "fumehood.cli.template",
     "fumehood.assemble",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import forked
 from tests.waiting import until
 
 from fumehood.cli.main import main
@@ -29,10 +30,7 @@ def write(path: Path, items: list[dict[str, Any]]) -> None:
 
 
 def batch(cwd: Path, *words: str, stdin: str = "", **envs: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **envs}
-    return subprocess.run(
-        [*COMMAND, *words], cwd=cwd, input=stdin, env=environment, capture_output=True, text=True, timeout=90
-    )
+    return forked.run(["batch", *words], environ={**os.environ, **envs}, folder=str(cwd), stdin=stdin)
 
 
 def answers(path: Path) -> list[dict[str, Any]]:

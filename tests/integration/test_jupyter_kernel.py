@@ -47,6 +47,8 @@ def kernels(tmp_path_factory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(prefix / "share" / "jupyter"))
         patch.setenv("JUPYTER_DATA_DIR", str(prefix / "none"))
+        # Each kernel has an engine of its own, which would import libraries that few cells need.
+        patch.setenv("FUMEHOOD_PRELOAD", "")
         yield prefix
 
 
