@@ -44,6 +44,7 @@ GROUPS = {
     "server-fusion": 4,
     "server-memory": 0,
     "server-streams": 0,
+    "server-watching": 0,
     "mcp": 0,
     "many-live": 0,
 }
@@ -62,6 +63,7 @@ _NEEDED = {
     "server-fusion": _SERVER,
     "server-memory": _SERVER,
     "server-streams": _SERVER,
+    "server-watching": _SERVER,
 }
 
 

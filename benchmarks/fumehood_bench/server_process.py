@@ -70,6 +70,11 @@ class ServerProcess:
         """Returns the proportional memory of it and of all below it."""
         return tree_megabytes(self._process.pid)
 
+    @property
+    def pid(self) -> int:
+        """The process of the server itself."""
+        return self._process.pid
+
     def _below(self) -> set[int]:
         return descendants(self._process.pid)
 

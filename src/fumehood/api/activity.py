@@ -138,5 +138,6 @@ class AsyncActivity:
         handle = self._sandbox_handle
 
         async with aclosing(handle.backend.watch_events(handle.id, after)) as coming:
-            async for event in coming:
-                yield event
+            async for events in coming:
+                for event in events:
+                    yield event

@@ -115,7 +115,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import StatelessReply, StatelessRequest
-from fumehood.values.watching import WatchEvent, watch_event_of
+from fumehood.values.watching import WatchEvents, watch_event_of
 
 
 def _security_event_of(line: dict[str, Any]) -> SecurityEvent:
@@ -350,15 +350,13 @@ class HttpBackend(LoopBound, Backend):
         found = await self._ask("GET", sandbox_path(sandbox_id, "network", "log"))
         return tuple(self._read(EgressRecord, item) for item in found["items"])
 
-    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
-        return self._lines(
-            watch_event_of, "GET", sandbox_path(sandbox_id, "events"), params=query_of(after=after)
-        )
+    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
+        return self._events_of(sandbox_path(sandbox_id, "events"), after=after)
 
     def watch_sandboxes(
         self, owner: str | None = None, after: int | None = None
-    ) -> AsyncGenerator[WatchEvent, None]:
-        return self._lines(watch_event_of, "GET", "/v1/events", params=query_of(owner=owner, after=after))
+    ) -> AsyncGenerator[WatchEvents, None]:
+        return self._events_of("/v1/events", owner=owner, after=after)
 
     async def metrics(self, sandbox_id: str) -> Metrics:
         return self._read(Metrics, await self._ask("GET", sandbox_path(sandbox_id, "metrics")))
@@ -687,6 +685,21 @@ class HttpBackend(LoopBound, Backend):
                     yield self._checked(read, line)
 
         return self._items(lambda: _ready(lines()))
+
+    def _events_of(self, path: str, **params: Any) -> AsyncGenerator[WatchEvents, None]:
+        async def bursts() -> AsyncGenerator[WatchEvents, None]:
+            async with aclosing(self._connection.bursts(path, params=query_of(**params))) as found:
+                async for lines in found:
+                    events = WatchEvents(self._checked(watch_event_of, line) for line in lines)
+
+                    # As the engine does it: what is here already comes alone.
+                    if events[0].type == "here" and len(events) > 1:
+                        yield WatchEvents(events[:1])
+                        events = WatchEvents(events[1:])
+
+                    yield events
+
+        return self._items(lambda: _ready(bursts()))
 
     async def _content(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
         if request.length_bytes == 0:

@@ -59,6 +59,7 @@ _CONNECT_SECONDS = 10.0
 # A stream sends a line at least every 15 s.
 _SILENCE_SECONDS = 60.0
 _WRITE_SECONDS = 60.0
+_STREAM_TIMES = httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS, write=_WRITE_SECONDS)
 _MAX_CONNECTIONS = 10_000
 # By its name on Linux, or on macOS.
 _TCP_IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or socket.TCP_KEEPALIVE  # type: ignore[attr-defined,unused-ignore]
@@ -195,17 +196,42 @@ class HttpConnection:
             FumehoodError: The server refused at once or on the way, or broke off.
         """
         headers = {"Accept": "application/x-ndjson", **options.pop("headers", {})}
-        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS, write=_WRITE_SECONDS)
 
-        async with self.stream(method, path, headers=headers, timeout=timeout, **options) as response:
+        async with self.stream(method, path, headers=headers, timeout=_STREAM_TIMES, **options) as response:
             async for text in self._text_lines(response):
-                line = self._value(text.encode())
-
-                if line.get("type") == "problem":
-                    raise error_of(line["problem"])
-
-                if line.get("type") != "keepalive":
+                if (line := self._line(text.encode())) is not None:
                     yield line
+
+    async def bursts(self, path: str, **options: Any) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Yield the lines of an answer as `lines` does, those together that have arrived together."""
+        headers = {"Accept": "application/x-ndjson"}
+        rest = b""
+
+        async with self.stream("GET", path, headers=headers, timeout=_STREAM_TIMES, **options) as response:
+            async for data in response.aiter_bytes():
+                *whole, rest = (rest + data).split(b"\n")
+                found: list[dict[str, Any]] = []
+                refusal: FumehoodError | None = None
+
+                try:
+                    found.extend(line for text in whole if text and (line := self._line(text)) is not None)
+                except FumehoodError as error:
+                    refusal = error
+
+                if found:
+                    yield found
+
+                if refusal is not None:
+                    raise refusal
+
+    def _line(self, text: bytes) -> dict[str, Any] | None:
+        """Returns a line, or None for one that only keeps the connection open."""
+        line: dict[str, Any] = self._value(text)
+
+        if line.get("type") == "problem":
+            raise error_of(line["problem"])
+
+        return None if line.get("type") == "keepalive" else line
 
     @asynccontextmanager
     async def stream(

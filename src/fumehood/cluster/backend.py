@@ -45,7 +45,7 @@ from fumehood.values.machines import MachineInfo, machine_of
 from fumehood.values.requests import Loaded, LoadRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo
 from fumehood.values.stateless import StatelessReply, StatelessRequest
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvent, WatchEvents
 
 _POLL_SECONDS = 0.5
 _ANSWER_SECONDS = 2.0
@@ -173,20 +173,22 @@ class ClusterBackend(LoopBound, Backend):
 
     async def watch_sandboxes(
         self, owner: str | None = None, after: int | None = None
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AsyncGenerator[WatchEvents, None]:
         """Yield the events of all machines that answer now; each counts by itself, so none is given by its number."""
-        coming: asyncio.Queue[WatchEvent] = asyncio.Queue(_WAITING_EVENTS)
+        coming: asyncio.Queue[WatchEvents] = asyncio.Queue(_WAITING_EVENTS)
 
         async def follow(site: _Site) -> None:
             with suppress(FumehoodError):
-                async with aclosing(site.backend.watch_sandboxes(owner)) as events_of_site:
-                    async for event in events_of_site:
-                        if event.type != "here":
-                            await coming.put(replace(event, seq=0))
+                async with aclosing(site.backend.watch_sandboxes(owner)) as coming_of_site:
+                    async for events_of_site in coming_of_site:
+                        events = [replace(event, seq=0) for event in events_of_site if event.type != "here"]
+
+                        if events:
+                            await coming.put(WatchEvents(events))
 
         followers = [asyncio.create_task(follow(site)) for site in self._sites_present]
         try:
-            yield WatchEvent(type="here")
+            yield WatchEvents([WatchEvent(type="here")])
 
             while True:
                 yield await coming.get()

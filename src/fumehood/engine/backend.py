@@ -67,7 +67,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import StatelessReply, StatelessRequest
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvents
 
 if TYPE_CHECKING:
     from fumehood.engine.sandbox import LiveSandbox
@@ -313,12 +313,12 @@ class LocalBackend(LoopBound, Backend):
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
         return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).security.follow()))
 
-    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
         return self._items(lambda: self._later(lambda: self._supervisor.find(sandbox_id).feed.follow(after)))
 
     def watch_sandboxes(
         self, owner: str | None = None, after: int | None = None
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AsyncGenerator[WatchEvents, None]:
         return self._items(lambda: self._later(self._supervisor.watch, owner, after))
 
     async def metrics(self, sandbox_id: str) -> Metrics:

@@ -1,8 +1,9 @@
 """The feed of a sandbox, or of a host: its events, kept for a while for any number of followers.
 
 Runs in the host process, on the engine's loop. Followers read one ring at their own pace: a slow one falls out of it
-and gets a gap, and never slows or ends what it follows. A feed without followers keeps nothing and costs a test of one
-attribute for each event; it keeps events for a minute after the last follower has left, for a page that is reloaded.
+and gets a gap, and never slows or ends what it follows. Followers are woken at most each 50 ms, and take all that has
+come since: a burst of events costs them one turn. A feed without followers keeps nothing and costs a test of one
+attribute for each event; it goes on for a minute when the last has left, for a page that is loaded anew.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from itertools import islice
 
 from fumehood.values.charts import JsonValue
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvent, WatchEvents
 
 MAX_EVENTS = 1000
 MAX_FEED_BYTES = 1 << 20
 MAX_OUTPUT_CHARACTERS = 64 * 1024
+MAX_GIVEN_BYTES = 128 * 1024
 GATHER_SECONDS = 0.05
 LINGER_SECONDS = 60.0
 _EVENT_BYTES = 200
@@ -55,8 +58,13 @@ class Feed:
         self._events: deque[tuple[WatchEvent, int]] = deque()
         self._size_bytes = 0
         self._is_over = False
+        # What was given last, from where, and what the last event was.
+        self._given: tuple[int, int, WatchEvents] | None = None
         self._news = asyncio.Event()
+        # The last event when followers were woken: later ones wait for the end of the moment.
+        self._told = self.seq
         self._gathered: _Gathered | None = None
+        # Runs while followers are not woken; what comes meanwhile waits for its end.
         self._gathering: asyncio.TimerHandle | None = None
         self._lingering: asyncio.TimerHandle | None = None
 
@@ -76,7 +84,7 @@ class Feed:
         if held is None or (held.execution_id, held.stream) != (execution_id, stream):
             self.flush()
             held = self._gathered = _Gathered(execution_id, stream, at_seconds)
-            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.flush)
+            self._gather()
 
         held.pieces.append(text)
         held.size += len(text)
@@ -85,12 +93,8 @@ class Feed:
             self.flush()
 
     def flush(self) -> None:
-        """Sends the gathered output now."""
+        """Makes an event of the output that was gathered."""
         held, self._gathered = self._gathered, None
-
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
 
         if held is None:
             return
@@ -114,45 +118,62 @@ class Feed:
 
         self.put("ended", {"reason": reason})
         self._is_over = True
-        self._news.set()
+        self._tell()
 
         if self._lingering is not None:
             self._lingering.cancel()
 
-    async def follow(self, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
-        """Yields the kept events after number `after` (None: none of them), then each new one until the feed ends."""
+    async def follow(self, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
+        """Yields the kept events after number `after` (None: none of them), then new ones until the feed ends."""
         self._begin()
         self.followers += 1
         try:
-            self.flush()
+            self._tell()
             position = self.seq if after is None else min(after, self.seq)
-            yield WatchEvent(type="here", seq=self.seq)
+            yield WatchEvents([WatchEvent(type="here", seq=self.seq)])
 
             if after is not None and after > self.seq:
-                yield WatchEvent(type="gap", seq=self.seq, fields={"from": self.seq, "to": self.seq})
+                gap = WatchEvent(type="gap", seq=self.seq, fields={"from": self.seq, "to": self.seq})
+                yield WatchEvents([gap])
 
             while True:
-                while position < self.seq:
-                    event = self._next(position)
-                    position = event.seq
-                    yield event
-
-                if self._is_over:
+                if position < self._told:
+                    events = self._behind(position)
+                    position = events[-1].seq
+                    yield events
+                elif self._is_over:
                     return
-
-                self._news.clear()
-                await self._news.wait()
+                else:
+                    self._news.clear()
+                    await self._news.wait()
         finally:
             self.followers -= 1
             self._linger()
 
-    def _next(self, position: int) -> WatchEvent:
+    def _behind(self, position: int) -> WatchEvents:
+        """Returns the next events, up to a size; followers at the same position share them."""
+        if self._given is not None and self._given[:2] == (position, self.seq):
+            return self._given[2]
+
         first = self._events[0][0].seq if self._events else self.seq + 1
+        events: list[WatchEvent] = []
+        size = 0
 
         if position + 1 < first:
-            return WatchEvent(type="gap", seq=first - 1, fields={"from": position + 1, "to": first - 1})
+            events.append(
+                WatchEvent(type="gap", seq=first - 1, fields={"from": position + 1, "to": first - 1})
+            )
 
-        return self._events[position + 1 - first][0]
+        for event, size_bytes in islice(self._events, max(0, position + 1 - first), None):
+            events.append(event)
+            size += size_bytes
+
+            if size >= MAX_GIVEN_BYTES:
+                break
+
+        given = WatchEvents(events)
+        self._given = (position, self.seq, given)
+        return given
 
     def _add(self, kind: str, fields: Mapping[str, JsonValue], size_bytes: int) -> None:
         self.seq += 1
@@ -163,6 +184,19 @@ class Feed:
         while len(self._events) > MAX_EVENTS or (self._size_bytes > MAX_FEED_BYTES and len(self._events) > 1):
             self._size_bytes -= self._events.popleft()[1]
 
+        self._gather()
+
+    def _gather(self) -> None:
+        if self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+
+        self.flush()
+        self._told = self.seq
         self._news.set()
 
     def _begin(self) -> None:
@@ -184,6 +218,7 @@ class Feed:
         self.is_live = False
         self.flush()
         self._events.clear()
+        self._given = None
         self._size_bytes = 0
 
 
@@ -201,13 +236,13 @@ class HostFeeds:
         """Whether one of them keeps events."""
         return any(feed.is_live for feed in self._feeds.values())
 
-    async def follow(self, owner: str | None, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
+    async def follow(self, owner: str | None, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
         """Follows the sandboxes of one owner, or all of them; see `Feed.follow`."""
         self._feeds = {name: feed for name, feed in self._feeds.items() if feed.is_live}
 
         async with aclosing(self._feeds.setdefault(owner, Feed()).follow(after)) as events:
-            async for event in events:
-                yield event
+            async for several in events:
+                yield several
 
     def put(self, kind: str, owner: str, fields: Mapping[str, JsonValue], size_bytes: int = 0) -> None:
         """Adds an event about a sandbox of an owner."""

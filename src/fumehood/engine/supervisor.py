@@ -45,7 +45,7 @@ from fumehood.values.plain_data import as_data
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo
 from fumehood.values.template import Template
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvents
 
 _REMEMBERED = 10_000
 # The approximate size of a sandbox's description.
@@ -324,7 +324,7 @@ class Supervisor:
         """Sets the remaining lifetime of a sandbox."""
         self._lifetime(sandbox_id).set_timeout(timeout_seconds)
 
-    def watch(self, owner: str | None, after: int | None) -> AsyncGenerator[WatchEvent, None]:
+    def watch(self, owner: str | None, after: int | None) -> AsyncGenerator[WatchEvents, None]:
         """Follows the starts, changes and ends of all sandboxes, or of those of one owner."""
         return self._feeds.follow(owner, after)
 

@@ -69,7 +69,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.security import SecurityEvent
 from fumehood.values.stateless import MAX_STATELESS_FILES, StatelessReply, StatelessRequest
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvents
 
 _Answer = TypeVar("_Answer")
 _PIECE_BYTES = 1 * MIB
@@ -230,8 +230,8 @@ class Backend(ABC):
         """Yield the security events of a sandbox, paused or not: the last 1000, then each new one, to its end."""
 
     @abstractmethod
-    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvent, None]:
-        """Yield the events of a sandbox, paused or not: `here`, then each new one, `ended` at last.
+    def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
+        """Yield the events of a sandbox, paused or not, those together that came together: `here` first, `ended` last.
 
         With `after`, kept events with higher numbers come first, or a `gap` in place of those that are not kept any
         more. A slow reader gets a `gap` too, and never slows the sandbox. Following does not count as use of the
@@ -241,7 +241,7 @@ class Backend(ABC):
     @abstractmethod
     def watch_sandboxes(
         self, owner: str | None = None, after: int | None = None
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AsyncGenerator[WatchEvents, None]:
         """Yield the starts, changes and ends of all sandboxes, or of those of one owner, as `watch_events` does."""
 
     @abstractmethod

@@ -24,7 +24,8 @@ from fumehood.errors import (
     OverloadedError,
     QuotaError,
 )
-from fumehood.server.responses import Line, WrittenLine, json_bytes
+from fumehood.server.responses import Line, WrittenLine
+from fumehood.values.json_text import json_bytes
 from fumehood.values.stateless import StatelessRequest
 
 # Bounds of a resumable batch: lines that were not sent yet, and sent lines that may have been lost on the way.

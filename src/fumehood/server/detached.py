@@ -21,8 +21,9 @@ from fumehood.cancellation import cancel_and_wait, consume_result, when_done
 from fumehood.errors import ExecutionNotFoundError, FumehoodError, OverloadedError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
-from fumehood.server.responses import Line, WrittenLine, event_data, json_bytes, line_of
+from fumehood.server.responses import Line, WrittenLine, event_data, line_of
 from fumehood.values.events import ExecutionFinished, ExecutionStarted
+from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import Cell, ReadCell
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, ExecuteRequest
 

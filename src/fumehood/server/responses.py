@@ -9,8 +9,7 @@ answers, where it takes turns with the loop.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -42,6 +41,7 @@ from fumehood.values.events import (
     event_bytes,
 )
 from fumehood.values.execution import Execution
+from fumehood.values.json_text import json_bytes, readable_json
 from fumehood.values.plain_data import as_data
 from fumehood.values.results import held_bytes
 from fumehood.values.stateless import StatelessReply
@@ -75,8 +75,6 @@ _NAMES: Mapping[type, str] = {
     CommitRequestEvent: "commit_request",
     ExecutionFinished: "finished",
 }
-# JSON leaves them as they are, and some clients end lines at them: a guest could forge lines.
-_LINE_ENDS = tuple((character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029")
 # nginx and similar proxies buffer responses unless this forbids it.
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _T = TypeVar("_T")
@@ -383,28 +381,18 @@ async def _until_gone(receive: Receive) -> None:
         continue
 
 
-def json_bytes(value: object) -> bytes:
-    """Returns plain data as JSON that any client can read, whatever characters a guest has put into it."""
-    return readable_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def readable_json(text: str) -> bytes:
-    """Returns the bytes of a JSON text, in characters that any client can read."""
-    # A guest's JSON may hold halves of characters, which UTF-8 has no bytes for.
-    data = text.encode("utf-8", "replace")
-
-    for character, written in _LINE_ENDS:
-        data = data.replace(character, written)
-
-    return data
-
-
 def _as_ndjson(line: Line) -> bytes:
+    if isinstance(line, LinesAtOnce):
+        return b"".join(map(_as_ndjson, line.lines))
+
     written: bytes | None = getattr(line, "json", None)
     return (json_bytes(line) if written is None else written) + b"\n"
 
 
 def _as_event(line: Line) -> bytes:
+    if isinstance(line, LinesAtOnce):
+        return b"".join(map(_as_event, line.lines))
+
     kind = line.get("type", "message")
 
     if kind == "keepalive":
@@ -440,6 +428,18 @@ class WrittenLine(dict[str, Any]):
     def __init__(self, kind: str, json: bytes) -> None:
         super().__init__(type=kind)
         self.json = json
+
+
+class LinesAtOnce(dict[str, Any]):
+    """Lines of a stream that are sent together.
+
+    Attributes:
+        lines: The lines.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        super().__init__()
+        self.lines = lines
 
 
 async def rendered(value: object, render: Callable[[Any], _Rendered]) -> _Rendered:

@@ -191,13 +191,14 @@ class SharedSandbox:
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
         """Yields what happens in the parts that are shown, from now on, to the end of the sandbox."""
-        async with aclosing(self._backend.watch_events(self._id)) as events:
-            async for event in events:
-                if event.type == "here":
-                    yield WatchEvent(type="here", seq=event.seq)
-                elif await self._is_event_shown(event):
-                    fields = {name: value for name, value in event.fields.items() if name in _FIELDS}
-                    yield WatchEvent(type=event.type, seq=event.seq, fields=fields)
+        async with aclosing(self._backend.watch_events(self._id)) as coming:
+            async for events in coming:
+                for event in events:
+                    if event.type == "here":
+                        yield WatchEvent(type="here", seq=event.seq)
+                    elif await self._is_event_shown(event):
+                        fields = {name: value for name, value in event.fields.items() if name in _FIELDS}
+                        yield WatchEvent(type=event.type, seq=event.seq, fields=fields)
 
     async def _is_event_shown(self, event: WatchEvent) -> bool:
         if event.type not in _PART_OF:

@@ -40,7 +40,7 @@ from fumehood.values.requests import (
 )
 from fumehood.values.sandbox import Capacity, ProcessInfo, SandboxInfo
 from fumehood.values.stateless import StatelessReply, StatelessRequest
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvents
 
 _T = TypeVar("_T")
 
@@ -302,16 +302,16 @@ class TenantBackend(Backend):
 
     async def watch_sandboxes(
         self, owner: str | None = None, after: int | None = None
-    ) -> AsyncGenerator[WatchEvent, None]:
+    ) -> AsyncGenerator[WatchEvents, None]:
         """Follow the caller's sandboxes; the server's owner may follow those of all keys."""
         whose = owner if self._principal.is_owner else self._principal.key_id
 
         async with (
             self._way("watch_sandboxes") as inner,
-            aclosing(inner.watch_sandboxes(whose, after)) as events,
+            aclosing(inner.watch_sandboxes(whose, after)) as coming,
         ):
-            async for event in events:
-                yield event
+            async for events in coming:
+                yield events
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from fumehood.values.charts import JsonValue
 
@@ -28,9 +28,14 @@ class HasPlainData(Protocol):
 
 def as_data(value: object) -> JsonValue:
     """Return `value`, which is made of our dataclasses and plain values, as plain data."""
-    # By its type first: most values are plain, and each pattern below costs a test.
-    if type(value) in _PLAIN:
+    # By its type first: most values are plain or ours, and each pattern below costs a test.
+    kind = type(value)
+
+    if kind in _PLAIN:
         return value  # type: ignore[return-value]
+
+    if (written := _written(kind)) is not None:  # type: ignore[arg-type]  # classes can be hashed
+        return written(value)
 
     match value:
         case bool() | int() | str():
@@ -45,15 +50,25 @@ def as_data(value: object) -> JsonValue:
             return [as_data(item) for item in value]
         case Mapping():
             return {str(name): as_data(item) for name, item in value.items()}
-        case HasPlainData():
-            return value.plain_data()
         case _:
-            return fields_data(value)
+            raise TypeError(f"no plain data for {kind.__name__}")
 
 
 def fields_data(value: object) -> dict[str, JsonValue]:
     """Return the fields of one of our dataclasses as plain data, by name."""
     return {name: as_data(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]  # classes can be hashed
+
+
+@cache
+def _written(kind: type) -> Callable[[object], JsonValue] | None:
+    """Returns how values of one of our classes are written; None for those of the language."""
+    if issubclass(kind, (bool, int, float, str, bytes, datetime, list, tuple, Mapping)):
+        return None
+
+    if issubclass(kind, HasPlainData):
+        return cast("Callable[[object], JsonValue]", kind.plain_data)
+
+    return fields_data
 
 
 @cache

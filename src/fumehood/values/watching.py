@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fumehood.values.charts import JsonValue
-from fumehood.values.plain_data import as_data
+from fumehood.values.json_text import json_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class WatchEvent:
         type: Its type. `here` comes first: later events follow `seq`. `gap` says that the events `from` to
             `to` are not kept any more. `ended` is the last one of a sandbox, with the reason.
         seq: Its number, which rises; that of `here` and of a `gap` is the number of the last event before.
-        fields: Its data, by name.
+        fields: Its data, by name, as plain data.
     """
 
     type: str
@@ -30,11 +31,17 @@ class WatchEvent:
 
     def plain_data(self) -> dict[str, JsonValue]:
         """Return the event as one object: `type`, `seq` and the fields."""
-        return {
-            "type": self.type,
-            "seq": self.seq,
-            **{name: as_data(value) for name, value in self.fields.items()},
-        }
+        return {"type": self.type, "seq": self.seq, **self.fields}
+
+
+class WatchEvents(tuple[WatchEvent, ...]):
+    """What a follower is given at once: events in order, at least one."""
+
+    @cached_property
+    def json(self) -> bytes:
+        """All of them as one list in JSON, made once for all that are given the same."""
+        # One call for a hundred of them costs a third of a call for each.
+        return json_bytes([event.plain_data() for event in self])
 
 
 def watch_event_of(line: Mapping[str, JsonValue]) -> WatchEvent:

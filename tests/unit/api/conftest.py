@@ -28,6 +28,7 @@ from fumehood.values.audit import AuditLog
 from fumehood.values.looking import ListedSandbox, SandboxList
 from fumehood.values.requests import ProcessExited, ProcessOutput
 from fumehood.values.sandbox import Capacity, PortAddress
+from fumehood.values.watching import WatchEvents
 
 
 class ScriptedBackend(Backend):
@@ -76,11 +77,11 @@ class ScriptedBackend(Backend):
 
     async def watch_events(self, sandbox_id, after=None):
         for event in self.seen:
-            yield event
+            yield WatchEvents([event])
 
     async def watch_sandboxes(self, owner=None, after=None):
         for event in self.seen:
-            yield event
+            yield WatchEvents([event])
 
     async def look(self, sandbox_id, request):
         self.asked.append(request)

@@ -10,19 +10,26 @@ import pytest
 
 from fumehood.engine import feed as feeds
 from fumehood.engine.feed import MAX_EVENTS, MAX_FEED_BYTES, MAX_OUTPUT_CHARACTERS, Feed, HostFeeds
-from fumehood.values.watching import WatchEvent
+from fumehood.values import watching
+from fumehood.values.watching import WatchEvent, WatchEvents
 
-Events = AsyncGenerator[WatchEvent, None]
+Events = AsyncGenerator[WatchEvents, None]
 
 
 async def taken(events: Events, count: int) -> list[WatchEvent]:
+    found: list[WatchEvent] = []
+
     async with asyncio.timeout(10):
-        return [await anext(events) for _ in range(count)]
+        while len(found) < count:
+            found.extend(await anext(events))
+
+    assert len(found) == count
+    return found
 
 
 async def to_the_end(feed: Feed, events: Events) -> list[WatchEvent]:
     feed.close("killed")
-    return [event async for event in events]
+    return [event async for several in events for event in several]
 
 
 def test_followers_get_each_event_in_order_from_where_they_ask() -> None:
@@ -35,7 +42,8 @@ def test_followers_get_each_event_in_order_from_where_they_ask() -> None:
             feed.put("made", {"number": number})
 
         later = feed.follow(after=here.seq + 3)
-        assert [event.type for event in await taken(later, 2)] == ["here", "made"]
+        assert [event.type for event in await taken(later, 1)] == ["here"]
+        assert [event.type for event in await taken(later, 2)] == ["made", "made"]
         assert feed.followers == 2
         seen = await to_the_end(feed, first)
         assert [event.fields.get("number") for event in seen] == [0, 1, 2, 3, 4, None]
@@ -43,6 +51,39 @@ def test_followers_get_each_event_in_order_from_where_they_ask() -> None:
         assert (seen[-1].type, seen[-1].fields) == ("ended", {"reason": "killed"})
         await later.aclose()
         assert feed.followers == 0
+
+    asyncio.run(go())
+
+
+def test_what_comes_in_a_burst_is_given_at_once_and_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower is woken when the moment is over, not for each event; followers share the JSON of an event."""
+    encoded: list[object] = []
+
+    def encode(value: object) -> bytes:
+        encoded.append(value)
+        return b"{}"
+
+    monkeypatch.setattr(watching, "json_bytes", encode)
+
+    async def go() -> None:
+        feed = Feed()
+        first, second = feed.follow(), feed.follow()
+        await taken(first, 1)
+        await taken(second, 1)
+        coming = [asyncio.ensure_future(anext(first)), asyncio.ensure_future(anext(second))]
+
+        for number in range(100):
+            feed.put("made", {"number": number})
+            # Others have their turn meanwhile.
+            await asyncio.sleep(0)
+
+        assert not any(one.done() for one in coming)
+        ours, theirs = await asyncio.gather(*coming)
+        assert len(ours) == len(theirs) == 100
+        assert ours.json == theirs.json == b"{}"
+        assert len(encoded) == 1
+        await first.aclose()
+        await second.aclose()
 
     asyncio.run(go())
 

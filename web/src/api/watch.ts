@@ -95,11 +95,14 @@ class Watch {
   }
 
   private take(text: string): void {
-    const event = JSON.parse(text) as WatchEvent;
-    const follow = this.follows.get(event.id);
+    const message = JSON.parse(text) as WatchEvent & { events?: WatchEvent[] };
+    const follow = this.follows.get(message.id);
     if (!follow) return;
-    if (typeof event.seq === "number") follow.after = event.seq;
-    follow.listener(event);
+    // What came together is one message.
+    for (const event of message.events ?? [message]) {
+      if (typeof event.seq === "number") follow.after = event.seq;
+      follow.listener(event);
+    }
   }
 
   private become(state: WatchState): void {

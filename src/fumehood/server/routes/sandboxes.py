@@ -15,7 +15,7 @@ from fumehood.api.screenshots import take_screenshot
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
-from fumehood.server.responses import GONE, json_bytes, unless_gone
+from fumehood.server.responses import GONE, unless_gone
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.sandboxes import (
@@ -29,6 +29,7 @@ from fumehood.server.schemas.sandboxes import (
     UseAnswer,
 )
 from fumehood.values.charts import JsonValue
+from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import MAX_LISTED, ListedSandbox, ListOrder, ListSandboxes, ReadFamily, ReadUse
 from fumehood.values.plain_data import as_data, fields_data
 

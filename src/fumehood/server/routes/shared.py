@@ -22,7 +22,7 @@ from fumehood.errors import FumehoodError, InvalidArgumentError, SandboxClosedEr
 from fumehood.server.auth import offered_protocols
 from fumehood.server.openapi import stream_of
 from fumehood.server.problems import problem_data
-from fumehood.server.responses import json_bytes, off_loop_answer, stream_response
+from fumehood.server.responses import off_loop_answer, stream_response
 from fumehood.server.routes.pty import POLICY_VIOLATION, refuse_websocket
 from fumehood.server.routes.sandboxes import answer, items
 from fumehood.server.schemas.base import Body, GuestPath, model_of
@@ -36,6 +36,7 @@ from fumehood.server.shared_sandbox import SharedSandbox
 from fumehood.server.shares import share_token_of
 from fumehood.storage.shares import Share
 from fumehood.values.audit import AuditEntry
+from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import MAX_CELLS, MAX_LISTED, VariablePage
 
 router = APIRouter(tags=["shares"], prefix="/v1/shares/{share_id}")

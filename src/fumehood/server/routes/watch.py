@@ -31,16 +31,17 @@ from fumehood.server.auth import (
 from fumehood.server.openapi import stream_of
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data
-from fumehood.server.responses import json_bytes, stream_response
+from fumehood.server.responses import Line, LinesAtOnce, stream_response
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.pty import POLICY_VIOLATION, refuse_websocket
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId
 from fumehood.server.schemas.base import Body
 from fumehood.server.schemas.problem import problems
 from fumehood.server.services import AppServices, services_of
+from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import ReadUse
 from fumehood.values.plain_data import as_data
-from fumehood.values.watching import WatchEvent
+from fumehood.values.watching import WatchEvents
 
 router = guarded_router("watching", "/v1")
 socket_router = APIRouter(tags=["watching"])
@@ -96,10 +97,10 @@ async def follow_sandbox(
     )
 
 
-async def _lines(events: AsyncGenerator[WatchEvent, None]) -> AsyncGenerator[dict[str, Any], None]:
-    async with aclosing(events):
-        async for event in events:
-            yield event.plain_data()
+async def _lines(coming: AsyncGenerator[WatchEvents, None]) -> AsyncGenerator[Line, None]:
+    async with aclosing(coming):
+        async for events in coming:
+            yield LinesAtOnce([event.plain_data() for event in events])
 
 
 class Follow(Body):
@@ -237,20 +238,20 @@ class _Socket:
         figures = asyncio.create_task(self._tell_figures(asked))
         sandbox_id = asked.sandbox_id
         try:
-            events = (
+            coming = (
                 self._backend.watch_sandboxes(None, asked.after)
                 if sandbox_id is None
                 else self._backend.watch_events(sandbox_id, asked.after)
             )
 
-            async with aclosing(events):
-                async for event in events:
-                    line = event.plain_data()
-
-                    if event.type == "here":
-                        line["version"] = metadata.version("fumehood")
-
-                    await self._say(asked.id, line)
+            async with aclosing(coming):
+                async for events in coming:
+                    if events[0].type == "here":
+                        version = {"version": metadata.version("fumehood")}
+                        await self._say(asked.id, events[0].plain_data() | version)
+                    else:
+                        # In one message, and in the JSON that all followers share.
+                        await self._send(b'{"id":%d,"events":%s}' % (asked.id, events.json))
         except FumehoodError as error:
             await self._complain(asked.id, error)
         finally:
@@ -289,9 +290,10 @@ class _Socket:
         await self._say(name, {"type": "problem", "problem": problem_data(error, request_id)})
 
     async def _say(self, name: int | None, what: dict[str, Any]) -> None:
-        line = what if name is None else {"id": name, **what}
+        await self._send(json_bytes(what if name is None else {"id": name, **what}))
 
+    async def _send(self, message: bytes) -> None:
         with suppress(RuntimeError):
             # The client may have disconnected meanwhile.
             async with self._sending, asyncio.timeout(_SEND_SECONDS):
-                await self._websocket.send_text(json_bytes(line).decode())
+                await self._websocket.send_text(message.decode())
