@@ -1,7 +1,8 @@
 /** The lines of an output: all of them where they are few, in a pane of their own where they are many. */
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, useState } from "react";
+import { useRef, useState } from "react";
+import { useFollowedEnd } from "../parts/follow";
 import { copy } from "../parts/hooks";
 import type { Line, OutputLines } from "./lines";
 
@@ -45,28 +46,21 @@ export function OutputView({ output, revision }: { output: OutputLines; revision
 
 function LinePane({ lines, isWhole }: { lines: Line[]; isWhole: boolean }) {
   const scroller = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
   const rows = useVirtualizer({
     count: lines.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => LINE_HEIGHT,
     overscan: 20,
   });
-  // biome-ignore lint/correctness/useExhaustiveDependencies: new lines are what moves the view
-  useEffect(() => {
-    const pane = scroller.current;
-    if (pane && isAtEnd.current) pane.scrollTop = pane.scrollHeight;
-  }, [lines.length]);
+  // After the list has placed itself at its beginning, as it does when it is mounted.
+  const scrolled = useFollowedEnd(scroller, lines.length, LINE_HEIGHT);
 
   return (
     <div
       className={isWhole ? "line-pane whole" : "line-pane"}
       ref={scroller}
       tabIndex={0}
-      onScroll={(event) => {
-        const pane = event.currentTarget;
-        isAtEnd.current = pane.scrollTop + pane.clientHeight >= pane.scrollHeight - LINE_HEIGHT;
-      }}
+      onScroll={scrolled}
     >
       <div style={{ height: rows.getTotalSize(), position: "relative" }}>
         {rows.getVirtualItems().map((row) => {

@@ -2,6 +2,7 @@
 
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useCallback, useEffect, useRef, useState } from "react";
+import { follows } from "../parts/follow";
 import { Empty, ProblemBox } from "../parts/Problems";
 import { CellView } from "./CellView";
 import type { Cells } from "./useCells";
@@ -44,7 +45,9 @@ export function Transcript({ sandboxId, cells: given, chosen, choose, reuse, run
   // biome-ignore lint/correctness/useExhaustiveDependencies: what grows is what moves the view
   useEffect(() => {
     const pane = scroller.current;
-    if (pane && isFollowing) pane.scrollTop = pane.scrollHeight;
+    if (!pane || !isFollowing) return;
+    pane.scrollTop = pane.scrollHeight;
+    lastTop.current = pane.scrollTop;
   }, [isFollowing, height, end]);
   useEffect(() => {
     if (isFollowing) setSeen(end);
@@ -68,10 +71,10 @@ export function Transcript({ sandboxId, cells: given, chosen, choose, reuse, run
   const scrolled = useCallback(() => {
     const pane = scroller.current;
     if (!pane) return;
-    // Cells that grow move the end away; only the viewer moves the view upwards.
-    if (pane.scrollTop + pane.clientHeight >= pane.scrollHeight - 40) setFollowing(true);
-    else if (pane.scrollTop < lastTop.current - 4) setFollowing(false);
-    lastTop.current = pane.scrollTop;
+    const before = lastTop.current;
+    const { scrollTop, clientHeight, scrollHeight } = pane;
+    lastTop.current = scrollTop;
+    setFollowing((was) => follows(was, before, { scrollTop, clientHeight, scrollHeight }, 40));
   }, []);
 
   if (!page && error) return <ProblemBox error={error} retry={refresh} title="The cells could not be read" />;
