@@ -371,6 +371,26 @@ def test_ctrl_c_on_a_terminal_interrupts(sandbox):
     assert handle.wait() == 0
 
 
+def test_a_terminal_is_attached_to_again(sandbox):
+    """From its beginning, or where an earlier handle stood; several at once have the same, and none ends it."""
+    handle = sandbox.pty.create()
+    handle.send("echo $((6*7))x\n")
+    _read_until(handle, b"42x")
+    again = sandbox.pty.connect(handle.pid, after=0)
+    _read_until(again, b"42x")
+    position = handle.position
+    handle.send("echo $((6*8))y\n")
+    _read_until(sandbox.pty.connect(handle.pid, after=position), b"48y")
+    _read_until(again, b"48y")
+
+    with pytest.raises(ProcessNotFoundError):
+        sandbox.pty.connect(handle.pid + 4000)
+
+    handle.send(b"exit 5\n")
+    assert again.wait() == 5
+    assert handle.wait() == 5
+
+
 def test_a_terminal_can_be_killed(sandbox):
     """`kill` ends what runs on it."""
     handle = sandbox.pty.create()

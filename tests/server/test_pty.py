@@ -59,6 +59,40 @@ def test_a_client_that_leaves_takes_its_shell_along(server, api, place, address)
         continue
 
 
+def test_a_terminal_of_a_command_outlives_those_that_attach(server, api, place):
+    """What was shown before comes again, from the byte that is asked for; who only looks cannot type."""
+    body = {"argv": ["/bin/bash", "-i"], "stdin": True, "pty": {"cols": 80, "rows": 24}}
+    pid = api.post(f"{place}/commands", json=body).json()["pid"]
+    address = f"{server.url.replace('http', 'ws', 1)}{place}/commands/{pid}/terminal"
+
+    with connect(address, additional_headers=server.headers) as terminal:
+        assert json.loads(terminal.recv(timeout=30)) == {"type": "started", "pid": pid}
+        terminal.send(b"echo $((6 * 7))x\n")
+        shown = read_until(terminal, b"42x")
+
+    with (
+        connect(address, additional_headers=server.headers) as terminal,
+        connect(f"{address}?after={len(shown)}&read_only=true", additional_headers=server.headers) as viewer,
+    ):
+        terminal.recv(timeout=30)
+        assert read_until(terminal, b"42x").startswith(shown)
+        viewer.recv(timeout=30)
+        viewer.send(b"echo not $((6 * 7))z\n")
+        terminal.send(b"echo $((6 * 8))y; exit 3\n")
+        assert json.loads(list(terminal)[-1])["exit_code"] == 3
+        seen = list(viewer)
+
+    texts = [json.loads(message)["type"] for message in seen if isinstance(message, str)]
+    output = b"".join(message for message in seen if isinstance(message, bytes))
+    assert texts == ["problem", "exited"]
+    assert b"48y" in output
+    assert b"42" not in output
+    headers = server.headers
+    assert refusal(address) == 401
+    assert refusal(address.replace(f"/{pid}/", "/4000/"), additional_headers=headers) == 404
+    assert refusal(f"{address}?after=x", additional_headers=headers) == 422
+
+
 def test_a_browser_gives_its_token_as_a_subprotocol(server, address):
     """It is not sent back, and not read from the address."""
     offered = ["fumehood.pty", f"fumehood.token.{server.token}"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from fumehood.api.commands import as_bytes, kill_process, process_call
+from fumehood.api.commands import as_bytes, check_known, kill_process, process_call
 from fumehood.api.handle import SandboxHandle
 from fumehood.errors import InvalidArgumentError
-from fumehood.values.checks import check_envs
+from fumehood.values.checks import check_envs, check_integer, check_pid
 from fumehood.values.requests import ProcessExited, ProcessSpec, ResizePty, SendStdin
 from fumehood.values.sandbox import PtySize
 
@@ -63,6 +63,26 @@ class AsyncPty:
         process = await self._sandbox_handle.backend.start_process(self._sandbox_handle.id, spec)
         return AsyncPtyHandle(self._sandbox_handle, process.pid)
 
+    async def connect(self, pid: int, *, after: int | None = None) -> AsyncPtyHandle:
+        """Attach to a terminal, which no handle that is left ends; several may be attached to one.
+
+        Args:
+            pid: Number, inside the sandbox, of what runs on it.
+            after: How many bytes of all that it has written come before the first that is wanted: 0 for all that is
+                kept, which are the last 256 KiB of what was read, and the `position` of an earlier handle to go on
+                there. None means what has not been read by any.
+
+        Raises:
+            ProcessNotFoundError: No command has this pid.
+        """
+        check_pid(pid)
+
+        if after is not None:
+            check_integer("after", after, low=0, high=1 << 53)
+
+        await check_known(self._sandbox_handle, pid)
+        return AsyncPtyHandle(self._sandbox_handle, pid, after=after)
+
     async def send(self, pid: int, data: str | bytes) -> None:
         """Type into a terminal; text is sent as UTF-8."""
         await process_call(self._sandbox_handle, SendStdin(pid=pid, data=as_bytes(data)))
@@ -79,8 +99,10 @@ class AsyncPty:
 class AsyncPtyHandle:
     """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
 
-    def __init__(self, sandbox_handle: SandboxHandle, pid: int) -> None:
+    def __init__(self, sandbox_handle: SandboxHandle, pid: int, *, after: int | None = 0) -> None:
         self._pid = pid
+        self._after = after
+        self._position = after or 0
         self._exit_code: int | None = None
         self._sandbox_handle = sandbox_handle
         self._pieces = self._follow()
@@ -89,6 +111,11 @@ class AsyncPtyHandle:
     def pid(self) -> int:
         """Number, inside the sandbox, of what runs on it."""
         return self._pid
+
+    @property
+    def position(self) -> int:
+        """How many bytes the terminal had written after the last piece, if it was made or attached to with `after`."""
+        return self._position
 
     @property
     def exit_code(self) -> int | None:
@@ -121,13 +148,15 @@ class AsyncPtyHandle:
         return await kill_process(self._sandbox_handle, self.pid)
 
     async def _follow(self) -> AsyncGenerator[bytes, None]:
-        events = self._sandbox_handle.backend.process_output(self._sandbox_handle.id, self.pid)
+        handle = self._sandbox_handle
+        events = handle.backend.process_output(handle.id, self.pid, self._after)
 
         try:
             async for event in events:
                 if isinstance(event, ProcessExited):
                     self._exit_code = event.exit_code
                 else:
+                    self._position += event.skipped_bytes + len(event.data)
                     yield event.data
         finally:
             await events.aclose()

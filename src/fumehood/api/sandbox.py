@@ -1162,6 +1162,20 @@ class Pty:
             call(self._async.create, command, cols=cols, rows=rows, cwd=cwd, envs=envs, timeout=timeout)
         )
 
+    def connect(self, pid: int, *, after: int | None = None) -> PtyHandle:
+        """Attach to a terminal, which no handle that is left ends; several may be attached to one.
+
+        Args:
+            pid: Number, inside the sandbox, of what runs on it.
+            after: How many bytes of all that it has written come before the first that is wanted: 0 for all that is
+                kept, which are the last 256 KiB of what was read, and the `position` of an earlier handle to go on
+                there. None means what has not been read by any.
+
+        Raises:
+            ProcessNotFoundError: No command has this pid.
+        """
+        return PtyHandle(call(self._async.connect, pid, after=after))
+
     def send(self, pid: int, data: str | bytes) -> None:
         """Type into a terminal; text is sent as UTF-8."""
         call(self._async.send, pid, data)
@@ -1185,6 +1199,11 @@ class PtyHandle:
     def pid(self) -> int:
         """Number, inside the sandbox, of what runs on it."""
         return self._async.pid
+
+    @property
+    def position(self) -> int:
+        """How many bytes the terminal had written after the last piece, if it was made or attached to with `after`."""
+        return self._async.position
 
     @property
     def exit_code(self) -> int | None:

@@ -598,8 +598,11 @@ class HttpBackend(LoopBound, Backend):
             ProcessInfo, await self._ask("POST", sandbox_path(sandbox_id, "commands"), json=_fields(spec))
         )
 
-    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        return self._lines(process_event_of, "GET", sandbox_path(sandbox_id, "commands", str(pid), "output"))
+    def process_output(
+        self, sandbox_id: str, pid: int, after_bytes: int | None = None
+    ) -> AsyncGenerator[ProcessEvent, None]:
+        place = sandbox_path(sandbox_id, "commands", str(pid), "output")
+        return self._lines(process_event_of, "GET", place, params=query_of(after=after_bytes))
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         place = sandbox_path(sandbox_id, "commands")

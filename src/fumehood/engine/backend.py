@@ -416,8 +416,10 @@ class LocalBackend(LoopBound, Backend):
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.start_process(sandbox, spec))
 
-    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        return self._stream(sandbox_id, lambda sandbox: sandbox.processes.output(pid))
+    def process_output(
+        self, sandbox_id: str, pid: int, after_bytes: int | None = None
+    ) -> AsyncGenerator[ProcessEvent, None]:
+        return self._stream(sandbox_id, lambda sandbox: sandbox.processes.output(pid, after_bytes))
 
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         return await self._with(sandbox_id, lambda sandbox: sandbox.processes.call(call))

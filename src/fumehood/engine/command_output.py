@@ -1,4 +1,4 @@
-"""The kept output of one command: as much as the limits allow from its two pipes, or what is unread from its terminal.
+"""The kept output of one command: as much as the limits allow from its two pipes, or the latest of its terminal.
 
 Holds bytes and their order only: it reads no descriptor and never waits. If the output exceeds the limits, its end is
 kept too; the rest is counted and dropped.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fumehood.bounds import MIB
+from fumehood.errors import InvalidArgumentError
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ProcessOutput
 from fumehood.values.sandbox import NOTHING_CUT, Truncation
@@ -22,6 +23,8 @@ _PIECE_BYTES = 1 << 16
 # How many switches between the two streams are recorded; beyond that only the order within each is kept.
 _MAX_RUNS = 20_000
 _MAX_UNSEEN_BYTES = 1 * MIB
+# What is kept of the read output of a terminal.
+SCROLLBACK_BYTES = 256 * 1024
 
 
 class CommandOutput:
@@ -85,8 +88,17 @@ class CommandOutput:
             if len(tail) < self._dropped[stream]:
                 del tail[: rest_of_character(tail)]
 
-    def pieces(self) -> Iterator[ProcessOutput | None]:
-        """Yields all output from the beginning, and None whenever there is no more yet."""
+    def pieces(self, after_bytes: int | None = None) -> Iterator[ProcessOutput | None]:
+        """Yields all output from the beginning, and None whenever there is no more yet.
+
+        Raises:
+            InvalidArgumentError: `after_bytes` is given: the two pipes have no common position.
+        """
+        if after_bytes is not None:
+            raise InvalidArgumentError(
+                field="after", value=after_bytes, allowed="nothing: it is for terminals"
+            )
+
         yield from self._heads()
 
         for stream, tail in self._tails.items():
@@ -136,55 +148,67 @@ class CommandOutput:
 
 
 class TerminalOutput:
-    """The unread output of a terminal; output that was read is not kept, since it has no bound."""
+    """The output of a terminal: what is unread, and of what was read the last 256 KiB for later readers."""
 
     truncated = NOTHING_CUT
 
     def __init__(self) -> None:
-        self._unseen = bytearray()
-        # The number of bytes read before.
+        self._kept = bytearray()
+        # How many bytes were written before those that are kept, and how many of all were read.
+        self._first_byte = 0
         self._seen_bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the terminal should block until some of its output is read."""
-        return len(self._unseen) >= _MAX_UNSEEN_BYTES
+        return self._first_byte + len(self._kept) - self._seen_bytes >= _MAX_UNSEEN_BYTES
 
     @property
     def size_bytes(self) -> int:
-        """The size of the unread output."""
-        return len(self._unseen)
+        """The size of what is kept."""
+        return len(self._kept)
 
     def end(self) -> None:
         """Does nothing: no output of a terminal is held back."""
 
     def add(self, _stream: StreamName, data: bytes) -> bool:
         """Keeps all of it."""
-        self._unseen += data
+        self._kept += data
         return True
 
-    def pieces(self) -> Iterator[ProcessOutput | None]:
-        """Yields the unread output, and None whenever there is no more yet.
+    def pieces(self, after_bytes: int | None = None) -> Iterator[ProcessOutput | None]:
+        """Yields output, and None whenever there is no more yet.
 
         A chunk counts as read when the next one is requested.
+
+        Args:
+            after_bytes: How many bytes of all that was written come before the first one; what is not kept of them is
+                counted as skipped. None: the unread output, which each of several readers without it gets a part of.
         """
-        position = 0
+        position = self._seen_bytes if after_bytes is None else after_bytes
 
         while True:
-            # Another reader may have read more.
-            position = max(position, self._seen_bytes)
-            begin = position - self._seen_bytes
-            data = bytes(self._unseen[begin : begin + _PIECE_BYTES])
+            if after_bytes is None:
+                # Another reader may have read more.
+                position = max(position, self._seen_bytes)
+
+            skipped_bytes = max(0, self._first_byte - position)
+            position += skipped_bytes
+            begin = position - self._first_byte
+            data = bytes(self._kept[begin : begin + _PIECE_BYTES])
 
             if not data:
                 yield None
                 continue
 
-            yield ProcessOutput(stream="pty", data=data)
+            yield ProcessOutput(stream="pty", data=data, skipped_bytes=skipped_bytes)
             position += len(data)
             self._note_seen(position)
 
     def _note_seen(self, position: int) -> None:
-        if position > self._seen_bytes:
-            del self._unseen[: position - self._seen_bytes]
-            self._seen_bytes = position
+        self._seen_bytes = max(self._seen_bytes, position)
+        surplus = self._seen_bytes - self._first_byte - SCROLLBACK_BYTES
+
+        if surplus > 0:
+            del self._kept[:surplus]
+            self._first_byte += surplus

@@ -120,9 +120,9 @@ class LiveProcess:
         if self.timer is not None:
             self.timer.cancel()
 
-    async def follow(self) -> AsyncGenerator[ProcessEvent, None]:
-        """Yields all output from the beginning, as it arrives, and then the exit."""
-        pieces = self._output.pieces()
+    async def follow(self, after_bytes: int | None = None) -> AsyncGenerator[ProcessEvent, None]:
+        """Yields all output from the beginning, or of a terminal from a byte on, as it arrives, and then the exit."""
+        pieces = self._output.pieces(after_bytes)
 
         while True:
             for piece in pieces:

@@ -1,7 +1,7 @@
 """The commands and terminals of one sandbox: starting and ending them, and how long ended ones are kept.
 
 The output of a command stays for later readers for a while after its end, within a bound on all ended commands
-together; of a terminal only the unread part is kept.
+together; of a terminal the unread part and the last that was read are kept.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ class LiveProcesses:
 
         return process.info
 
-    def output(self, pid: int) -> AsyncGenerator[ProcessEvent, None]:
-        """Yields the output of a command from its beginning."""
-        return self._follow(self._find(pid))
+    def output(self, pid: int, after_bytes: int | None = None) -> AsyncGenerator[ProcessEvent, None]:
+        """Yields the output of a command from its beginning, or that of a terminal from a byte on."""
+        return self._follow(self._find(pid), after_bytes)
 
     async def call(self, call: ProcessCall) -> tuple[ProcessInfo, ...]:
         """Lists commands, or feeds, signals or resizes one."""
@@ -209,9 +209,11 @@ class LiveProcesses:
 
         self._forgetting.clear()
 
-    async def _follow(self, process: LiveProcess) -> AsyncGenerator[ProcessEvent, None]:
+    async def _follow(
+        self, process: LiveProcess, after_bytes: int | None
+    ) -> AsyncGenerator[ProcessEvent, None]:
         with self._idleness.during_call():
-            async with aclosing(process.follow()) as events:
+            async with aclosing(process.follow(after_bytes)) as events:
                 async for event in events:
                     yield event
 

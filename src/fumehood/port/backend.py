@@ -462,11 +462,15 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def process_output(self, sandbox_id: str, pid: int) -> AsyncGenerator[ProcessEvent, None]:
+    def process_output(
+        self, sandbox_id: str, pid: int, after_bytes: int | None = None
+    ) -> AsyncGenerator[ProcessEvent, None]:
         """Follow a command: its kept output so far, then new output, at last ProcessExited.
 
         Output is read even if no caller follows, and of each stream the first `limits.stdout_bytes` (`stderr_bytes`)
-        are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies unread. Several callers may
+        are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies unread, and keeps the last
+        256 KiB of what was read: `after_bytes` of all that it wrote come before the first that is wanted, and those of
+        them that are not kept any more are `skipped_bytes`. Without it its unread output comes. Several callers may
         follow one command. An ended command can be followed for 30 s more. Closing the iterator does not affect the
         command.
 

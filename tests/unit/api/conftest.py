@@ -185,7 +185,7 @@ class ScriptedBackend(Backend):
         self.asked.append(spec)
         return ProcessInfo(pid=5, argv=spec.argv, cwd="/home/user")
 
-    async def process_output(self, sandbox_id, pid):
+    async def process_output(self, sandbox_id, pid, after_bytes=None):
         for event in self.output:
             yield event
 

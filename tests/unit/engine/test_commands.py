@@ -16,7 +16,7 @@ from tests.waiting import until
 from fumehood.bounds import MIB
 from fumehood.engine import commands as live_processes
 from fumehood.engine.clock import Idleness, SandboxClock
-from fumehood.engine.command_output import CommandOutput
+from fumehood.engine.command_output import SCROLLBACK_BYTES, CommandOutput
 from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.init_client import InitError
 from fumehood.errors import ProcessNotFoundError
@@ -184,8 +184,8 @@ def test_a_number_that_comes_again_is_the_new_command():
     asyncio.run(work())
 
 
-def test_a_terminal_that_is_followed_leaves_nothing_behind():
-    """Its past is not kept, and neither is a trace of each piece of it."""
+def test_a_terminal_that_is_followed_keeps_its_last_output_alone():
+    """Those who attach again find 256 KiB; of all else no trace is kept, in however many pieces it came."""
 
     async def work() -> None:
         processes, init = await started(pty=PtySize())
@@ -193,15 +193,22 @@ def test_a_terminal_that_is_followed_leaves_nothing_behind():
         tracemalloc.start()
         before = tracemalloc.take_snapshot()
 
-        for _ in range(10_000):
-            os.write(init.fds[0], b"a")
+        for number in range(3000):
+            os.write(init.fds[0], b"%1023d\n" % number)
             event = await anext(output)
             assert isinstance(event, ProcessOutput)
-            assert event.data == b"a"
 
         grown = _grown(before)
         tracemalloc.stop()
-        assert grown < 10_000
+        assert grown < 1.5 * SCROLLBACK_BYTES
+        last = await anext(processes.output(7, after_bytes=2999 * 1024))
+        assert last == ProcessOutput(stream="pty", data=b"%1023d\n" % 2999)
+        attached = processes.output(7, after_bytes=1024)
+        kept = [await anext(attached) for _ in range(4)]
+        assert [event.skipped_bytes for event in kept if isinstance(event, ProcessOutput)][1:] == [0, 0, 0]
+        assert isinstance(kept[0], ProcessOutput)
+        assert 0 <= 2999 * 1024 - SCROLLBACK_BYTES - kept[0].skipped_bytes <= 1024
+        await attached.aclose()
         processes.note_exit(7, 0)
         assert [type(event) async for event in output] == [ProcessExited]
         init.close()

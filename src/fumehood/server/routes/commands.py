@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend, until_refused
@@ -35,6 +35,14 @@ from fumehood.values.requests import (
 
 router = guarded_router("commands", "/v1/sandboxes/{sandbox_id}/commands")
 Pid = Annotated[int, Path(ge=1, le=2**22, description="The command's number inside the sandbox.")]
+AfterBytes = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        le=1 << 53,
+        description="Of a terminal: how many bytes of all it wrote come before the first wanted.",
+    ),
+]
 _WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
 
 
@@ -60,15 +68,18 @@ async def list_commands(sandbox_id: SandboxId, backend: CallersBackend) -> Respo
     | {200: {"description": "Its output as it comes.", "content": stream_of("CommandLine")}},
 )
 async def follow_command(
-    sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request
+    sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request, after: AfterBytes = None
 ) -> Response:
     """Gives the output of a command from its beginning, and last `exited`; an ended one is kept for 30 s.
+
+    Of a terminal it gives what is unread; with `after` all that is kept behind that many bytes, up to 256 KiB of what
+    was read.
 
     Each line has `text` when what was written is UTF-8, in whole characters, and else `data` in base64. Going away
     leaves the command alone.
     """
     return await stream_response(
-        request, output_lines(backend.process_output(sandbox_id, pid)), until_refused=until_refused
+        request, output_lines(backend.process_output(sandbox_id, pid, after)), until_refused=until_refused
     )
 
 

@@ -1,7 +1,7 @@
-"""A terminal of a sandbox over a WebSocket: keystrokes in, output out.
+"""Terminals of a sandbox over WebSockets: keystrokes in, output out.
 
-Bytes are binary messages, all else is text in JSON. The terminal belongs to the connection: it is killed when the
-connection ends, however that ends.
+Bytes are binary messages, all else is text in JSON. A terminal that a connection has opened belongs to it: it is killed
+when the connection ends, however that ends. One that a command runs on outlives those that attach to it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from starlette.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
 from fumehood.cancellation import cancel_and_wait, complete
-from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.errors import FumehoodError, InvalidArgumentError, ProcessNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import offered_protocols, principal_of_websocket, until_refused
 from fumehood.server.problems import MEDIA_TYPE, headers_of, problem_data
-from fumehood.server.responses import json_bytes
 from fumehood.server.schemas.commands import TerminalSize
 from fumehood.server.services import services_of
+from fumehood.values.json_text import json_bytes
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
+    ListProcesses,
     ProcessEvent,
     ProcessExited,
     ProcessSpec,
@@ -71,10 +72,53 @@ async def terminal(websocket: WebSocket, sandbox_id: str) -> None:
         await complete(shell.kill())
 
 
-class _Terminal:
-    """One connection and its shell."""
+@router.websocket("/v1/sandboxes/{sandbox_id}/commands/{pid}/terminal")
+async def attach(websocket: WebSocket, sandbox_id: str, pid: int) -> None:
+    """Attaches to the terminal of a command: what is kept of its output `after` that many bytes, then what comes.
 
-    def __init__(self, websocket: WebSocket, backend: Backend, sandbox_id: str, pid: int) -> None:
+    The command goes on when the client disconnects. With `read_only=true` nothing can be typed or resized.
+    """
+    try:
+        backend = await _backend(websocket)
+        query = _allowed(websocket.query_params, ("after", "read_only"))
+        after = _number(query, "after", 0, digits=16)
+        read_only = query.get("read_only", "false") == "true"
+        found = await backend.process_call(sandbox_id, ListProcesses())
+
+        if not any(process.pid == pid and process.is_pty for process in found):
+            raise ProcessNotFoundError(pid=pid)
+    except FumehoodError as error:
+        await refuse_websocket(websocket, error)
+        return
+
+    await websocket.accept(_PROTOCOL if _PROTOCOL in offered_protocols(websocket) else None)
+    await _Terminal(websocket, backend, sandbox_id, pid, after=after, read_only=read_only).run()
+
+
+class _Terminal:
+    """One connection and its terminal.
+
+    Args:
+        websocket: The connection.
+        backend: The caller's.
+        sandbox_id: The sandbox.
+        pid: What runs on the terminal.
+        after: From which byte on its output is shown; None: what no connection has read.
+        read_only: Whether what the client types is refused.
+    """
+
+    def __init__(
+        self,
+        websocket: WebSocket,
+        backend: Backend,
+        sandbox_id: str,
+        pid: int,
+        *,
+        after: int | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self._after = after
+        self._read_only = read_only
         self._websocket = websocket
         self._backend = backend
         self._sandbox_id = sandbox_id
@@ -109,6 +153,11 @@ class _Terminal:
     async def _type(self) -> None:
         while (message := await self._websocket.receive())["type"] == "websocket.receive":
             try:
+                if self._read_only:
+                    raise InvalidArgumentError(
+                        field="message", value="this", allowed="nothing: it is read-only"
+                    )
+
                 if message.get("bytes") is not None:
                     await self._call(SendStdin(pid=self._pid, data=message["bytes"]))
                 else:
@@ -126,7 +175,9 @@ class _Terminal:
 
     async def _show(self) -> None:
         try:
-            async with aclosing(self._backend.process_output(self._sandbox_id, self._pid)) as events:
+            output = self._backend.process_output(self._sandbox_id, self._pid, self._after)
+
+            async with aclosing(output) as events:
                 async for event in events:
                     await self._pass_on(event)
         except FumehoodError as error:
@@ -139,6 +190,9 @@ class _Terminal:
             assert isinstance(data, dict)
             await self._say({"type": "exited", **data})
             return
+
+        if event.skipped_bytes:
+            await self._say({"type": "skipped", "bytes": event.skipped_bytes})
 
         async with asyncio.timeout(_SEND_SECONDS):
             await self._websocket.send_bytes(event.data)
@@ -161,20 +215,27 @@ async def _backend(websocket: WebSocket) -> Backend:
 
 
 def _spec(query: QueryParams) -> ProcessSpec:
-    for name in query:
-        if name not in ("cols", "rows", "cwd"):
-            # A token in the address is refused like any other unknown parameter.
-            raise InvalidArgumentError(field="query", value=name, allowed="cols, rows, cwd")
-
+    query = _allowed(query, ("cols", "rows", "cwd"))
     size = PtySize(cols=_number(query, "cols", 80), rows=_number(query, "rows", 24))
     return ProcessSpec(argv=_SHELL, cwd=query.get("cwd"), envs=_ENVS, stdin=True, pty=size)
 
 
-def _number(query: QueryParams, name: str, default: int) -> int:
+def _allowed(query: QueryParams, names: tuple[str, ...]) -> QueryParams:
+    for name in query:
+        if name not in names:
+            # A token in the address is refused like any other unknown parameter.
+            raise InvalidArgumentError(field="query", value=name, allowed=", ".join(names))
+
+    return query
+
+
+def _number(query: QueryParams, name: str, default: int, *, digits: int = 5) -> int:
     text = query.get(name, str(default))
 
-    if not (text.isascii() and text.isdigit() and len(text) < 6):
-        raise InvalidArgumentError(field=name, value=text, allowed="a whole number from 1 to 10000")
+    if not (text.isascii() and text.isdigit() and len(text) <= digits):
+        raise InvalidArgumentError(
+            field=name, value=text, allowed=f"a whole number of at most {digits} digits"
+        )
 
     return int(text)
 
