@@ -4,7 +4,7 @@ import { narrowerThanTheServers } from "../src/parts/policy";
 import { readChart, ticks } from "../src/results/chart";
 import { csv, ordered, readFrame } from "../src/results/DataGrid";
 import { bounded } from "../src/results/HtmlFrame";
-import { laidOut } from "../src/results/json";
+import { isExact, laidOut } from "../src/results/json";
 import { jpegSize, pngSize } from "../src/results/Picture";
 import { marksOf } from "../src/views/timeline";
 
@@ -149,4 +149,12 @@ describe("the timeline", () => {
     expect(marks[4]).toMatchObject({ isDropped: true, isUndone: false });
     expect(marks[5]).toMatchObject({ children: ["x"] });
   });
+});
+
+it("knows a number that JavaScript may have rounded is known, at any depth", () => {
+  expect(isExact({ a: [1, "9007199254740993", { b: Number.MAX_SAFE_INTEGER }, null, true] })).toBe(true);
+  expect(isExact(JSON.parse('{"a": [1, {"b": 9007199254740993}]}'))).toBe(false);
+  expect(isExact(JSON.parse("1e999"))).toBe(false);
+  expect(isExact(0.1)).toBe(false);
+  expect(isExact(JSON.parse(`${"[".repeat(5000)}1${"]".repeat(5000)}`))).toBe(true);
 });

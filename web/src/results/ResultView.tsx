@@ -9,17 +9,18 @@ import { ChartView } from "./ChartView";
 import { readChart } from "./chart";
 import { DataGrid, readFrame } from "./DataGrid";
 import { HtmlFrame } from "./HtmlFrame";
-import { laidOut } from "./json";
+import { JsonView } from "./JsonView";
 import { Download, decoded, Raster, Vector } from "./Picture";
+import { Plain, TEXT_CHARACTERS } from "./Plain";
 
 const Markdown = lazy(() => import("./Markdown"));
 const DATA = "application/vnd.fumehood.data+json";
-const TEXT_CHARACTERS = 20_000;
 
 type Way = { name: string; show: () => ReactNode };
 
-export function ResultView({ result }: { result: Result }) {
-  const ways = waysOf(result);
+/** Shows a result; `path` is where the text of its formats is. */
+export function ResultView({ result, path = null }: { result: Result; path?: string | null }) {
+  const ways = waysOf(result, path);
   const [chosen, setChosen] = useState(0);
   const way = ways[Math.min(chosen, ways.length - 1)];
   const cut = Object.entries(result.truncated);
@@ -53,7 +54,7 @@ export function ResultView({ result }: { result: Result }) {
   );
 }
 
-function waysOf(result: Result): Way[] {
+function waysOf(result: Result, path: string | null): Way[] {
   const ways: Way[] = [];
   const { data, chart, png, jpeg, svg, html, markdown, latex, json, javascript, pdf, text } = result;
   const frame = data ? readFrame(data) : null;
@@ -80,7 +81,7 @@ function waysOf(result: Result): Way[] {
   if (html) ways.push({ name: "HTML", show: () => <HtmlFrame html={html} /> });
   if (latex) ways.push({ name: "LaTeX", show: () => <Plain text={latex} /> });
   if (json !== undefined && json !== null)
-    ways.push({ name: "JSON", show: () => <Plain text={laidOut(JSON.stringify(json))} /> });
+    ways.push({ name: "JSON", show: () => <JsonView value={json} path={path} /> });
   if (javascript) ways.push({ name: "JavaScript", show: () => <Script code={javascript} /> });
   if (pdf) ways.push({ name: "PDF", show: () => <File base64={pdf} /> });
   for (const [mime, value] of Object.entries(result.extra)) {
@@ -94,21 +95,6 @@ function waysOf(result: Result): Way[] {
   return ways.length > 0
     ? ways
     : [{ name: "Nothing", show: () => <p className="note">This result has no content.</p> }];
-}
-
-function Plain({ text }: { text: string }) {
-  const [isWhole, setWhole] = useState(false);
-  const shown = isWhole ? text : text.slice(0, TEXT_CHARACTERS);
-  return (
-    <>
-      <pre className="plain-text">{visible(shown)}</pre>
-      {text.length > shown.length && (
-        <button type="button" className="subtle" onClick={() => setWhole(true)}>
-          {(text.length - shown.length).toLocaleString()} characters more
-        </button>
-      )}
-    </>
-  );
 }
 
 function Script({ code }: { code: string }) {

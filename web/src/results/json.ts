@@ -2,6 +2,17 @@
 
 const MOST_DEPTH = 40;
 
+/** Whether all numbers are surely those that were written: a fraction or a long number may have had more digits. */
+export function isExact(value: unknown): boolean {
+  const waiting = [value];
+  while (waiting.length > 0) {
+    const each = waiting.pop();
+    if (typeof each === "number" && !Number.isSafeInteger(each)) return false;
+    if (typeof each === "object" && each !== null) for (const item of Object.values(each)) waiting.push(item);
+  }
+  return true;
+}
+
 export function laidOut(text: string, most = 100_000): string {
   let depth = 0;
   const parts: string[] = [];

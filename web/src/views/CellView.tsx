@@ -88,8 +88,12 @@ export const CellView = memo(function CellView({
       <Code code={cell.code} />
       <Outputs id={cell.id} whole={whole.data} feed={feed} />
       {execution?.results.map((result, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: results of an execution are only appended
-        <ResultView key={index} result={result} />
+        <ResultView
+          // biome-ignore lint/suspicious/noArrayIndexKey: results of an execution are only appended
+          key={index}
+          result={result}
+          path={`/v1/sandboxes/${segment(sandboxId)}/executions/${segment(cell.id)}/results/${index}`}
+        />
       ))}
       {error && <ErrorView error={error} />}
       {isRunning && input && isShare() && <p className="note">The code waits for input.</p>}
