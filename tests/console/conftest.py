@@ -66,7 +66,9 @@ def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
     if not (DIST / "index.html").is_file():
         pytest.skip("the console is not built here: `make console` needs npm")
 
-    running = RunningServer(tmp_path_factory.mktemp("console") / "state", pool_size=1, preload=PRELOAD)
+    running = RunningServer(
+        tmp_path_factory.mktemp("console") / "state", pool_size=1, max_network="listed", preload=PRELOAD
+    )
     yield running
     running.stop()
 

@@ -11,6 +11,8 @@ import { useWatchState } from "../api/watch";
 import { AuditPanel } from "../panels/Audit";
 import { FilesPanel } from "../panels/Files";
 import { Isolation } from "../panels/Isolation";
+import { NetworkPanel } from "../panels/Network";
+import { TerminalsPanel } from "../panels/Terminals";
 import { VariablesPanel } from "../panels/Variables";
 import type { EditorHandle } from "../parts/Editor";
 import { visibleLine } from "../parts/format";
@@ -24,10 +26,12 @@ import { Transcript } from "./Transcript";
 import { useCells } from "./useCells";
 
 const ShareDialog = lazy(() => import("./ShareDialog"));
-const PANELS = ["variables", "files", "audit", "isolation"] as const;
+const PANELS = ["variables", "files", "terminal", "network", "audit", "isolation"] as const;
 const NAMES: Record<string, string> = {
   variables: "Variables",
   files: "Files",
+  terminal: "Terminal",
+  network: "Network",
   audit: "Audit",
   isolation: "Isolation",
 };
@@ -136,6 +140,12 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
       </Tabs.Content>
       <Tabs.Content value="files" className="panel">
         <FilesPanel sandboxId={id} />
+      </Tabs.Content>
+      <Tabs.Content value="terminal" className="panel">
+        <TerminalsPanel sandboxId={id} canAct={canAct} />
+      </Tabs.Content>
+      <Tabs.Content value="network" className="panel">
+        <NetworkPanel sandbox={sandbox} />
       </Tabs.Content>
       <Tabs.Content value="audit" className="panel">
         <AuditPanel sandboxId={id} />
