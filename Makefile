@@ -71,7 +71,7 @@ test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian
 .venv-harbor/.installed: pyproject.toml | $(VENV)/.installed-dev
 	@$(BIN)/uv venv --quiet --clear --seed --python "$$($(BIN)/python -c \
 		"from fumehood.templates.pythons import installed_pythons as all; print(next((one.path for one in all() if one.version[:2] >= (3, 12)), '3.12'))")" .venv-harbor
-	@$(BIN)/uv pip install --quiet --python .venv-harbor/bin/python --editable '.[harbor,images,inspect]' harbor==0.26.0 uv
+	@$(BIN)/uv pip install --quiet --python .venv-harbor/bin/python --editable '.[harbor,images,inspect,swe-rex,autogen,smolagents]' harbor==0.26.0 uv
 	@touch $@
 
 test-languages: $(VENV)/.installed-dev programs ## programs in every language of Debian, which root has apt-get install: 400 MB to download

@@ -69,6 +69,39 @@ def looking():
     sample = Sample("What does it say?", target="of an image")
     return Task([sample], solver=look(), scorer=includes(), sandbox="fumehood")
 """
+# Executors and deployments of three frameworks, each in a sandbox of the same Dockerfile.
+_FRAMEWORKS = """
+import asyncio, sys
+
+from autogen_core import CancellationToken
+from autogen_core.code_executor import CodeBlock
+from swerex.runtime.abstract import BashAction, Command, CreateBashSessionRequest
+
+from fumehood.frameworks.autogen import FumehoodCodeExecutor
+from fumehood.frameworks.smolagents import FumehoodExecutor
+from fumehood.frameworks.swerex import FumehoodDeployment
+
+dockerfile = sys.argv[1]
+deployment = FumehoodDeployment(dockerfile=dockerfile)
+asyncio.run(deployment.start())
+asyncio.run(deployment.runtime.create_session(CreateBashSessionRequest(startup_timeout=60)))
+action = BashAction(command="cat made && pwd; echo of a session > written; cat written")
+print("swerex", asyncio.run(deployment.runtime.run_in_session(action)).output.split())
+ran = asyncio.run(deployment.runtime.execute(Command(command="cat /app/written", shell=True)))
+print("swerex", ran.stdout.split())
+asyncio.run(deployment.stop())
+
+
+async def blocks():
+    async with FumehoodCodeExecutor(dockerfile=dockerfile) as executor:
+        blocks = [CodeBlock("cat made", "sh"), CodeBlock("print(open('/etc/debian_version').read())", "python")]
+        return await executor.execute_code_blocks(blocks, CancellationToken())
+
+print("autogen", asyncio.run(blocks()).output.split())
+
+with FumehoodExecutor(dockerfile=dockerfile) as executor:
+    print("smolagents", executor("print(open('made').read())").logs.split())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +211,26 @@ def test_a_task_of_inspect_runs_in_an_image(context, tmp_path):
     )
     words = " ".join(done.stdout.split())
     assert "accuracy 1.000" in words, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_executors_of_frameworks_run_in_an_image(context, tmp_path):
+    """SWE-ReX, AutoGen and smolagents as they are, where their own need Docker."""
+    python = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "python"
+    assert python.exists(), "`make test-images` installs it"
+    os.link(context / "base.tar", tmp_path / "base.tar")
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM scratch\nADD base.tar /\nWORKDIR /app\nRUN echo in-a-build > made\n")
+    (tmp_path / "program.py").write_text(_FRAMEWORKS)
+    done = subprocess.run(
+        [python, "program.py", dockerfile],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    swerex, executed, autogen, smolagents = done.stdout.splitlines() or [done.stderr[-3000:], "", "", ""]
+    assert swerex == "swerex ['in-a-build', '/home/user/app', 'of', 'a', 'session']"
+    assert executed == "swerex ['of', 'a', 'session']"
+    assert autogen.startswith("autogen ['in-a-build', '12.")
+    assert smolagents == "smolagents ['in-a-build']"

@@ -1,7 +1,8 @@
 """A code executor of AutoGen over a live sandbox: `CodeExecutorAgent("coder", code_executor=FumehoodCodeExecutor())`.
 
 Runs in the user's process, on the loop of the agents. Blocks of Python share one namespace, blocks of bash one shell,
-from call to call. It is a component: an agent that holds one can be saved as a configuration and loaded again.
+from call to call. It is a component: an agent that holds one can be saved as a configuration and loaded again. With an
+image or a Dockerfile it stands where `DockerCommandLineCodeExecutor` does, without Docker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood import AsyncSandbox, Execution, InvalidArgumentError, LanguageUnavailableError, Limits, Result
+from fumehood.frameworks.images import DEFAULT_TEMPLATE, Origin
 from fumehood.frameworks.needed import needed
 from fumehood.values.languages import CONTEXT_LANGUAGES, find_language
 
@@ -30,12 +32,16 @@ class FumehoodCodeExecutorConfig(BaseModel):
 
     Attributes:
         template: The named template that its sandbox starts from.
+        image: A container image in place of a template, as `build_template` takes it.
+        dockerfile: The path of a Dockerfile that builds it.
         limits: Fields of `fumehood.Limits`.
         timeout: Seconds of one block.
         url: The server that the sandbox lives at; its key is FUMEHOOD_API_KEY.
     """
 
-    template: str = "default"
+    template: str = DEFAULT_TEMPLATE
+    image: str | None = None
+    dockerfile: str | None = None
     limits: dict[str, Any] = {}
     timeout: float | None = None
     url: str | None = None
@@ -57,10 +63,11 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
 
     Args:
         sandbox: A living one, to be used as it is. Without one the first use makes one, which `stop` kills.
-        template: The template of a sandbox that is made here.
-        limits: Fields of `fumehood.Limits` for it.
+        limits: Fields of `fumehood.Limits` for a sandbox that is made here.
         timeout: Seconds of one block; `limits.wall_seconds` unless given.
         url: The server that it lives at; None: FUMEHOOD_URL, or in this process.
+        origin: What that sandbox starts from: *template*, the name of one; or *image*, a container image as
+            `build_template` takes it; or *dockerfile*, the path of one. An image is built once, by `start`.
     """
 
     component_config_schema = FumehoodCodeExecutorConfig
@@ -70,14 +77,13 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
         self,
         sandbox: AsyncSandbox | None = None,
         *,
-        template: str = "default",
         limits: dict[str, Any] | None = None,
         timeout: float | None = None,
         url: str | None = None,
+        **origin: Any,
     ) -> None:
-        self._config = FumehoodCodeExecutorConfig(
-            template=template, limits=limits or {}, timeout=timeout, url=url
-        )
+        self._origin = Origin(url=url, **origin)
+        self._config = FumehoodCodeExecutorConfig(limits=limits or {}, timeout=timeout, url=url, **origin)
         self._is_owner = sandbox is None
         self._sandbox = sandbox
         self._lock = asyncio.Lock()
@@ -119,14 +125,15 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
 
     @classmethod
     def _from_config(cls, config: FumehoodCodeExecutorConfig) -> FumehoodCodeExecutor:
-        return cls(template=config.template, limits=config.limits, timeout=config.timeout, url=config.url)
+        return cls(**dict(config))
 
     async def _begin(self) -> AsyncSandbox:
         async with self._lock:
             if self._sandbox is None:
                 config = self._config
+                template = await self._origin.build_apart()
                 self._sandbox = await AsyncSandbox.create(
-                    config.template, limits=Limits(**config.limits), url=config.url
+                    template, limits=Limits(**config.limits), url=config.url
                 )
 
             return self._sandbox

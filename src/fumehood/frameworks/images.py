@@ -52,9 +52,14 @@ class Origin:
             )
 
     @property
+    def is_image(self) -> bool:
+        """Whether there is something to build."""
+        return self.image is not None or self.dockerfile is not None
+
+    @property
     def name(self) -> str:
         """The name of the template that sandboxes start from."""
-        if self.image is None and self.dockerfile is None:
+        if not self.is_image:
             return self.template
 
         described = f"{self.image}\0{self.dockerfile and os.path.abspath(self.dockerfile)}"
@@ -71,7 +76,7 @@ class Origin:
             ImageError: The image could not be had.
             TemplateStoreError: A step failed.
         """
-        if self.image is not None or self.dockerfile is not None:
+        if self.is_image:
             build_template(
                 self.name,
                 image=self.image,

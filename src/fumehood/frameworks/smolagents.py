@@ -13,6 +13,7 @@ from typing import Any
 
 from fumehood import Execution, InvalidArgumentError, Result, Sandbox
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
+from fumehood.frameworks.images import Origin
 from fumehood.frameworks.needed import needed
 
 with needed("smolagents"):
@@ -57,6 +58,9 @@ class FumehoodExecutor(PythonExecutor):
         sandbox: A living sandbox, which stays yours. Without one a sandbox is made at the first use, and `cleanup()`,
             which the agent's own `cleanup()` calls, kills it.
         timeout: Seconds of one step, with the tools that it calls; `limits.wall_seconds` unless given.
+        image: A container image in place of a *template*, as `build_template` takes it. The first use builds it,
+            without Docker, where smolagents' own `DockerExecutor` needs one.
+        dockerfile: The path of a Dockerfile that builds it.
         options: What `fumehood.Sandbox` takes, such as *template*, *limits* and *url*, when one is made here.
 
     Attributes:
@@ -64,9 +68,18 @@ class FumehoodExecutor(PythonExecutor):
     """
 
     def __init__(
-        self, sandbox: Sandbox | None = None, *, timeout: float | None = None, **options: Any
+        self,
+        sandbox: Sandbox | None = None,
+        *,
+        timeout: float | None = None,
+        image: str | None = None,
+        dockerfile: str | None = None,
+        **options: Any,
     ) -> None:
-        if sandbox is not None and options:
+        chosen = {name: options[name] for name in ("template", "url") if options.get(name) is not None}
+        self._origin = Origin(image=image, dockerfile=dockerfile, **chosen)
+
+        if sandbox is not None and (options or image is not None or dockerfile is not None):
             raise InvalidArgumentError(
                 field="options", value=options, allowed="nothing when a sandbox is given"
             )
@@ -82,7 +95,12 @@ class FumehoodExecutor(PythonExecutor):
     def sandbox(self) -> Sandbox:
         """The sandbox, made now if there is none yet."""
         if self._sandbox is None:
-            self._sandbox = Sandbox(**self._options)
+            options = self._options
+
+            if self._origin.is_image:
+                options = {**options, "template": self._origin.build()}
+
+            self._sandbox = Sandbox(**options)
 
         return self._sandbox
 

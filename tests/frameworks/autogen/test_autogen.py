@@ -151,6 +151,19 @@ def test_it_is_a_component_that_can_be_saved_and_loaded() -> None:
     assert loaded.dump_component() == saved
 
 
+def test_an_image_is_part_of_the_configuration() -> None:
+    """A Dockerfile is built when the executor starts, and what is wrong with it is said there."""
+    saved = FumehoodCodeExecutor(dockerfile="/not/there/Dockerfile").dump_component()
+    loaded = CodeExecutor.load_component(saved)
+    assert loaded.dump_component() == saved
+
+    with pytest.raises(InvalidArgumentError, match="/not/there/Dockerfile"):
+        asyncio.run(loaded.start())
+
+    with pytest.raises(InvalidArgumentError, match="image"):
+        FumehoodCodeExecutor(template="mine", image="debian:12")
+
+
 def test_a_borrowed_sandbox_lives_on_and_is_in_no_configuration() -> None:
     async def run() -> None:
         async with AsyncSandbox() as sandbox:

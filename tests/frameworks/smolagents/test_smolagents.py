@@ -14,7 +14,7 @@ from smolagents.local_python_executor import InterpreterError
 from smolagents.memory import ActionStep
 from smolagents.models import ChatMessage, ChatMessageToolCall, ChatMessageToolCallFunction, MessageRole
 
-from fumehood import Limits, Sandbox
+from fumehood import InvalidArgumentError, Limits, Sandbox
 from fumehood.frameworks.smolagents import FumehoodExecutor
 
 _KEY = "a key of the host's"
@@ -184,3 +184,15 @@ def test_what_was_lent_stays():
 
         with pytest.raises(ValueError, match="options"):
             FumehoodExecutor(sandbox, template="other")
+
+
+def test_an_image_is_built_at_the_first_use(executor):
+    """What is wrong with its Dockerfile is said there; beside a template or a sandbox there is no image."""
+    with pytest.raises(InvalidArgumentError, match="/not/there/Dockerfile"):
+        FumehoodExecutor(dockerfile="/not/there/Dockerfile")("1")
+
+    with pytest.raises(InvalidArgumentError, match="image"):
+        FumehoodExecutor(template="mine", image="debian:12")
+
+    with pytest.raises(InvalidArgumentError):
+        FumehoodExecutor(executor.sandbox, image="debian:12")
