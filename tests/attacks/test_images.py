@@ -423,6 +423,44 @@ def test_a_sparse_file_fills_no_disk(target):
     assert target.is_untouched()
 
 
+@pytest.mark.parametrize("grows", ["another", "heads", "entries", "nothing"])
+def test_an_upload_is_bounded_as_it_is_unpacked(steps, grows):
+    """Also by what no COPY names: a few kilobytes that are packed would be unpacked for hours."""
+    written = io.BytesIO()
+
+    with tarfile.open(fileobj=written, mode="w:gz", compresslevel=1) as archive:
+        if grows == "heads":
+            entry = tarfile.TarInfo("other")
+            entry.pax_headers = {"comment": "x" * (24 << 20)}
+            archive.addfile(entry)
+
+        for number in range(3000 if grows == "entries" else 1):
+            entry = tarfile.TarInfo(f"other{number}")
+            entry.size = 24 << 20 if grows == "another" else 1
+            archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+
+        archive.addfile(tarfile.TarInfo("wanted"))
+
+    upload = steps.folder / "upload"
+    upload.write_bytes(written.getvalue())
+    assert upload.stat().st_size < 1 << 20
+    image = f"oci:{steps.layout.folder}:tiny"
+    steps.layout.add([busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
+    dockerfile = read_dockerfile(f"FROM {image}\nCOPY --from=upload:one wanted /wanted\n", "Dockerfile")
+    limits = StepLimits(max_bytes=8 << 20, max_entries=2000)
+    settings = BuildSettings(limits=limits, image=image, uploads={"one": str(upload)})
+    source = DockerfileSource(dockerfile, "Dockerfile", steps.store, Logins({}), settings)
+
+    with steps.store.in_use():
+        if grows == "nothing":
+            # The control.
+            source.prepare("tiny", steps.heard.append)
+            return
+
+        with pytest.raises(TemplateStoreError, match="bounds: it has more than"):
+            source.prepare("tiny", steps.heard.append)
+
+
 def _joined(*archives: bytes) -> bytes:
     """One archive with the entries of several."""
     written = io.BytesIO()

@@ -19,6 +19,8 @@ from typing import Any, Dict, Iterator, List, Optional
 from fumehood_guest.image.tar_layer import Layer, LayerError
 
 _OF_THE_JAIL = ("/dev/", "/proc/", "/sys/")
+# Of an archive, heads and what fills up its blocks come to less than its files once more.
+_ARCHIVE_FACTOR = 2
 
 
 def place(order: Dict[str, Any]) -> None:
@@ -35,6 +37,8 @@ def place(order: Dict[str, Any]) -> None:
         _answer(refused=error.kind, detail=error.detail[:500])
     except (tarfile.TarError, EOFError, OSError, ValueError, RecursionError) as error:
         _answer(refused="damaged", detail=f"{type(error).__name__}: {error}"[:500])
+    except MemoryError:
+        _answer(refused="bounds", detail="reading it takes too much memory")
     else:
         _answer(entries=entries)
 
@@ -47,7 +51,7 @@ def _place(order: Dict[str, Any]) -> int:
     is_packed = order["unpack"] or order["sources"] is not None
 
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*" if is_packed else "r|") as archive:
-        entries: Iterator[tarfile.TarInfo] = iter(archive)
+        entries = _bounded(archive, order)
 
         if order["sources"] is not None:
             entries = _chosen(entries, order["sources"])
@@ -87,6 +91,28 @@ def _is_one_file(first: Optional[tarfile.TarInfo], order: Dict[str, Any]) -> boo
 
     has_pattern = any(sign in source for source in order["sources"] for sign in "*?[")
     return not first.isdir() and "/" not in first.name and not has_pattern
+
+
+def _bounded(archive: tarfile.TarFile, order: Dict[str, Any]) -> Iterator[tarfile.TarInfo]:
+    """Yields the entries of an archive, as long as what has been unpacked for them is within the bounds.
+
+    Raises:
+        LayerError: There is more. Entries that no pattern names count as well, since to skip one is to unpack it.
+    """
+    most_bytes = _ARCHIVE_FACTOR * order["max_bytes"]
+
+    for number, entry in enumerate(archive, 1):
+        # Kept by tarfile, for archives that can be read again.
+        archive.members = []  # type: ignore[attr-defined]
+
+        if number > order["max_entries"]:
+            raise LayerError("bounds", f"it has more than {order['max_entries']} entries")
+
+        # Where its content ends: behind all heads and files until then.
+        if entry.offset_data + entry.size > most_bytes:
+            raise LayerError("bounds", f"it has more than {most_bytes} bytes when it is unpacked")
+
+        yield entry
 
 
 def _chosen(entries: Iterator[tarfile.TarInfo], patterns: List[str]) -> Iterator[tarfile.TarInfo]:
@@ -155,7 +181,6 @@ class _Renamed:
 
     def __iter__(self) -> Any:
         for entry in self._entries:
-            self._archive.members = []  # type: ignore[attr-defined]
             # A few bytes that are packed can be many.
             self._left_bytes -= entry.size
 
