@@ -378,6 +378,22 @@ def test_a_share_ends_within_two_seconds_of_its_revocation(
     other.close()
 
 
+def test_a_new_token_without_grace_ends_the_shares_of_its_key(
+    owner: httpx2.Client, dialect_server: RunningServer
+) -> None:
+    """Who had the old token may have made them; with a grace period they stay, as the old token does."""
+    mine = Shared(dialect_server, owner)
+    reader = mine.reader(mine.share("record"))
+
+    owner.post(f"/v1/keys/{mine.key_id}/rotate", json={"grace_seconds": 60}).raise_for_status()
+    assert reader.get("").status_code == 200
+
+    owner.post(f"/v1/keys/{mine.key_id}/rotate", json={}).raise_for_status()
+    assert reader.get("").status_code == 401
+    owner.delete(f"/v1/sandboxes/{mine.id}")
+    mine.close()
+
+
 def test_looking_by_a_share_changes_nothing(shared: Shared, owner: httpx2.Client) -> None:
     """It resumes no paused sandbox, lengthens no life, and adds no cell; of an ended one it says that it has ended."""
     made = owner.post("/v1/sandboxes", json={"auto_resume": True, "timeout_seconds": 200}).json()

@@ -86,6 +86,11 @@ class SandboxShares:
         self._changed = asyncio.Event()
         return count
 
+    async def end_those_of(self, key_id: str) -> None:
+        """Ends all shares that a key has made; their readers notice at once."""
+        for share in await self.stored.list(key_id):
+            await self.end(share.id, key_id)
+
     async def reader_of(self, share_id: str, token: str | None) -> tuple[Share, Principal]:
         """Returns the share of a request by its token, and the key that made it; counts the request.
 

@@ -250,7 +250,8 @@ async def _end_held(pidfd: int, kill_held: Callable[[int], None]) -> None:
             await until_readable(pidfd)
     except TimeoutError:
         _end(pidfd, kill_held)
-        raise ForkError(step=STEP, reason=f"who moved lives on after {_MOVE_SECONDS:g} s") from None
+        reason = f"the process that moves still runs in the parent sandbox after {_MOVE_SECONDS:g} s"
+        raise ForkError(step=STEP, reason=reason) from None
     finally:
         os.close(pidfd)
 

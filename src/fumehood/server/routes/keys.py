@@ -104,9 +104,15 @@ async def rotate_key(
     """Gives a key a new token; the old one may be valid for a while.
 
     A token has all rights of its key, so a key may do this only for itself and the keys that it made, directly or not.
+    Without a grace period the shares of the key end too: others may know the old token, and have made some with it.
     """
     await check_is_under(key_id, principal, services)
-    return KeyWithToken.of(await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds))
+    rotated = await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds)
+
+    if not wanted.grace_seconds:
+        await services.shares.end_those_of(key_id)
+
+    return KeyWithToken.of(rotated)
 
 
 @router.delete("/keys/{key_id}", status_code=204, summary="Revoke a key", responses=_PROBLEMS)
