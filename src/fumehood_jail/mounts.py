@@ -76,7 +76,8 @@ def build_root(plan: Dict[str, Any]) -> None:
         plan: `binds` (a list of source, target), `files` (path to text), `bytecode` (path to base64; may be missing),
             `copies` (a list of source, target), `links` (path to target), `directories` (paths), `hide` (directories of
             a bind to be shown empty), `uid` (the owner of the new root), `layers` (folders of an image, the lowest
-            first; without any the root is empty at first).
+            first; without any the root is empty at first), and with them `cleared` (paths at which an image may bring
+            nothing) and `covered` (directories that are shown empty until each sandbox mounts its own over them).
     """
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     sources = _open_sources([source for source, _ in plan["binds"]])
@@ -99,6 +100,7 @@ def build_root(plan: Dict[str, Any]) -> None:
 
     if image:
         _check_links(plan)
+        _clear(plan["cleared"])
 
     for path in plan["directories"]:
         os.makedirs(path, exist_ok=True)
@@ -106,7 +108,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     for (source, target), fd in zip(plan["binds"], sources):  # noqa: B905 - guests run on Python 3.9 too
         _bind_read_only(fd, source, target)
 
-    for path in plan["hide"]:
+    for path in [*plan["hide"], *plan.get("covered", [])]:
         _show_empty(path)
 
     _make_devices(devices)
@@ -130,11 +132,21 @@ def build_root(plan: Dict[str, Any]) -> None:
 def _check_links(plan: Dict[str, Any]) -> None:
     """Refuses an image whose links lead out of it: while the root is built, the host's is still below it."""
     made = [*plan["directories"], *plan["hide"], *[target for _, target in plan["binds"]], _QUIET_VMSTAT]
-    written = [*plan["files"], *plan["links"], *[target for _, target in plan["copies"]]]
+    written = [*plan["files"], *plan.get("bytecode", {}), *plan["links"], *plan["cleared"]]
+    written += [target for _, target in plan["copies"]]
 
     for path in [*made, *map(os.path.dirname, written)]:
         if path != "/proc" and _leads_out(path):
             raise JailError("build the root of an image", 0, f"a link of the image leads {path!r} out of it")
+
+
+def _clear(paths: List[str]) -> None:
+    """Removes what an image has at these paths; the layers themselves stay as they are."""
+    for path in paths:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
 
 
 def _leads_out(path: str) -> bool:

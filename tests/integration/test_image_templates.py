@@ -21,6 +21,7 @@ import fumehood
 from fumehood import (
     CommandExitError,
     InvalidArgumentError,
+    LanguageUnavailableError,
     Network,
     Sandbox,
     Template,
@@ -144,6 +145,43 @@ def test_code_runs_in_an_image_without_python(sandbox):
         sandbox.run_code("import os; sorted(os.listdir('/lib')) if os.path.exists('/lib') else []").text
         == "[]"
     )
+
+
+def _planted(name: str, then: str = "") -> bytes:
+    """A module of an image that leaves in its process, and all forks of that, whether it has capabilities."""
+    rights = "int(open('/proc/self/status').read().split('CapEff:')[1].split()[0], 16)"
+    return f"import os; os.environ['PLANTED_{name}'] = 'template' if {rights} else 'guest'{then}\n".encode()
+
+
+def test_nothing_of_an_image_runs_in_the_templates_processes(bench):
+    """No module where Python looks, no program that prepares a language: these processes have rights in the jail."""
+    site = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    node = "#!/bin/busybox sh\necho v1.$(busybox grep CapEff /proc/self/status | busybox tr -d '[:space:]')\n"
+    hostile = (
+        Entry("opt/fumehood/sitecustomize.py", _planted("SITE")),
+        Entry("opt/fumehood/usercustomize.py", _planted("USER")),
+        Entry("opt/fumehood-packages/usercustomize.py", _planted("PACKAGES")),
+        Entry(
+            "fumehood_guest/__init__.py",
+            _planted("ROOT", "; __path__.append('/opt/fumehood/fumehood_guest')"),
+        ),
+        Entry(f"home/user/.local/{site}/planted.pth", _planted("HOME")),
+        Entry("usr/bin/node", node.encode()),
+    )
+    bench.layout.add([busybox_layer(*APP, *hostile)], tag="hostile", config={"Env": ["PATH=/usr/bin:/bin"]})
+    bench.build("hostile", image=f"oci:{bench.layout.folder}:hostile")
+
+    with Sandbox("hostile") as sandbox:
+        left = "import os; {name: what for name, what in os.environ.items() if name.startswith('PLANTED')}"
+        assert "template" not in sandbox.run_code(left).text
+        # The control: the same file runs, and leaves its mark, where the guest imports it.
+        sandbox.run_code("import runpy; _ = runpy.run_path('/fumehood_guest/__init__.py', {'__path__': []})")
+        assert "'PLANTED_ROOT': 'guest'" in sandbox.run_code(left).text
+        assert not sandbox.files.exists("/opt/fumehood/sitecustomize.py")
+
+        # The error names the version, which Node says of itself: here its capabilities.
+        with pytest.raises(LanguageUnavailableError, match=r"Node v1\.CapEff:0000000000000000,"):
+            sandbox.run_code("1", language="javascript")
 
 
 def test_checkpoints_forks_and_files_work_as_elsewhere(sandbox):

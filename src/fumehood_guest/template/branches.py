@@ -26,6 +26,8 @@ from fumehood_jail import syscalls
 
 # The name of the branch from which all others are forked.
 ALL = ""
+# Variables that only the template's own processes have.
+OF_TEMPLATES = ("MPLCONFIGDIR", "OPENSSL_CONF")
 
 
 class Preparation:
@@ -107,19 +109,24 @@ class Branch:
         self._orders.close()
 
 
-def grow(host: Packets, programs: Dict[str, bytes], preparation: Preparation) -> Branch:
+def grow(host: Packets, programs: Dict[str, bytes], preparation: Optional[Preparation]) -> Branch:
     """Forks a branch.
 
     Args:
         host: The socket to the host.
         programs: See `ContextForks`.
-        preparation: What the branch prepares for its language.
+        preparation: What the branch prepares for its language; None where no program of the root may run outside of
+            sandboxes: then it prepares nothing, and has no branches for single languages.
     """
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
 
     if pid == 0:
         near.close()
+
+        for name in OF_TEMPLATES:
+            os.environ.pop(name, None)
+
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         LanguageBranch(Packets(far.detach()), host, programs, preparation).run()
 
@@ -134,11 +141,11 @@ class LanguageBranch:
         orders: The socket to its parent.
         host: The socket to the host; it only writes there.
         programs: See `ContextForks`.
-        preparation: What it prepares for its language.
+        preparation: See `grow`.
     """
 
     def __init__(
-        self, orders: Packets, host: Packets, programs: Dict[str, bytes], preparation: Preparation
+        self, orders: Packets, host: Packets, programs: Dict[str, bytes], preparation: Optional[Preparation]
     ) -> None:
         self._host = host
         self._programs = programs
@@ -160,7 +167,7 @@ class LanguageBranch:
 
             for branch in self._branches.values():
                 branch.pass_on(request, fds)
-        elif name in PREPARED:
+        elif name in PREPARED and self._preparation is not None:
             if name not in self._branches:
                 self._branches[name] = grow(self._host, self._programs, PREPARED[name]())
 
@@ -174,18 +181,21 @@ class LanguageBranch:
         if is_first:
             with quiet_libraries():
                 self._forks.shell = prepare_bare_shell()
-                self._preparation.load()
+
+                if self._preparation is not None:
+                    self._preparation.load()
+
                 syscalls.name_libraries_by_real_path()
 
             heap_layout.freeze()
 
         self._forks.start(number, fds)
 
-        if is_first:
+        if is_first and self._preparation is not None:
             self._going_on = self._preparation.go_on()
 
     def _note_end(self, pid: int, status: int) -> None:
-        if pid == self._going_on:
+        if pid == self._going_on and self._preparation is not None:
             self._preparation.finish()
             return
 

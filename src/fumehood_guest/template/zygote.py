@@ -23,7 +23,7 @@ from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.shared import fork_hooks, heap_layout, process_usage
 from fumehood_guest.shared.packets import Packets, parse
 from fumehood_guest.shared.preloads import Preloading, quiet_libraries, running_threads
-from fumehood_guest.template.branches import ALL, Branch, Preparation, grow
+from fumehood_guest.template.branches import ALL, OF_TEMPLATES, Branch, Preparation, grow
 from fumehood_guest.template.context_forks import ContextForks
 from fumehood_guest.template.service_loop import Service
 from fumehood_jail import huge_pages, syscalls
@@ -50,6 +50,7 @@ class Zygote:
         self._shell: Any = None
         self._placeholders: List[bytes] = []
         self._branch: Optional[Branch] = None
+        self._runs_programs = False
         self._service = Service(host, self._obey, self._note_end)
         self._forks = ContextForks(host, self._programs, self._service.leave)
 
@@ -58,6 +59,7 @@ class Zygote:
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         config, _ = self._host.receive()
         self._programs.update({name: bytes.fromhex(config[name]) for name in ("seccomp", "seccomp_untold")})
+        self._runs_programs = config["runs_programs"]
         # Now, while this process is small.
         self._other_languages()
         self._prepare(config["preload"])
@@ -77,7 +79,9 @@ class Zygote:
             syscalls.name_libraries_by_real_path()
             _rehearse_launch(self._shell)
 
-        os.environ.pop("MPLCONFIGDIR", None)
+        for name in OF_TEMPLATES:
+            os.environ.pop(name, None)
+
         heap_layout.freeze()
         huge_pages.collapse()
         report = {"missing": preload.missing, "unfit": preload.unfit, "threads": running_threads()}
@@ -97,7 +101,8 @@ class Zygote:
     def _other_languages(self) -> Branch:
         """Returns the branch for other languages; one that has ended is replaced, though by a larger one."""
         if self._branch is None:
-            self._branch = grow(self._host, self._programs, Preparation())
+            preparation = Preparation() if self._runs_programs else None
+            self._branch = grow(self._host, self._programs, preparation)
 
         return self._branch
 

@@ -2,11 +2,13 @@
 
 The launcher carries the plan out. Sandboxes see the image's files as they are, and on top what they need: one user, a
 Python for code, our guest code, and mount points. The image's environment variables reach programs in sandboxes; the
-template's own processes get none of them, because a library that `LD_PRELOAD` names would run in each of them.
+template's own processes get none of them, because a library that `LD_PRELOAD` names would run in each of them. With a
+private Python nothing else of the image runs there either: no module, no program, no library that a file names.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from fumehood.runtimes.namespaces.plan import (
@@ -47,6 +49,9 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
         "directories": list(DIRECTORIES),
         "binds": binds,
         "hide": [],
+        # The template's processes import from both, so that a module of the image would run in them.
+        "cleared": [GUEST_PACKAGES],
+        "covered": [HOME_PATH],
         "links": dict(LINKS),
         "copies": [ca_bundle_copy()],
         "files": {
@@ -80,7 +85,18 @@ def image_environment(image: ImageRoot) -> dict[str, str]:
 def template_environment(image: ImageRoot) -> dict[str, str]:
     """Returns the environment variables of jail init and zygote, without those of the image."""
     packages = [GUEST_PACKAGES, *([IMAGE_PACKAGES] if image.packages else [])]
-    return {**plain_environment(), "PATH": _USUAL_PATH, "PYTHONPATH": ":".join(packages)}
+    return {
+        **plain_environment(),
+        "PATH": _USUAL_PATH if runs_programs(image) else f"{INTERPRETER_ROOT}/bin",
+        "PYTHONPATH": ":".join(packages),
+        # It may name libraries to load, and the image has one where OpenSSL looks for it.
+        "OPENSSL_CONF": os.devnull,
+    }
+
+
+def runs_programs(image: ImageRoot) -> bool:
+    """Returns whether the template's own processes may run programs of the image, as they do with its own Python."""
+    return bool(image.python)
 
 
 def image_python(image: ImageRoot) -> str:

@@ -29,6 +29,7 @@ from fumehood.runtimes.namespaces.image_plan import (
     image_environment,
     image_python,
     image_root_plan,
+    runs_programs,
     template_environment,
 )
 from fumehood.runtimes.namespaces.machine import LinuxRoom
@@ -62,6 +63,8 @@ _GET_IDS = (
 _CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
 
 _JAIL_INIT = (
+    # Not of the working directory, which is the root of an image.
+    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
 )
@@ -128,7 +131,10 @@ class LinuxRuntime(Runtime):
 
             # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
             async with asyncio.timeout(_READY_SECONDS):
-                await spawner.begin(filters, template.preload)
+                image = template.image
+                await spawner.begin(
+                    filters, template.preload, runs_programs=image is None or runs_programs(image)
+                )
         except BaseException as error:
             await finish(_undo(launcher.process, spawner, made))
             importing = spawner.importing if spawner is not None else ""

@@ -95,8 +95,14 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
         self.policy_digest = ""
         self._removals: set[asyncio.Task[None]] = set()
 
-    async def begin(self, filters: Filters, preload: tuple[str, ...]) -> None:
-        """Sends jail init and zygote their configuration, and waits until everything is imported."""
+    async def begin(self, filters: Filters, preload: tuple[str, ...], *, runs_programs: bool) -> None:
+        """Sends jail init and zygote their configuration, and waits until everything is imported.
+
+        Args:
+            filters: The system call filters of contexts.
+            preload: The modules to import.
+            runs_programs: Whether the zygote may run programs of its root, to prepare languages.
+        """
         self._notified_calls = filters.notified_calls
         self.policy_digest = filters.digest
         plain = filters.program.hex()
@@ -107,6 +113,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             "seccomp": filters.notifying_program.hex(),
             "seccomp_untold": plain,
             "preload": list(preload),
+            "runs_programs": runs_programs,
         }
         self._zygote.send({"type": "configure", **orders})
         await self._until_ready()
