@@ -105,16 +105,26 @@ async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") 
         The error for a caller that has lost the right: its key was revoked or lost the scope, its token was replaced,
         or its login has ended.
     """
-    token = getattr(connection.state, "token", None) or token_of(connection)
-
     while True:
         await asyncio.sleep(_CHECK_SECONDS)
 
-        try:
-            principal = await _authenticated(connection, token, takes_login=True, is_use=False)
-            principal.require(scope)
-        except FumehoodError as error:
+        if (error := await refusal_of(connection, scope)) is not None:
             return error
+
+
+async def refusal_of(connection: HTTPConnection, scope: Scope = "sandboxes") -> FumehoodError | None:
+    """Returns the error for a caller that has lost the right to what it has open; None while it has it.
+
+    As a check of `until_refused`, for the moment before something new is handed out.
+    """
+    token = getattr(connection.state, "token", None) or token_of(connection)
+    try:
+        principal = await _authenticated(connection, token, takes_login=True, is_use=False)
+        principal.require(scope)
+    except FumehoodError as error:
+        return error
+
+    return None
 
 
 async def _authenticated(

@@ -56,6 +56,7 @@ class AppServices(ABC):
         batches: Batches of stateless runs that outlive the connection that began them.
         detached: Executions that outlive the request that began them.
         sockets: How many sockets of the console each key has open.
+        waits: How many sockets of each key wait for a connection from a sandbox.
     """
 
     settings: ServerSettings
@@ -69,6 +70,7 @@ class AppServices(ABC):
     batches: Batches = field(default_factory=Batches)
     detached: DetachedRuns = field(default_factory=DetachedRuns)
     sockets: Counter[str] = field(default_factory=Counter)
+    waits: Counter[str] = field(default_factory=Counter)
 
     @abstractmethod
     def backend_for(self, principal: Principal) -> Backend:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated
 
 from fastapi import Path
@@ -20,9 +21,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from fumehood.cancellation import cancel_and_wait
-from fumehood.errors import FumehoodError, SandboxError
+from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
-from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, until_refused
+from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, refusal_of, until_refused
 from fumehood.server.body_limits import admit_caller
 from fumehood.server.ports.access import (
     MAX_PORT,
@@ -36,6 +37,7 @@ from fumehood.server.ports.browsers import check_is_no_part_of_ours
 from fumehood.server.ports.headers import PortTarget
 from fumehood.server.ports.proxy import proxy_http, proxy_websocket
 from fumehood.server.ports.rules import PortRules
+from fumehood.server.principal import Principal
 from fumehood.server.problems import (
     MEDIA_TYPE,
     answer_error,
@@ -55,6 +57,8 @@ router = guarded_router("ports", "/v1/sandboxes/{sandbox_id}/ports")
 Port = Annotated[int, Path(ge=1, le=MAX_PORT, description="A port on which something inside listens.")]
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _POLICY_VIOLATION = 1008
+_MAX_WAITS_OF_KEY = 64
+_RETRY_SECONDS = 5.0
 # Ports of E2B's own services, which its dialect answers.
 _E2B_PORTS = (49983, 49999)
 
@@ -297,10 +301,12 @@ async def _next_arrival(websocket: WebSocket) -> None:
     """Waits for a connection that a program inside makes, reports it by one message, and carries its bytes."""
     try:
         backend, sandbox_id, port = await _named_port(websocket)
-        await backend.listen_port(sandbox_id, port)
-        # Before there is a connection: the departure of a client that waits would not be seen otherwise.
-        await websocket.accept()
-        stream = await _unless_left(websocket, backend.accept_port(sandbox_id, port))
+
+        with _counted_wait(services_of(websocket), await principal_of(websocket)):
+            await backend.listen_port(sandbox_id, port)
+            # Before there is a connection: the departure of a client that waits would not be seen otherwise.
+            await websocket.accept()
+            stream = await _while_waiting(websocket, backend.accept_port(sandbox_id, port))
     except FumehoodError as error:
         await refuse_websocket(websocket, error)
         return
@@ -309,23 +315,57 @@ async def _next_arrival(websocket: WebSocket) -> None:
         return
 
     async with stream:
+        # Since the last check the caller may have lost the right: nothing new is handed to it.
+        if (refusal := await refusal_of(websocket)) is not None:
+            await refuse_websocket(websocket, refusal)
+            return
+
         await websocket.send_bytes(ARRIVED)
         await _carry_bytes(stream, websocket)
 
 
-async def _unless_left(
+@contextmanager
+def _counted_wait(services: AppServices, principal: Principal) -> Iterator[None]:
+    """Counts a wait of a key.
+
+    Raises:
+        OverloadedError: The key has as many as it may.
+    """
+    key_id = principal.key_id
+
+    if not principal.is_owner and services.waits[key_id] >= _MAX_WAITS_OF_KEY:
+        reason = f"{_MAX_WAITS_OF_KEY} sockets of this key wait for connections already"
+        raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
+
+    services.waits[key_id] += 1
+    try:
+        yield
+    finally:
+        services.waits -= Counter({key_id: 1})
+
+
+async def _while_waiting(
     websocket: WebSocket, accepting: Coroutine[None, None, ByteStream]
 ) -> ByteStream | None:
-    """Waits for a connection; None if the client leaves first. A client says nothing before it has one."""
+    """Waits for a connection; None if the client leaves first. A client says nothing before it has one.
+
+    Raises:
+        FumehoodError: The sandbox has ended, or the client may wait no longer.
+    """
     arrival = asyncio.create_task(accepting)
     departure = asyncio.create_task(websocket.receive())
+    refused = asyncio.create_task(until_refused(websocket))
     is_taken = False
     try:
-        await asyncio.wait((arrival, departure), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((arrival, departure, refused), return_when=asyncio.FIRST_COMPLETED)
+
+        if refused.done():
+            raise refused.result()
+
         is_taken = not departure.done()
         return arrival.result() if is_taken else None
     finally:
-        await cancel_and_wait(arrival, departure)
+        await cancel_and_wait(arrival, departure, refused)
 
         if not is_taken and not arrival.cancelled() and arrival.exception() is None:
             await arrival.result().close()
