@@ -25,7 +25,8 @@ from fumehood.log.request_ids import LoggedRequest, logged_request
 from fumehood.server.anonymous import AnonymousRequests
 from fumehood.server.body_limits import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
 from fumehood.server.drain import RETRY_SECONDS, Drain
-from fumehood.server.ports.access import address_of_host
+from fumehood.server.ports.access import guest_of_host
+from fumehood.server.ports.proxy import is_answer_of_guest
 from fumehood.server.problems import MEDIA_TYPE, headers_of, plain_problem, problem_data
 from fumehood.server.rate_limits import client_of, network_of
 from fumehood.server.responses import GONE
@@ -129,6 +130,10 @@ class Ingress:
         with self._drain.request():
             status = await self._through(scope, receive, send, logged)
 
+        if is_answer_of_guest(scope):
+            # Its caller was admitted, whatever the guest says to it.
+            status = HTTPStatus.OK
+
         if address:
             self._anonymous.note(address, scope, status)
 
@@ -172,9 +177,12 @@ class Ingress:
         return "" if self._is_for_guest(scope, headers) else network_of((scope.get("client") or ("",))[0])
 
     def _is_for_guest(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
-        """Returns whether a guest's server answers, which has credentials of its own."""
-        host = address_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
-        return host is not None or scope["path"].startswith(SIGNED_PORTS) or "/ports/" in scope["path"]
+        """Returns whether this is for a guest's server, without a credential of ours in the headers.
+
+        At `/v1/sandboxes/ID/ports/` and by headers of a dialect one is needed; see `is_answer_of_guest`.
+        """
+        host = guest_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
+        return host is not None or scope["path"].startswith(SIGNED_PORTS)
 
     async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> int:
         answer = _Answer(scope, logged, self._settings.slow_request_seconds)

@@ -18,6 +18,8 @@ _SIGNED = re.compile(r"(\d{1,12})-([a-z0-9]{1,64})-([0-9a-f]{64})")
 _LABEL = re.compile(r"(\d{1,5})-([a-z0-9]{1,63})")
 _METHOD = "PORT"
 MAX_PORT = 65_535
+# Ports of E2B's own services, which its dialect answers.
+_E2B_PORTS = (49983, 49999)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,12 @@ def address_of_host(host: str, domain: str) -> SandboxPort | None:
 
     port = int(found[1])
     return SandboxPort(found[2], port) if 0 < port <= MAX_PORT else None
+
+
+def guest_of_host(host: str, domain: str) -> SandboxPort | None:
+    """Returns what `address_of_host` does, and None also for a port at which this server answers in a guest's place."""
+    address = address_of_host(host, domain)
+    return None if address is None or address.port in _E2B_PORTS else address
 
 
 def read_port(text: str) -> int:

@@ -28,6 +28,8 @@ from fumehood.server.responses import GONE, send_bytes
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_INTERIM = 32
 _LAST_STATUS = 599
+# Part of the state of a request.
+_OF_GUEST = "fumehood.answer_of_guest"
 _T = TypeVar("_T")
 
 
@@ -62,6 +64,11 @@ async def proxy_websocket(backend: Backend, target: PortTarget, websocket: WebSo
         await carry_websocket(stream, target.port, target.path, headers, websocket)
     finally:
         await stream.close()
+
+
+def is_answer_of_guest(scope: Scope) -> bool:
+    """Returns whether a server in a sandbox has answered this request: its status says nothing of our credentials."""
+    return bool(scope.get("state", {}).get(_OF_GUEST, False))
 
 
 class _Exchange:
@@ -195,6 +202,7 @@ class _Carried(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer."""
+        scope.setdefault("state", {})[_OF_GUEST] = True
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}

@@ -28,7 +28,7 @@ from fumehood.server.body_limits import admit_caller
 from fumehood.server.ports.access import (
     MAX_PORT,
     SandboxPort,
-    address_of_host,
+    guest_of_host,
     read_port,
     read_signed_part,
     signed_part,
@@ -59,8 +59,6 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _POLICY_VIOLATION = 1008
 _MAX_WAITS_OF_KEY = 64
 _RETRY_SECONDS = 5.0
-# Ports of E2B's own services, which its dialect answers.
-_E2B_PORTS = (49983, 49999)
 
 
 @router.post(
@@ -450,5 +448,4 @@ class HostNames:
             return None
 
         host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-        address = address_of_host(host.decode("latin-1"), self._domain)
-        return None if address is None or address.port in _E2B_PORTS else address
+        return guest_of_host(host.decode("latin-1"), self._domain)
