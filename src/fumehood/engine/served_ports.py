@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from fumehood.cancellation import keep
 from fumehood.engine.channel import open_pair
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.ports import PortStream
@@ -126,19 +128,26 @@ class ServedPorts:
             served.wake()
 
     async def _carried(self, port: int, connection_id: int) -> ByteStream | None:
-        """Returns the stream of a connection; None if that is gone."""
+        """Returns the stream of a connection; None if it is gone, or no descriptor is left here for it."""
+        try:
+            return await self._carry(port, connection_id)
+        except InitGoneError:
+            self._check_alive()
+            raise
+        except (InitError, OSError):
+            self._begin_dropping(port, connection_id)
+            return None
+        except BaseException:
+            # The caller has left. Init closes what it has carried already once the stream is closed.
+            self._begin_dropping(port, connection_id)
+            raise
+
+    async def _carry(self, port: int, connection_id: int) -> ByteStream:
         near, far = open_pair()
         stream = PortStream(near, lambda: None, self._check_alive, self._streams.discard)
         self._streams.add(stream)
         try:
             await self._ask("carry_arrival", fds=(far.fileno(),), port=port, connection_id=connection_id)
-        except InitError:
-            await stream.close()
-            return None
-        except InitGoneError:
-            await stream.close()
-            self._check_alive()
-            raise
         except BaseException:
             await stream.close()
             raise
@@ -146,6 +155,14 @@ class ServedPorts:
             far.close()
 
         return stream
+
+    def _begin_dropping(self, port: int, connection_id: int) -> None:
+        """Has init close a connection in the background: until then it takes one of the few places of its port."""
+        keep(self._drop(port, connection_id))
+
+    async def _drop(self, port: int, connection_id: int) -> None:
+        with suppress(InitError, InitGoneError):
+            await self._ask("drop_arrival", port=port, connection_id=connection_id)
 
 
 class _ServedPort:

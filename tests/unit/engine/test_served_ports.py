@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from typing import Any
 
 import pytest
 
+from fumehood.engine import served_ports
 from fumehood.engine.init_client import InitError
 from fumehood.engine.served_ports import ServedPorts
 from fumehood.errors import InvalidArgumentError
@@ -21,7 +23,10 @@ class Init:
 
     def __init__(self) -> None:
         self.carried: list[int] = []
+        self.dropped: list[int] = []
         self.gone: set[int] = set()
+        self.failing: set[int] = set()
+        self.is_silent = False
         self.is_taken = False
         self.breaches: list[ProtocolError] = []
 
@@ -31,6 +36,15 @@ class Init:
 
         if verb == "carry_arrival" and fields["connection_id"] in self.gone:
             raise InitError("os", "No such file or directory", 2)
+
+        if verb == "carry_arrival" and fields["connection_id"] in self.failing:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        if self.is_silent:
+            await asyncio.Event().wait()
+
+        if verb == "drop_arrival":
+            self.dropped.append(fields["connection_id"])
 
         if verb == "carry_arrival":
             self.carried.append(fields["connection_id"])
@@ -114,5 +128,55 @@ def test_connections_are_taken_once_and_none_is_lost_by_a_caller_that_leaves():
 
         async with await ports.accept(PORT):
             assert init.carried == [2, 3]
+
+    asyncio.run(work())
+
+
+def test_what_cannot_be_carried_gives_its_place_in_init_back(monkeypatch):
+    """Where init refuses, where descriptors run out here, where the caller leaves meanwhile; the next is carried."""
+
+    async def work() -> None:
+        init = Init()
+        init.gone, init.failing = {1}, {2}
+        ports = init.ports()
+        before = len(os.listdir("/proc/self/fd"))
+        await ports.listen(PORT)
+
+        for number in (1, 2, 3):
+            ports.note_arrival(PORT, number)
+
+        async with await ports.accept(PORT):
+            assert init.carried == [3]
+            await asyncio.sleep(0)
+            assert init.dropped == [1, 2]
+
+        with monkeypatch.context() as patch:
+
+            def none_left() -> Any:
+                patch.undo()
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            patch.setattr(served_ports, "open_pair", none_left)
+            ports.note_arrival(PORT, 4)
+            ports.note_arrival(PORT, 5)
+
+            async with await ports.accept(PORT):
+                assert init.carried == [3, 5]
+                await asyncio.sleep(0)
+                assert init.dropped == [1, 2, 4]
+
+        # An init that answers nothing keeps no caller from leaving.
+        init.is_silent = True
+        ports.note_arrival(PORT, 6)
+        leaving = asyncio.create_task(ports.accept(PORT))
+        done, _ = await asyncio.wait([leaving], timeout=0.05)
+        assert not done
+        init.is_silent = False
+        leaving.cancel()
+        await asyncio.wait([leaving], timeout=10)
+        assert leaving.cancelled()
+        await asyncio.sleep(0)
+        assert init.dropped == [1, 2, 4, 6]
+        assert len(os.listdir("/proc/self/fd")) == before
 
     asyncio.run(work())
