@@ -315,7 +315,8 @@ class RecordedCell:
             bounds of the record.
         is_undone: Whether its changes of variables and files were undone: the sandbox went back to a checkpoint.
         by: The key that ran it, at a server; `owner` for the server's own token.
-        via: The interface by which it came to a server: api, or the name of a dialect.
+        via: The interface by which it came to a server: api, or the name of a dialect; `e2b from inside` for programs
+            of the sandbox itself.
     """
 
     code: str

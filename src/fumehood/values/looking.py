@@ -316,7 +316,8 @@ class Cell:
         code: The code.
         stdin: Its standard input; None: empty.
         by: The key that ran it, at a server; `owner` for the server's own token.
-        via: The interface by which it came to a server: api, or the name of a dialect.
+        via: The interface by which it came to a server: api, or the name of a dialect; `e2b from inside` for programs
+            of the sandbox itself.
         started_at: When it began (UTC).
         is_fresh: Whether the context had no state from cells before.
         is_undone: Whether its changes were undone.

@@ -99,6 +99,19 @@ def test_programs_get_the_answers_that_clients_get(shared, http, headers_of):
     assert value(shared, f"ask('/contexts/{context}', method='DELETE')")[0] == 204
 
 
+def test_the_record_tells_what_came_from_inside(shared, http, server):
+    """The cells of a program's own requests name the way; those of its client do not."""
+
+    def ways(context: str) -> set[str]:
+        place = f"/v1/sandboxes/{shared.sandbox_id}/contexts/{context}/executions"
+        return {cell["via"] for cell in http.get(place, headers=server.headers).json()["items"]}
+
+    context = json.loads(value(shared, "ask('/contexts', {'language': 'python'})")[1])["id"]
+    assert value(shared, f"ask('/execute', {{'code': '1', 'context_id': '{context}'}})")[0] == 200
+    assert ways(context) == {"e2b from inside"}
+    assert ways("default") == {"e2b"}
+
+
 def test_a_program_is_its_own_sandbox_only(shared, http, headers_of, sandbox):
     """Headers that name another sandbox, with its token, and paths of the server change nothing; outside they do."""
     sandbox.run_code("whose = 'theirs'")

@@ -172,6 +172,8 @@ class Callers:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        # What programs in a sandbox ask for is recorded apart from what clients do.
+        self._inside = services.spoken_by(f"{services.via} from inside")
         self._known: TTLCache[str, Principal] = TTLCache(_REMEMBERED, _FRESH_SECONDS)
 
     async def of_key(self, request: Request) -> Caller:
@@ -198,12 +200,15 @@ class Callers:
         # The owner's token may have E2B's form by itself.
         return await self._services.authenticator.authenticate(token, meant=read_key(token or ""))
 
-    async def backend_of(self, sandbox_id: str, *, is_visit: bool = False) -> Backend:
+    async def backend_of(
+        self, sandbox_id: str, *, is_visit: bool = False, is_from_inside: bool = False
+    ) -> Backend:
         """Returns the backend for the holder of a sandbox's token, which has been checked.
 
         Args:
             sandbox_id: The sandbox.
             is_visit: Whether the request is for a signed URL or a port: visitors use them without the key.
+            is_from_inside: Whether a program in the sandbox asks, which is a visitor too.
 
         Raises:
             SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
@@ -213,8 +218,8 @@ class Callers:
         owner = await self._services.owners.owner_of(sandbox_id)
         principal = await self._principal(owner)
         limits = self._services.rate_limits
-        (limits.count_visit if is_visit else limits.count_request)(principal)
-        return self._services.backend_for(principal)
+        (limits.count_visit if is_visit or is_from_inside else limits.count_request)(principal)
+        return (self._inside if is_from_inside else self._services).backend_for(principal)
 
     async def _principal(self, key_id: str) -> Principal:
         if key_id in ("", OWNER_ID):

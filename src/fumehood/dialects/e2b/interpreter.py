@@ -65,7 +65,7 @@ class Interpreter:
                 request.headers.get("e2b-traffic-access-token"),
             )
             # A guest must not use up the requests of its key.
-            backend = await self._callers.backend_of(sandbox_id, is_visit=is_from_inside(request))
+            backend = await self._callers.backend_of(sandbox_id, is_from_inside=is_from_inside(request))
             await self._inside.ensure_for(sandbox_id, request.app)
             return await self._routed(request, _Session(backend, sandbox_id))
         except FumehoodError as error:
