@@ -277,6 +277,37 @@ def test_websockets_go_through(server: Any, sandbox_id: str) -> None:
     asyncio.run(talk())
 
 
+def test_a_websocket_ends_with_the_right_of_its_key(server: Any, client: httpx2.Client) -> None:
+    """Within two seconds and a little after its key was rotated; that of another key goes on."""
+    made = client.post("/v1/keys", json={"name": "rotated"}).json()
+    token = {"X-API-Key": made["token"]}
+    name = client.post("/v1/sandboxes", json={}, headers={"Authorization": f"Bearer {made['token']}"}).json()[
+        "id"
+    ]
+    client.post(f"/v1/sandboxes/{name}/executions", json={"code": ECHO}).raise_for_status()
+    url = server.url.replace("http", "ws") + _inside(name, "/chat", port=8001)
+
+    async def talk() -> None:
+        async with (
+            connect(url, additional_headers=token) as socket,
+            connect(url, additional_headers=server.headers) as owners,
+        ):
+            await socket.send("hello")
+            assert await socket.recv() == "hello"
+            client.post(f"/v1/keys/{made['key']['id']}/rotate", json={}).raise_for_status()
+
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await asyncio.wait_for(socket.recv(), 15)
+
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "unauthenticated")
+            await owners.send("hello")
+            assert await owners.recv() == "hello"
+
+    asyncio.run(talk())
+    client.delete(f"/v1/sandboxes/{name}")
+
+
 def test_a_websocket_is_refused_with_a_reason(server: Any, sandbox_id: str) -> None:
     async def status(path: str, headers: dict[str, str]) -> int:
         try:
