@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -392,6 +392,35 @@ def test_a_new_token_without_grace_ends_the_shares_of_its_key(
     assert reader.get("").status_code == 401
     owner.delete(f"/v1/sandboxes/{mine.id}")
     mine.close()
+
+
+def test_readers_who_do_not_read_hold_little_and_not_for_long(shared: Shared) -> None:
+    """Few files are read at once, in pieces; the transfers of a share end with it, however slow their readers are."""
+    size = 10 << 20
+    shared.run(f"open('big.bin', 'wb').write(bytes({size} + 1)); open('note.txt', 'w').write('hello')")
+    made = shared.share("files")
+    reader, other = shared.reader(made), shared.reader(shared.share("files"))
+    big, small = {"path": "big.bin"}, {"path": "note.txt"}
+
+    for _ in range(6):
+        assert reader.get("/files/content", params=small).content == b"hello"
+        assert reader.get("/files/content", params={"path": "missing"}).status_code == 404
+
+    with ExitStack() as open_streams:
+        held = [
+            open_streams.enter_context(reader.stream("GET", "/files/content", params=big)) for _ in range(4)
+        ]
+        assert [answer.status_code for answer in held] == [200] * 4
+        refused = reader.get("/files/content", params=small)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        # Control: another share has places of its own, and who reads is given all that is shown.
+        assert len(other.get("/files/content", params=big).content) == size
+
+        shared.key.delete(f"/v1/shares/{made['share']['id']}").raise_for_status()
+
+        for answer in held:
+            with pytest.raises(httpx2.TransportError):
+                answer.read()
 
 
 def test_looking_by_a_share_changes_nothing(shared: Shared, owner: httpx2.Client) -> None:

@@ -6,16 +6,19 @@ state is in memory, and reading stops when the client disconnects.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from email.utils import format_datetime
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError
 from fumehood.server.connections import break_off
 from fumehood.server.responses import send_bytes, send_unless_gone
@@ -98,6 +101,7 @@ class Download(Response):
         pieces: The rest; closed at the end, and when the client disconnects. An error breaks the answer off.
         headers: Headers of the answer; without a length among them it ends where the pieces do.
         status: Its status.
+        until_over: Waits until the answer has to be broken off, whether or not the client reads; returns why.
     """
 
     def __init__(
@@ -106,6 +110,8 @@ class Download(Response):
         pieces: AsyncGenerator[bytes, None],
         headers: Mapping[str, str],
         status: int = 200,
+        *,
+        until_over: Callable[[], Coroutine[Any, Any, str]] | None = None,
     ) -> None:
         super().__init__(status_code=status, headers=headers)
 
@@ -114,11 +120,17 @@ class Download(Response):
 
         self._first = first
         self._pieces = pieces
+        self._until_over = until_over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the answer, until it ends or the client goes."""
         async with aclosing(self._pieces):
-            await send_unless_gone(self._send(scope, send), receive)
+            sending = send_unless_gone(self._send(scope, send), receive)
+
+            if self._until_over is None:
+                await sending
+            elif (reason := await _unless_over(sending, self._until_over())) is not None:
+                await break_off(scope, reason)
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -132,3 +144,21 @@ class Download(Response):
             return
 
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _unless_over(
+    sending: Coroutine[Any, Any, None], until_over: Coroutine[Any, Any, str]
+) -> str | None:
+    """Sends an answer; returns why it has to be broken off, when that comes first."""
+    task, over = asyncio.create_task(sending), asyncio.create_task(until_over)
+    try:
+        await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
+        is_sent = task.done()
+    finally:
+        await cancel_and_wait(over, task)
+
+    if not is_sent:
+        return over.result()
+
+    task.result()
+    return None

@@ -162,20 +162,14 @@ class SharedSandbox:
         found: tuple[FileInfo, ...] = await self._backend.file_call(self._id, ListFiles(path=path))
         return found
 
-    async def file(self, path: str) -> bytes:
-        """Returns the first 10 MiB of a file below the home directory."""
+    async def file(self, path: str) -> AsyncGenerator[bytes, None]:
+        """Yields the first 10 MiB of a file below the home directory, in pieces of at most 1 MiB."""
         path = await self._path(path)
         wanted = ReadFile(path=path, length_bytes=MAX_FILE_BYTES)
-        content = bytearray()
 
         async with aclosing(self._backend.read(self._id, wanted)) as pieces:
             async for piece in pieces:
-                content += piece
-
-                if len(content) >= MAX_FILE_BYTES:
-                    break
-
-        return bytes(content[:MAX_FILE_BYTES])
+                yield piece
 
     async def audit(self) -> tuple[AuditEntry, ...]:
         """Returns the entries of the audit record in the time that is shown."""

@@ -24,6 +24,10 @@ from fumehood.storage.keys import token_digest
 from fumehood.storage.shares import Share, Shares
 
 MAX_READERS = 50
+# Transfers of files at once. Each has a megabyte or two in memory, and no longer than this.
+MAX_TRANSFERS_OF_SHARE = 4
+MAX_TRANSFERS = 16
+TRANSFER_SECONDS = 120.0
 _CHECK_SECONDS = 1.0
 _REMEMBERED_ENDS = 10_000
 _RETRY_SECONDS = 5.0
@@ -55,6 +59,8 @@ class SandboxShares:
         self._authenticator = authenticator
         self._limits = limits
         self._changed = asyncio.Event()
+        # How many files are read now, by share.
+        self._transfers: Counter[str] = Counter()
 
     def require_on(self) -> None:
         """Raises ForbiddenError where there are no shares."""
@@ -150,6 +156,38 @@ class SandboxShares:
             yield
         finally:
             self.readers -= Counter({share_id: 1})
+
+    @contextmanager
+    def transferring(self, share_id: str) -> Iterator[None]:
+        """Counts a transfer of a share's file, while the block runs.
+
+        Raises:
+            OverloadedError: As many are under way as may, of this share or of all.
+        """
+        if self._transfers[share_id] >= MAX_TRANSFERS_OF_SHARE:
+            reason = f"{MAX_TRANSFERS_OF_SHARE} files of this share are read already"
+        elif self._transfers.total() >= MAX_TRANSFERS:
+            reason = f"{MAX_TRANSFERS} files of shares are read already"
+        else:
+            reason = ""
+
+        if reason:
+            raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
+
+        self._transfers[share_id] += 1
+
+        try:
+            yield
+        finally:
+            self._transfers -= Counter({share_id: 1})
+
+    async def until_over(self, share_id: str, token: str) -> str:
+        """Returns why the transfer of a file may go on no longer: its share has ended, or it has taken too long."""
+        try:
+            async with asyncio.timeout(TRANSFER_SECONDS):
+                return (await self.until_refused(share_id, token)).message
+        except TimeoutError:
+            return f"a reader of a share took longer than {TRANSFER_SECONDS:g} s for a file"
 
     async def until_refused(self, share_id: str, token: str) -> FumehoodError:
         """Returns, within a second, why the reader of a share may read it no longer."""

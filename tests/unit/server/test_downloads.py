@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.server.connections import BREAKING
 from fumehood.server.downloads import Download
 
 
@@ -96,3 +97,41 @@ async def test_an_error_breaks_the_answer_off() -> None:
 
     assert client.body == b"firstsecond"
     assert client.messages[-1]["more_body"] is True
+
+
+@on_loop
+async def test_a_client_who_does_not_read_is_broken_off_when_the_answer_is_over() -> None:
+    """It is not waited for, and the file is closed; an answer that was sent by then is whole."""
+    broken, never = asyncio.Event(), asyncio.Event()
+    is_closed = False
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        nonlocal is_closed
+
+        try:
+            yield b"second"
+        finally:
+            is_closed = True
+
+    async def send(message: Any) -> None:
+        if message.get("body") == b"second":
+            await never.wait()
+
+    async def reset() -> None:
+        broken.set()
+
+    async def over() -> str:
+        return "too slow"
+
+    async def receive() -> dict[str, Any]:
+        await never.wait()
+        return {}
+
+    scope = {"type": "http", "extensions": {BREAKING: reset}}
+    await Download(b"first", pieces(), {}, until_over=over)(scope, receive, send)
+    assert broken.is_set()
+    assert is_closed
+
+    client = _Client()
+    await client.take(Download(b"first", pieces(), {}, until_over=asyncio.Event().wait))  # type: ignore[arg-type]
+    assert client.body == b"firstsecond"
