@@ -170,6 +170,63 @@ def test_only_what_was_chosen_is_shown(shared: Shared) -> None:
         assert heard == [{"id": 7, "type": "changed", "seq": heard[0]["seq"]}]
 
 
+def test_records_and_events_name_nothing_besides(shared: Shared, owner: httpx2.Client) -> None:
+    """No keys, other sandboxes, environment, commands, paths, input or other contexts; control: their key sees all."""
+    made = {"envs": {"SECRET_NAME": "1"}}
+    sandbox = shared.key.post("/v1/sandboxes", json=made).json()["id"]
+    place = f"/v1/sandboxes/{sandbox}"
+    context = shared.key.post(f"{place}/contexts", json={}).json()["id"]
+
+    def run(code: str, **given: Any) -> str:
+        answer = shared.key.post(f"{place}/executions", json={"code": code, **given})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["id"])
+
+    def reader_of(**given: Any) -> httpx2.Client:
+        wanted = {"sandbox_id": sandbox, **given}
+        return shared.reader(shared.key.post("/v1/shares", json=wanted).json())
+
+    reader, other = reader_of(shows=ALL), reader_of(shows=["audit", "record"], context_id=context)
+
+    with follow(reader) as socket:
+        aside = run("'aside'", context_id=context)
+        shared.key.post(f"{place}/commands", json={"command": "echo word-of-command"})
+        shared.key.put(f"{place}/files/content", params={"path": "/tmp/outside.txt"}, content=b"x")
+        fork = shared.key.post(f"{place}/forks", json={}).json()["items"][0]["id"]
+        inside = run("print(input())", stdin="typed\n")
+        shared.key.post(f"{place}/timeout", json={"timeout_seconds": 250})
+        heard = hear(socket, "changed")
+
+    shown = [reader.get(path) for path in ("/audit", "/network/log", "/executions", f"/executions/{inside}")]
+    assert [one.status_code for one in shown] == [200] * 4
+    text = json.dumps(heard) + "".join(one.text for one in shown)
+    hidden = [shared.key_id, sandbox, fork, context, aside, "SECRET_NAME", "word-of-command", "outside.txt"]
+    log = shared.key.get(f"{place}/audit")
+    for one in hidden:
+        assert one not in text, one
+        assert one in log.text, one
+
+    assert [one["stdin"] for one in (shown[3].json(), shown[2].json()["items"][-1])] == [None, None]
+    kinds = {one["kind"] for one in shown[0].json()["items"]}
+    assert (
+        {"created", "executed"} <= kinds <= {"created", "executed", "context", "limit", "paused", "resumed"}
+    )
+    assert shown[0].json()["is_verifiable"] is False
+    assert {"hash", "previous"}.isdisjoint(shown[0].json()["items"][0])
+    assert {one["type"] for one in heard}.isdisjoint({"security_event", "forked"})
+
+    # Of the other context there is its execution, and of the whole sandbox no connection.
+    executed = [
+        one["fields"]["execution"] for one in other.get("/audit").json()["items"] if one["kind"] == "executed"
+    ]
+    assert executed == [aside]
+    body = {"sandbox_id": sandbox, "shows": ["network"], "context_id": context}
+    refused = shared.key.post("/v1/shares", json=body)
+    assert (refused.status_code, "of the whole sandbox" in refused.text) == (422, True)
+    for one in (sandbox, fork):
+        owner.delete(f"/v1/sandboxes/{one}")
+
+
 def test_only_the_chosen_time_and_context_are_shown(shared: Shared) -> None:
     """What began before, what ended after, and what ran in another context are not there, under no name."""
     before = shared.run("'before'")

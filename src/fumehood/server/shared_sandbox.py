@@ -14,8 +14,15 @@ from datetime import datetime, timedelta
 
 from fumehood.errors import ExecutionNotFoundError, ForbiddenError, InvalidArgumentError, SandboxPausedError
 from fumehood.port.backend import Backend
-from fumehood.storage.shares import Share, SharedPart
-from fumehood.values.audit import AuditEntry
+from fumehood.server.shared_records import (
+    SharedConnection,
+    SharedEntry,
+    part_of,
+    shown_connection,
+    shown_entries,
+    shown_event,
+)
+from fumehood.storage.shares import OF_ALL_CONTEXTS, Share, SharedPart
 from fumehood.values.charts import JsonValue
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.looking import (
@@ -28,64 +35,12 @@ from fumehood.values.looking import (
     ReadVariables,
     VariablePage,
 )
-from fumehood.values.network import EgressRecord
-from fumehood.values.requests import ListFiles, ReadFile
+from fumehood.values.requests import DEFAULT_CONTEXT_ID, ListFiles, ReadFile
 from fumehood.values.sandbox import FileInfo, SandboxInfo
 from fumehood.values.watching import WatchEvent
 
 MAX_FILE_BYTES = 10 << 20
 _MAX_PAGES = 64
-# The part that an event of each type belongs to; other events are not sent.
-_PART_OF: Mapping[str, SharedPart | None] = {
-    "execution_started": "record",
-    "output": "record",
-    "result": "record",
-    "clear_output": "record",
-    "error": "record",
-    "input_request": "record",
-    "tool_call": "record",
-    "execution_finished": "record",
-    "context_restarted": "record",
-    "egress": "network",
-    "security_event": "audit",
-    "changed": None,
-    "ended": None,
-    "gap": None,
-}
-# Of events of executions: what their cells show as well.
-_FIELDS = frozenset(
-    {
-        "execution_id",
-        "context_id",
-        "code",
-        "via",
-        "started_at",
-        "position",
-        "stream",
-        "text",
-        "at_seconds",
-        "number",
-        "is_update",
-        "is_main_result",
-        "display_id",
-        "parts",
-        "wait",
-        "error",
-        "request_id",
-        "prompt",
-        "is_password",
-        "name",
-        "outcome",
-        "usage",
-        "execution_count",
-        "state_lost",
-        "from",
-        "to",
-        "reason",
-        "record",
-        "event",
-    }
-)
 
 
 class SharedSandbox:
@@ -171,17 +126,17 @@ class SharedSandbox:
             async for piece in pieces:
                 yield piece
 
-    async def audit(self) -> tuple[AuditEntry, ...]:
-        """Returns the entries of the audit record in the time that is shown."""
+    async def audit(self) -> tuple[SharedEntry, ...]:
+        """Returns the entries of the audit record that are shown."""
         self._require("audit")
         log = await self._backend.audit_log(self._id)
-        return tuple(entry for entry in log.entries if self._share.covers(entry.at, entry.at))
+        return tuple(shown_entries(log.entries, self._share))
 
-    async def network(self) -> tuple[EgressRecord, ...]:
+    async def network(self) -> tuple[SharedConnection, ...]:
         """Returns the connections that the sandbox made or tried to make in the time that is shown."""
         self._require("network")
         found = await self._backend.egress_log(self._id)
-        return tuple(record for record in found if self._share.covers(record.at, record.at))
+        return tuple(shown_connection(record) for record in found if self._share.covers(record.at, record.at))
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
         """Yields what happens in the parts that are shown, from now on, to the end of the sandbox."""
@@ -191,20 +146,22 @@ class SharedSandbox:
                     if event.type == "here":
                         yield WatchEvent(type="here", seq=event.seq)
                     elif await self._is_event_shown(event):
-                        fields = {name: value for name, value in event.fields.items() if name in _FIELDS}
-                        yield WatchEvent(type=event.type, seq=event.seq, fields=fields)
+                        yield shown_event(event)
 
     async def _is_event_shown(self, event: WatchEvent) -> bool:
-        if event.type not in _PART_OF:
+        try:
+            part = part_of(event)
+        except KeyError:
             return False
-
-        part = _PART_OF[event.type]
 
         if part is None:
             return True
 
         # Of what is shown up to a time nothing happens any more.
         if part not in self._share.shows or self._share.until_at is not None:
+            return False
+
+        if part in OF_ALL_CONTEXTS and self._share.context_id != DEFAULT_CONTEXT_ID:
             return False
 
         if part != "record":
@@ -236,6 +193,9 @@ class SharedSandbox:
     def _require(self, part: SharedPart) -> None:
         if part not in self._share.shows:
             raise ForbiddenError(reason=f"the share does not show the {part} of the sandbox")
+
+        if part in OF_ALL_CONTEXTS and self._share.context_id != DEFAULT_CONTEXT_ID:
+            raise ForbiddenError(reason=f"the {part} is of the whole sandbox, and the share of one context")
 
     async def _path(self, path: str) -> str:
         """Returns the whole path of a file that may be looked at now.
@@ -287,13 +247,13 @@ class SharedSandbox:
         return self._share.covers(cell.started_at, _end_of(cell))
 
     def _shown(self, cell: Cell) -> Cell:
-        """Returns a cell without what the share does not show: keys, calls of tools, what it changed."""
+        """Returns a cell without what the share does not show: keys, its input, calls of tools, what it changed."""
         execution = cell.execution
 
         if execution is not None:
             execution = replace(execution, tool_calls=(), changes=None, audit_head=None)
 
-        return replace(cell, by="", changes=None, execution=execution)
+        return replace(cell, by="", stdin=None, tool_calls=0, changes=None, execution=execution)
 
 
 def _end_of(cell: Cell) -> datetime | None:

@@ -27,6 +27,8 @@ from fumehood.storage.tables import SHARES
 
 SharedPart = Literal["record", "variables", "files", "audit", "network"]
 PARTS: tuple[SharedPart, ...] = get_args(SharedPart)
+# What does not name its context, so that a share of a context besides the default one cannot have it.
+OF_ALL_CONTEXTS: frozenset[SharedPart] = frozenset({"network"})
 MAX_SHARES_OF_KEY = 200
 # Of tokens: what tells them from those of keys.
 TOKEN_PREFIX = "fhs_"  # noqa: S105 - what goes before a token

@@ -2,10 +2,11 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { get } from "../api/client";
-import type { AuditEntry, Page } from "../api/types";
+import type { Page } from "../api/types";
 import { bytes, clock, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 
+type Entry = { sequence: number; at: string; kind: string; fields: Record<string, unknown> };
 type Connection = {
   at: string;
   name: string;
@@ -20,7 +21,7 @@ const SHOWN = 300;
 export function SharedAudit() {
   const log = useQuery({
     queryKey: ["timeline", "shared"],
-    queryFn: ({ signal }) => get<Page<AuditEntry>>("/v1/sandboxes/shared/audit", signal),
+    queryFn: ({ signal }) => get<Page<Entry>>("/v1/sandboxes/shared/audit", signal),
     retry: false,
   });
   if (log.error && !log.data) return <ProblemBox error={log.error} retry={() => log.refetch()} />;
@@ -28,7 +29,10 @@ export function SharedAudit() {
   const entries = [...log.data.items].reverse();
   return (
     <div className="panel-body">
-      <p className="quiet">{entries.length.toLocaleString()} entries, the newest first</p>
+      <p className="quiet">
+        {entries.length.toLocaleString()} entries, the newest first: an extract without hashes, which cannot be
+        verified
+      </p>
       <ul className="entries">
         {entries.slice(0, SHOWN).map((entry) => (
           <li key={entry.sequence}>

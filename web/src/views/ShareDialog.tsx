@@ -16,6 +16,7 @@ const TIMES: [number, string][] = [
   [30 * 86_400, "30 days"],
 ];
 const OF_NOW: SharedPart[] = ["variables", "files"];
+const DEFAULT_CONTEXT = "default";
 
 export default function ShareDialog({ sandboxId, contextId }: { sandboxId: string; contextId: string }) {
   const [made, setMade] = useState<NewShare | null>(null);
@@ -44,7 +45,12 @@ function Choice({ sandboxId, contextId, made }: ChoiceGiven) {
   const [isFromNow, setFromNow] = useState(false);
   const [seconds, setSeconds] = useState(86_400);
   const [problem, setProblem] = useState<unknown>(null);
-  const chosen = shows.filter((part) => isLive || !OF_NOW.includes(part));
+  const whyNot = (part: SharedPart) => {
+    if (!isLive && OF_NOW.includes(part)) return "only live";
+    if (part === "network" && contextId !== DEFAULT_CONTEXT) return "of the whole sandbox: only with its default context";
+    return null;
+  };
+  const chosen = shows.filter((part) => whyNot(part) === null);
 
   const share = async (event: FormEvent) => {
     event.preventDefault();
@@ -75,19 +81,19 @@ function Choice({ sandboxId, contextId, made }: ChoiceGiven) {
       <fieldset>
         <legend>It shows</legend>
         {PARTS.map((part) => {
-          const isOff = !isLive && OF_NOW.includes(part);
+          const reason = whyNot(part);
           return (
             <label key={part} className="check">
               <input
                 type="checkbox"
                 checked={chosen.includes(part)}
-                disabled={isOff}
+                disabled={reason !== null}
                 onChange={(event) =>
                   setShows(event.target.checked ? [...shows, part] : shows.filter((each) => each !== part))
                 }
               />{" "}
               {PART_NAMES[part]}
-              {isOff && " (only live)"}
+              {reason !== null && ` (${reason})`}
             </label>
           );
         })}

@@ -36,13 +36,12 @@ from fumehood.server.schemas.base import Body, GuestPath, model_of
 from fumehood.server.schemas.cells import CellAnswer, CellPageAnswer
 from fumehood.server.schemas.files import FileList
 from fumehood.server.schemas.problem import problems
-from fumehood.server.schemas.sandboxes import EgressLog
 from fumehood.server.schemas.shares import SharedSandboxAnswer, SharedState
 from fumehood.server.services import Services, stores_of
+from fumehood.server.shared_records import SharedConnection, SharedEntry
 from fumehood.server.shared_sandbox import SharedSandbox
 from fumehood.server.shares import share_token_of
 from fumehood.storage.shares import Share
-from fumehood.values.audit import AuditEntry
 from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import MAX_CELLS, MAX_LISTED, VariablePage
 
@@ -75,7 +74,16 @@ _Bearer = Annotated[object, Security(_BEARER)]
 class SharedAudit(BaseModel):
     """The entries of an audit record that a share shows."""
 
-    items: list[model_of(AuditEntry)]  # type: ignore[valid-type]
+    items: list[model_of(SharedEntry)]  # type: ignore[valid-type]
+    is_verifiable: Literal[False] = Field(
+        description="False: an extract has no hashes. The key of the sandbox has the whole record, with its chain."
+    )
+
+
+class SharedNetworkLog(BaseModel):
+    """The connections that a share shows, the oldest first."""
+
+    items: list[model_of(SharedConnection)]  # type: ignore[valid-type]
 
 
 async def _reader(request: Request, share_id: _ShareId, bearer: _Bearer) -> SharedSandbox:
@@ -224,14 +232,14 @@ async def shared_file(
     responses=_PROBLEMS,
 )
 async def shared_audit(reader: Reader) -> Response:
-    """Returns the entries of the shared time. A record that is cut to a time is no whole chain."""
-    return items(await reader.audit())
+    """Returns an extract without hashes: the executions of the context in the shared time, and the sandbox's states."""
+    return await off_loop_answer({"items": await reader.audit(), "is_verifiable": False})
 
 
 @router.get(
     "/network/log",
     summary="Read the network log, through a share",
-    response_model=EgressLog,
+    response_model=SharedNetworkLog,
     responses=_PROBLEMS,
 )
 async def shared_network(reader: Reader) -> Response:

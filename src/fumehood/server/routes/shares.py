@@ -27,7 +27,8 @@ from fumehood.server.schemas.shares import (
     ShareList,
     ShareSecret,
 )
-from fumehood.storage.shares import SharedView
+from fumehood.storage.shares import OF_ALL_CONTEXTS, SharedView
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import SandboxInfo
 
 router = guarded_router("shares", "/v1")
@@ -96,6 +97,15 @@ def _check(wanted: NewShare, info: SandboxInfo) -> None:
             field="shows",
             value=", ".join(shown),
             allowed="these only without `until_at`: they are those of now",
+        )
+
+    if wanted.context_id != DEFAULT_CONTEXT_ID and (
+        shown := sorted(OF_ALL_CONTEXTS.intersection(wanted.shows))
+    ):
+        raise InvalidArgumentError(
+            field="shows",
+            value=", ".join(shown),
+            allowed=f"these only with the context {DEFAULT_CONTEXT_ID}: they are of the whole sandbox",
         )
 
     if "files" in wanted.shows and info.idle_timeout_seconds is not None:

@@ -27,7 +27,9 @@ class NewShare(Body):
         min_length=1,
         max_length=10,
         description="The parts that it shows: `record` is code and outputs. Variables and files are those of now, so a "
-        "share with `until` cannot have them.",
+        "share with `until_at` cannot have them. `network` is of the whole sandbox, so a share of a context besides "
+        "`default` cannot have it. `audit` is an extract: the executions of the context, and how the sandbox began, "
+        "paused and ended.",
     )
     context_id: Name = Field(default="default", description="The one context that it shows.")
     seconds: int = Field(
