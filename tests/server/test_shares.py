@@ -480,6 +480,41 @@ def test_readers_who_do_not_read_hold_little_and_not_for_long(shared: Shared) ->
                 answer.read()
 
 
+def test_reads_of_a_share_stay_in_the_home_and_fill_no_audit_record(shared: Shared) -> None:
+    """Links that lead out are refused; few reads are noted, as those of the share, and the rest is counted."""
+    shared.run(
+        "import os\nopen('/tmp/out.txt', 'w').write('out')\nopen('in.txt', 'w').write('in')\n"
+        "os.symlink('/tmp', 'folder'); os.symlink('/tmp/out.txt', 'file'); os.symlink('in.txt', 'within')"
+    )
+    made = shared.share("files")
+    reader = shared.reader(made)
+    mine = f"/v1/sandboxes/{shared.id}/files"
+
+    def asked_by(client: httpx2.Client, place: str) -> list[int]:
+        paths = [("/content", "folder/out.txt"), ("/content", "file"), ("", "folder"), ("/content", "within")]
+        return [client.get(place + suffix, params={"path": path}).status_code for suffix, path in paths]
+
+    assert asked_by(reader, "/files") == [403, 403, 403, 200]
+    # Control: the key follows them.
+    assert asked_by(shared.key, mine) == [200] * 4
+
+    def noted() -> list[dict[str, Any]]:
+        return list(shared.key.get(f"/v1/sandboxes/{shared.id}/audit").json()["entries"])
+
+    before = noted()
+
+    for _ in range(20):
+        assert reader.get("/files/content", params={"path": "missing"}).status_code == 404
+        assert reader.get("/files/content", params={"path": "in.txt"}).status_code == 200
+
+    after = noted()[len(before) :]
+    assert {one["kind"] for one in after} <= {"share_read", "left_out"}
+    assert len(after) <= 10
+    reads = [one["fields"] for one in noted() if one["kind"] == "share_read"]
+    assert 1 <= len(reads) <= 11
+    assert all(one["share"] for one in reads)
+
+
 def test_looking_by_a_share_changes_nothing(shared: Shared, owner: httpx2.Client) -> None:
     """It resumes no paused sandbox, lengthens no life, and adds no cell; of an ended one it says that it has ended."""
     made = owner.post("/v1/sandboxes", json={"auto_resume": True, "timeout_seconds": 200}).json()

@@ -169,8 +169,10 @@ async def call_files(ask: Ask, sandbox_id: str, call: FileCall) -> list[object]:
     match call:
         case StatFile(path=path):
             return [await ask("GET", f"{place}/info", params={"path": path})]
-        case ListFiles(path=path, depth=depth):
-            return list((await ask("GET", place, params={"path": path, "depth": depth}))["items"])
+        case ListFiles(path=path, depth=depth, share=share):
+            headers = _share_headers(share)
+            found = await ask("GET", place, params={"path": path, "depth": depth}, headers=headers)
+            return list(found["items"])
         case MakeDir(path=path):
             return [await ask("POST", f"{place}/directories", json={"path": path})]
         case RemoveFile(path=path):
@@ -714,6 +716,7 @@ class HttpBackend(LoopBound, Backend):
         last = "" if request.length_bytes is None else request.offset_bytes + request.length_bytes - 1
         is_whole = request.offset_bytes == 0 and request.length_bytes is None
         headers = {} if is_whole else {"Range": f"bytes={request.offset_bytes}-{last}"}
+        headers |= _share_headers(request.share)
         place = sandbox_path(sandbox_id, "files", "content")
 
         async with self._connection.stream(
@@ -760,6 +763,11 @@ async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
     async for piece in pieces:
         if piece:
             yield bytes(piece)
+
+
+def _share_headers(share: str) -> dict[str, str]:
+    """Returns the header that tells a host daemon for which share it is asked; a server knows that by itself."""
+    return {"x-fumehood-share": share} if share else {}
 
 
 def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from fumehood.values.requests import (
     Forked,
     ForkRequest,
     InputAnswer,
+    ListFiles,
     Loaded,
     LoadRequest,
     ProcessCall,
@@ -378,7 +379,11 @@ class LocalBackend(LoopBound, Backend):
         return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_checkpoints(sandbox, call))
 
     def read(self, sandbox_id: str, request: ReadFile) -> AsyncGenerator[bytes, None]:
-        return self._stream(sandbox_id, lambda sandbox: audited_verbs.read_file(sandbox, request))
+        return self._stream(
+            sandbox_id,
+            lambda sandbox: audited_verbs.read_file(sandbox, request),
+            may_resume=not request.share,
+        )
 
     async def write(
         self,
@@ -404,7 +409,10 @@ class LocalBackend(LoopBound, Backend):
             raise
 
     async def file_call(self, sandbox_id: str, call: FileCall) -> tuple[FileInfo, ...]:
-        return await self._with(sandbox_id, lambda sandbox: audited_verbs.call_files(sandbox, call))
+        may_resume = not (isinstance(call, ListFiles) and call.share)
+        return await self._with(
+            sandbox_id, lambda sandbox: audited_verbs.call_files(sandbox, call), may_resume=may_resume
+        )
 
     async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
         changes = await self._with(sandbox_id, lambda sandbox: sandbox.watch(request))
@@ -466,11 +474,13 @@ class LocalBackend(LoopBound, Backend):
 
     # -- from the caller's loop to the engine's
 
-    async def _with(self, sandbox_id: str, verb: Callable[[LiveSandbox], Awaitable[_T]]) -> _T:
+    async def _with(
+        self, sandbox_id: str, verb: Callable[[LiveSandbox], Awaitable[_T]], *, may_resume: bool = True
+    ) -> _T:
         """Calls a method of a running sandbox."""
 
         async def work() -> _T:
-            return await verb(await self._supervisor.awake(sandbox_id))
+            return await verb(await self._supervisor.awake(sandbox_id, may_resume=may_resume))
 
         return await self._do(work)
 
@@ -513,12 +523,16 @@ class LocalBackend(LoopBound, Backend):
         )
 
     def _stream(
-        self, sandbox_id: str, make: Callable[[LiveSandbox], AsyncGenerator[_T, None]]
+        self,
+        sandbox_id: str,
+        make: Callable[[LiveSandbox], AsyncGenerator[_T, None]],
+        *,
+        may_resume: bool = True,
     ) -> AsyncGenerator[_T, None]:
         """Follows a stream of a sandbox, which is resumed when the first item is requested."""
 
         async def begin() -> AsyncGenerator[_T, None]:
-            return make(await self._supervisor.awake(sandbox_id))
+            return make(await self._supervisor.awake(sandbox_id, may_resume=may_resume))
 
         return self._items(begin)
 

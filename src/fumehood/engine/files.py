@@ -15,6 +15,7 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.engine.init_client import InitError
 from fumehood.errors import FileError, InvalidArgumentError
+from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.requests import FileCall, ListFiles, MakeDir, ReadFile, RemoveFile, RenameFile, StatFile
 from fumehood.values.sandbox import FileInfo
 from fumehood_wire.messages import MAX_CHUNK_BYTES
@@ -43,7 +44,8 @@ class LiveFiles:
 
     async def read(self, request: ReadFile) -> AsyncGenerator[bytes, None]:
         """Yields a file in chunks."""
-        handle = await self._open(request.path, "r", "read")
+        wanted = {"beneath": HOME_PATH} if request.share else {}
+        handle = await self._open(request.path, "r", "read", **wanted)
         try:
             offset = request.offset_bytes
             left = request.length_bytes
@@ -119,10 +121,11 @@ class LiveFiles:
     async def _list(self, call: ListFiles) -> tuple[FileInfo, ...]:
         found: list[FileInfo] = []
         size_bytes = offset = 0
+        wanted: dict[str, Any] = {"beneath": HOME_PATH} if call.share else {}
 
         while True:
             value, _ = await self._do(
-                "list", call.path, "list", path=call.path, depth=call.depth, offset=offset
+                "list", call.path, "list", path=call.path, depth=call.depth, offset=offset, **wanted
             )
             found.extend(file_info(entry) for entry in value["entries"])
             size_bytes += sum(map(_size, value["entries"]))

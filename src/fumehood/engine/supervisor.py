@@ -147,8 +147,8 @@ class Supervisor:
         """
         return self._lifetime(sandbox_id).sandbox
 
-    async def awake(self, sandbox_id: str) -> LiveSandbox:
-        """Returns a running sandbox without pending cleanups; resumes a paused one if its settings allow it.
+    async def awake(self, sandbox_id: str, *, may_resume: bool = True) -> LiveSandbox:
+        """Returns a running sandbox without pending cleanups; resumes a paused one if call and settings allow it.
 
         Raises:
             SandboxPausedError: It is paused, and stays so.
@@ -165,7 +165,7 @@ class Supervisor:
             if not pausing.is_paused:
                 continue
 
-            if not lifetime.spec.auto_resume:
+            if not (may_resume and lifetime.spec.auto_resume):
                 raise SandboxPausedError(sandbox_id=sandbox_id)
 
             await self.resume(sandbox_id)

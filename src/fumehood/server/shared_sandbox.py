@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fumehood.errors import ExecutionNotFoundError, ForbiddenError, InvalidArgumentError, SandboxPausedError
+from fumehood.errors import ExecutionNotFoundError, ForbiddenError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.server.shared_records import (
     SharedConnection,
@@ -113,14 +113,16 @@ class SharedSandbox:
 
     async def files(self, path: str) -> tuple[FileInfo, ...]:
         """Returns what is in a directory below the home directory."""
-        path = await self._path(path)
-        found: tuple[FileInfo, ...] = await self._backend.file_call(self._id, ListFiles(path=path))
+        path = self._path(path)
+        found: tuple[FileInfo, ...] = await self._backend.file_call(
+            self._id, ListFiles(path=path, share=self._share.id)
+        )
         return found
 
     async def file(self, path: str) -> AsyncGenerator[bytes, None]:
         """Yields the first 10 MiB of a file below the home directory, in pieces of at most 1 MiB."""
-        path = await self._path(path)
-        wanted = ReadFile(path=path, length_bytes=MAX_FILE_BYTES)
+        path = self._path(path)
+        wanted = ReadFile(path=path, length_bytes=MAX_FILE_BYTES, share=self._share.id)
 
         async with aclosing(self._backend.read(self._id, wanted)) as pieces:
             async for piece in pieces:
@@ -197,21 +199,17 @@ class SharedSandbox:
         if part in OF_ALL_CONTEXTS and self._share.context_id != DEFAULT_CONTEXT_ID:
             raise ForbiddenError(reason=f"the {part} is of the whole sandbox, and the share of one context")
 
-    async def _path(self, path: str) -> str:
-        """Returns the whole path of a file that may be looked at now.
+    def _path(self, path: str) -> str:
+        """Returns the whole path of a file, whose links are followed within the home directory alone.
 
         Raises:
             InvalidArgumentError: It is outside of the home directory.
-            SandboxPausedError: The sandbox is paused; looking does not resume it.
         """
         self._require("files")
         whole = posixpath.normpath(posixpath.join(HOME_PATH, path))
 
         if whole != HOME_PATH and not whole.startswith(HOME_PATH + "/"):
             raise InvalidArgumentError(field="path", value=path, allowed=f"a path below {HOME_PATH}")
-
-        if (await self.info()).state != "running":
-            raise SandboxPausedError(sandbox_id=self._id)
 
         return whole
 

@@ -301,10 +301,15 @@ class StatFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListFiles:
-    """Describe the entries below a directory, `depth` levels deep; sorted by path."""
+    """Describe the entries below a directory, `depth` levels deep; sorted by path.
+
+    Attributes:
+        share: As of `ReadFile`.
+    """
 
     path: str
     depth: int = 1
+    share: str = ""
 
     def __post_init__(self) -> None:
         check_path("path", self.path)
@@ -379,11 +384,14 @@ class ReadFile:
     Attributes:
         offset_bytes: Where to begin.
         length_bytes: How much at most; None means to the end.
+        share: The share of a server whose reader asks; empty: none. A paused sandbox is then not resumed, links that
+            lead out of the home directory are refused, and the audit record notes few of such reads, and their share.
     """
 
     path: str
     offset_bytes: int = 0
     length_bytes: int | None = None
+    share: str = ""
 
     def __post_init__(self) -> None:
         check_path("path", self.path)

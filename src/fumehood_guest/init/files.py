@@ -56,16 +56,23 @@ class Files:
             "rename": rename,
         }
 
-    def open(self, path: str, mode: str, metadata: Optional[Dict[str, str]] = None) -> Reply:
+    def open(
+        self,
+        path: str,
+        mode: str,
+        metadata: Optional[Dict[str, str]] = None,
+        beneath: Optional[str] = None,
+    ) -> Reply:
         """Opens a regular file for reading, or a new one that replaces `path` once it is complete.
 
-        The new file gets the given metadata, and none of the replaced one.
+        The new file gets the given metadata, and none of the replaced one. With `beneath`, one to read must be in that
+        folder, wherever links lead.
         """
         if len(self._handles) >= MAX_OPEN_HANDLES:
             raise OSError(errno.EMFILE, f"more than {MAX_OPEN_HANDLES} transfers at once")
 
         full = absolute(path)
-        opened = _open_to_replace(full, metadata or {}) if mode == "w" else _open_to_read(full)
+        opened = _open_to_replace(full, metadata or {}) if mode == "w" else _open_to_read(full, beneath)
 
         handle = self._next_handle
         self._next_handle += 1
@@ -120,11 +127,12 @@ class _Opened:
         self.target = target
 
 
-def _open_to_read(path: str) -> _Opened:
+def _open_to_read(path: str, beneath: Optional[str]) -> _Opened:
     # Non-blocking: opening a FIFO would otherwise block init until its other end is opened.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         _check_regular(os.fstat(fd))
+        _check_beneath(fd, beneath)
     except OSError:
         os.close(fd)
         raise
@@ -170,18 +178,37 @@ def _check_regular(info: os.stat_result) -> None:
         raise OSError(errno.EINVAL, f"not a regular file but {kind(info.st_mode)}")
 
 
+def _check_beneath(fd: int, folder: Optional[str]) -> None:
+    """Raises PermissionError for an open file or folder that is not in `folder`, if one is given."""
+    if folder is not None:
+        real = os.readlink(f"/proc/self/fd/{fd}")
+
+        if not _lies_in(real, os.path.realpath(absolute(folder))):
+            raise PermissionError(errno.EACCES, f"a link leads out of {folder}")
+
+
 def stat_entry(path: str) -> Reply:
     """Describes one path; a link is described together with its target."""
     return entry(absolute(path)), b""
 
 
-def list_entries(path: str, depth: int, offset: int = 0) -> Reply:
-    """Describes the entries beneath a folder, down to `depth`, in order, from entry number `offset` on."""
+def list_entries(path: str, depth: int, offset: int = 0, beneath: Optional[str] = None) -> Reply:
+    """Describes the entries beneath a folder, down to `depth`, in order, from entry number `offset` on.
+
+    With `beneath`, the folder must be in that one, wherever links lead.
+    """
     full = absolute(path)
 
     if not os.path.isdir(full):
         os.stat(full)
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+    if beneath is not None:
+        fd = os.open(full, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _check_beneath(fd, beneath)
+        finally:
+            os.close(fd)
 
     found: List[Dict[str, Any]] = []
     room = _MAX_PAGE_BYTES

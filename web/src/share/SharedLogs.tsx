@@ -30,8 +30,8 @@ export function SharedAudit() {
   return (
     <div className="panel-body">
       <p className="quiet">
-        {entries.length.toLocaleString()} entries, the newest first: an extract without hashes, which cannot be
-        verified
+        {entries.length.toLocaleString()} entries, the newest first: an extract without hashes, which cannot
+        be verified
       </p>
       <ul className="entries">
         {entries.slice(0, SHOWN).map((entry) => (

@@ -47,7 +47,8 @@ function Choice({ sandboxId, contextId, made }: ChoiceGiven) {
   const [problem, setProblem] = useState<unknown>(null);
   const whyNot = (part: SharedPart) => {
     if (!isLive && OF_NOW.includes(part)) return "only live";
-    if (part === "network" && contextId !== DEFAULT_CONTEXT) return "of the whole sandbox: only with its default context";
+    if (part === "network" && contextId !== DEFAULT_CONTEXT)
+      return "of the whole sandbox: only with its default context";
     return null;
   };
   const chosen = shows.filter((part) => whyNot(part) === null);

@@ -61,6 +61,14 @@ async def start_process(sandbox: LiveSandbox, spec: ProcessSpec) -> ProcessInfo:
 async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[bytes, None]:
     """Yields a file in chunks."""
     seen = _Seen()
+
+    if request.share:
+        async with aclosing(_read_for_share(sandbox, request, seen)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+        return
+
     try:
         async with aclosing(sandbox.files.read(request)) as pieces:
             async for piece in pieces:
@@ -75,6 +83,23 @@ async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[b
             "file_out",
             {"path": shown(request.path), "offset_bytes": request.offset_bytes or None, **seen.fields()},
         )
+
+
+async def _read_for_share(
+    sandbox: LiveSandbox, request: ReadFile, seen: _Seen
+) -> AsyncGenerator[bytes, None]:
+    error_code: str | None = None
+    try:
+        async with aclosing(sandbox.files.read(request)) as pieces:
+            async for piece in pieces:
+                seen.add(piece)
+                yield piece
+    except FumehoodError as error:
+        error_code = error.code
+        raise
+    finally:
+        fields: Fields = {"share": shown(request.share), "path": shown(request.path), "error": error_code}
+        sandbox.audit.note_share_read({**fields, **seen.fields()})
 
 
 async def write_file(

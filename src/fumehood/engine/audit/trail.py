@@ -27,6 +27,9 @@ _SMALL_BYTES = 256 * KIB
 # Rate of the entries of each kind that a guest causes: burst, and per second in the long run.
 _AT_ONCE = 100
 _PER_SECOND = 10.0
+# The same for reads of files by readers of shares, who may ask as often as they like.
+_READS_AT_ONCE = 10
+_READS_PER_SECOND = 1 / 60
 _ENDED_BYTES = 16 * MIB
 
 Fields = dict[str, JsonValue]
@@ -157,6 +160,11 @@ class AuditTrail:
 
         self._tell_left_out(kind)
         self.note(kind, fields)
+
+    def note_share_read(self, fields: Mapping[str, JsonValue]) -> None:
+        """Records that the reader of a share has read a file; most of many such reads are only counted."""
+        self._buckets.setdefault("share_read", TokenBucket(_READS_AT_ONCE, _READS_PER_SECOND))
+        self.note_of_guest("share_read", fields)
 
     def note_egress(self, record: EgressRecord) -> None:
         """Records a decision about a connection."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -24,10 +25,11 @@ from fumehood.server.downloads import (
     etag_of,
     is_known,
     last_modified,
+    span_of,
     wanted_span,
 )
 from fumehood.server.problems import no_such_part
-from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery
+from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery, share_of
 from fumehood.server.routes.guarded import SignableRoute, guarded_router
 from fumehood.server.routes.sandboxes import SandboxId, answer, items
 from fumehood.server.schemas.files import FileAnswer, FileList
@@ -49,6 +51,7 @@ _READ: dict[int | str, dict[str, Any]] = {
     206: {"description": "The part that was asked for.", "content": _ANY_TYPE},
     304: {"description": "The client has this version already."},
 }
+_LARGEST_BYTES = 1 << 62
 _FORM = {
     "multipart/form-data": {
         "schema": {
@@ -162,6 +165,14 @@ async def upload_files(
 
 
 async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) -> Response:
+    if share := share_of(request):
+        # Nothing else is asked first: it would resume a paused sandbox.
+        part = span_of(request.headers, _LARGEST_BYTES) or Span(0, _LARGEST_BYTES)
+        wanted = ReadFile(path=path, offset_bytes=part.start, length_bytes=part.size, share=share)
+        return await _download(
+            backend.read(sandbox_id, wanted), {"Content-Type": "application/octet-stream"}, 200
+        )
+
     try:
         (info,) = await backend.file_call(sandbox_id, StatFile(path=path))
     except FileError as error:
@@ -188,7 +199,12 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
     # Files of /proc report a size of 0 without being empty.
     length_bytes = whole.size if info.size_bytes else None
     wanted = ReadFile(path=path, offset_bytes=whole.start, length_bytes=length_bytes)
-    pieces = backend.read(sandbox_id, wanted)
+    return await _download(
+        backend.read(sandbox_id, wanted), _headers(info, etag, span), 200 if span is None else 206
+    )
+
+
+async def _download(pieces: AsyncGenerator[bytes, None], headers: dict[str, str], status: int) -> Response:
     try:
         # An error raised here becomes a response with its own status.
         first = await anext(pieces, b"")
@@ -196,7 +212,7 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
         await pieces.aclose()
         raise
 
-    return Download(first, pieces, _headers(info, etag, span), 200 if span is None else 206)
+    return Download(first, pieces, headers, status)
 
 
 def _headers(info: FileInfo, etag: str, span: Span | None) -> dict[str, str]:

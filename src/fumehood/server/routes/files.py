@@ -30,6 +30,7 @@ from fumehood.server.schemas.files import (
     SigningRequest,
 )
 from fumehood.server.schemas.problem import problems
+from fumehood.server.services import Services, services_of
 from fumehood.server.signed_urls import Grant, signing_secret
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import ListFiles, MakeDir, RemoveFile, RenameFile, StatFile, WatchFiles
@@ -38,6 +39,7 @@ from fumehood.values.sandbox import FileChange
 router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
 PathQuery = Annotated[GuestPath, Query(description="Path in the sandbox; relative ones start at /home/user.")]
 FILE_PROBLEMS = SANDBOX_PROBLEMS | problems(413, 507)
+_SHARE_CHARACTERS = 64
 _WITH_BODY = FILE_PROBLEMS | problems(400)
 
 
@@ -47,9 +49,20 @@ async def list_files(
     backend: CallersBackend,
     path: PathQuery = ".",
     depth: Annotated[int, Query(ge=1, le=64, description="How many levels deep.")] = 1,
+    *,
+    request: Request,
 ) -> Response:
     """Lists what is below a directory, sorted by path."""
-    return items(await backend.file_call(sandbox_id, ListFiles(path=path, depth=depth)))
+    wanted = ListFiles(path=path, depth=depth, share=share_of(request))
+    return items(await backend.file_call(sandbox_id, wanted))
+
+
+def share_of(request: Request) -> str:
+    """Returns the share whose reader asks, as a server names it to its host daemon; empty at a server."""
+    if isinstance(services_of(request), Services):
+        return ""
+
+    return request.headers.get("x-fumehood-share", "")[:_SHARE_CHARACTERS]
 
 
 @router.delete(
