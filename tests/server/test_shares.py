@@ -568,6 +568,11 @@ def test_shares_outlive_the_server_and_end_with_the_setting(
         assert owner.get(f"/v1/shares/{share_id}", headers=token).json() == opened["share"]
 
     server.stop()
+    other = start_server(server.state, pool_size=0, dialects="", token="another-token-of-the-owner")
+    place = f"{other.url}/v1/shares/{share_id}"
+    assert httpx2.get(place, headers=token).status_code == 401
+    assert httpx2.post(f"{place}/open", json={"secret": secret}).status_code == 401
+    other.stop()
     off = start_server(server.state, pool_size=0, dialects="", shares=False)
     # Kept by the database, and refused all the same.
     assert share_id in fumehood(at=off)

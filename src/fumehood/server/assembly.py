@@ -22,6 +22,7 @@ from fumehood.port.backend import Backend
 from fumehood.server.authenticator import TokenAuthenticator, owner_token
 from fumehood.server.logins import ConsoleLogins
 from fumehood.server.metrics import ServerMetrics
+from fumehood.server.principal import OWNER_ID
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits
 from fumehood.server.retention import housekeeping
@@ -33,7 +34,7 @@ from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
 from fumehood.storage.idempotency import Idempotency
-from fumehood.storage.keys import Keys
+from fumehood.storage.keys import Keys, token_digest
 from fumehood.storage.logins import Logins
 from fumehood.storage.restore import RESTORING
 from fumehood.storage.shares import Shares
@@ -101,7 +102,12 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             rate_limits=rate_limits,
             ledger=ledger,
             idempotency=Idempotency(database),
-            shares=SandboxShares(Shares(database), authenticator, rate_limits, is_on=settings.shares),
+            shares=SandboxShares(
+                Shares(database, {OWNER_ID: token_digest(token)}),
+                authenticator,
+                rate_limits,
+                is_on=settings.shares,
+            ),
             stored_files=stored_files,
             blobs=blobs,
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),

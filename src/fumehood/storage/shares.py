@@ -2,7 +2,9 @@
 
 Runs in the server process. A share has a secret, which is in the address that is handed on, behind `#`, and a token,
 for which the secret is exchanged; the token is derived from the secret, so that every server of a database knows it.
-Only digests of both are stored. A share that has ended is deleted: what it was made with leads nowhere.
+Only digests of both are stored. A share of the server's own token is bound to it by a code that only the share's token
+can check (HMAC), so that the database alone holds nothing to try tokens against. A share that has ended is deleted:
+what it was made with leads nowhere.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -88,6 +90,7 @@ class Share(SharedView):
 class _Known:
     share: Share
     token_hash: bytes
+    token_check: bytes | None
     fresh_until: float
 
 
@@ -96,14 +99,21 @@ class Shares:
 
     Args:
         database: Holds them.
+        token_digests: Of keys whose shares end when they have another token: the digest of the present one.
         remember_seconds: How long an answer of the database is cached; so long the end by another process may take.
         clock: Tells the time.
     """
 
     def __init__(
-        self, database: Database, *, remember_seconds: float = 0.5, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        token_digests: Mapping[str, bytes] | None = None,
+        *,
+        remember_seconds: float = 0.5,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
+        self._token_digests = token_digests or {}
         self._remember_seconds = remember_seconds
         self._clock = clock
         self._known: OrderedDict[str, _Known] = OrderedDict()
@@ -142,10 +152,12 @@ class Shares:
                 )
 
             values = {name: getattr(share, name) for name in share.__dataclass_fields__}
+            token = _token_of(share.id, secret)
             values |= {
                 "shows": json.dumps(share.shows),
                 "secret_hash": _hash(secret),
-                "token_hash": _hash(_token_of(share.id, secret)),
+                "token_hash": _hash(token),
+                "token_check": self._check(key_id, token),
             }
             await connection.execute(SHARES.insert().values(values))
 
@@ -161,6 +173,9 @@ class Shares:
             row = (await connection.execute(query)).one_or_none()
 
             if row is None or not hmac.compare_digest(row.secret_hash, _hash(secret)):
+                return None
+
+            if not self._fits(row.key_id, _token_of(share_id, secret), row.token_check):
                 return None
 
             counted = update(SHARES).where(SHARES.c.id == share_id).values(openings=SHARES.c.openings + 1)
@@ -184,7 +199,8 @@ class Shares:
         if known is None or now >= known.share.ends_at:
             return None
 
-        return known.share if hmac.compare_digest(known.token_hash, _hash(token)) else None
+        is_right = hmac.compare_digest(known.token_hash, _hash(token))
+        return known.share if is_right and self._fits(known.share.key_id, token, known.token_check) else None
 
     async def list(self, key_id: str | None = None, sandbox_id: str | None = None) -> list[Share]:
         """Return the shares that have not ended, the newest first: of a key, of a sandbox, or all."""
@@ -218,6 +234,16 @@ class Shares:
 
         return count
 
+    def _check(self, key_id: str, token: str) -> bytes | None:
+        """Returns the code that binds a share to the present token of its key, for keys where that counts."""
+        digest = self._token_digests.get(key_id)
+        return None if digest is None else hmac.digest(token.encode(), digest, "sha256")
+
+    def _fits(self, key_id: str, token: str, stored: bytes | None) -> bool:
+        """Whether a key has the token with which a share was made, or that does not count."""
+        expected = self._check(key_id, token)
+        return expected is None or hmac.compare_digest(expected, stored or b"")
+
     async def _ask(self, share_id: str) -> _Known | None:
         ends, asked_at = self._ends, self._clock()
 
@@ -228,7 +254,7 @@ class Shares:
             self._known.pop(share_id, None)
             return None
 
-        known = _Known(_share(row), row.token_hash, asked_at + self._remember_seconds)
+        known = _Known(_share(row), row.token_hash, row.token_check, asked_at + self._remember_seconds)
 
         if ends == self._ends:
             self._known[share_id] = known

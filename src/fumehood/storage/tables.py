@@ -77,6 +77,8 @@ SHARES = Table(
     Column("created_at", Double, nullable=False),
     Column("ends_at", Double, nullable=False),
     Column("openings", Integer, nullable=False),
+    # Only of keys whose shares hold no longer than their tokens.
+    Column("token_check", LargeBinary),
     Index("ix_shares_key_id", "key_id"),
 )
 

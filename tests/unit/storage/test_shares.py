@@ -58,6 +58,22 @@ async def test_the_end_of_a_share_counts_at_once_here_and_soon_elsewhere(databas
         assert await others.find(token) is None
 
 
+async def test_a_share_of_the_owner_ends_when_the_owner_has_another_token(database_url, clock):
+    """It is not opened and not read then, and is there again with the old token; shares of keys are not bound so."""
+    async with opened(database_url) as database:
+        digests = ({"owner": b"old"}, {"owner": b"new"}, {"owner": b"old"})
+        old, new, again = (Shares(database, given, clock=clock) for given in digests)
+        made, secret = await old.make("owner", _view("record"), 60)
+        other, other_secret = await old.make("ada", _view("record"), 60)
+        _, token = await old.open(made.id, secret)
+        _, other_token = await new.open(other.id, other_secret)
+        assert await new.open(made.id, secret) is None
+        assert await new.find(token) is None
+        assert (await new.find(other_token)).id == other.id
+        assert (await again.find(token)).id == made.id
+        assert (await again.open(made.id, secret))[0].id == made.id
+
+
 async def test_a_key_has_so_many_shares(database_url, clock):
     """Those that have ended make room; those of other keys take none."""
     async with opened(database_url) as database:
