@@ -49,7 +49,7 @@ class RateLimits:
     Args:
         wrong_tokens_per_minute: How many wrong tokens an address may send; 0: any number.
         requests_per_minute: How many requests a key may make, and how many the visitors of the addresses that it has
-            signed; 0: any number. The owner's token and the owner's addresses are not bounded.
+            signed, and the readers of its shares; 0: any number. The owner's token, addresses and shares are not bounded.
         on_refusal: Called with the name of the limit for each refusal.
         clock: Gives seconds.
     """
@@ -67,6 +67,7 @@ class RateLimits:
         self._visits = _Buckets(requests_per_minute, clock)
         self._logins = _Buckets(_LOGINS_PER_MINUTE, clock)
         self._readings = _Buckets(_READINGS_PER_MINUTE, clock)
+        self._readings_of_key = _Buckets(requests_per_minute, clock)
         self._on_refusal = on_refusal
         # Digests of tokens that were right, the latest last.
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -126,15 +127,16 @@ class RateLimits:
         """
         self._count(self._visits, "visits of one key", principal)
 
-    def count_reading(self, share_id: str) -> None:
-        """Counts a request of a share's readers; it is no request of a key.
+    def count_reading(self, share_id: str, principal: Principal) -> None:
+        """Counts a request of a share's readers: for the share, and for all shares of its key; it is none of the key.
 
         Raises:
-            RateLimitError: The share was asked too often.
+            RateLimitError: The share was asked too often, or the shares of its key together.
         """
         if seconds := self._readings.missing_seconds(share_id):
             raise self._refusal("requests of one share", _READINGS_PER_MINUTE, seconds)
 
+        self._count(self._readings_of_key, "requests of the shares of one key", principal)
         self._readings.take(share_id)
 
     @asynccontextmanager

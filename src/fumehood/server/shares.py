@@ -121,7 +121,7 @@ class SandboxShares:
 
             self._limits.note_right(digest)
 
-        self._limits.count_reading(share.id)
+        self._limits.count_reading(share.id, principal)
         return share, principal
 
     async def look(self, share_id: str, token: str) -> tuple[Share, Principal]:

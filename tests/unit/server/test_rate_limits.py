@@ -138,3 +138,26 @@ def test_zero_is_no_bound():
             limits.count_visit(Principal(key_id="a"))
 
     asyncio.run(scene())
+
+
+def test_the_shares_of_a_key_have_one_rate_besides_that_of_each():
+    """Many shares do not get around the rate of their key; another key's and the owner's go on, and so does the key."""
+    clock, refused = Clock(), []
+    limits = RateLimits(requests_per_minute=3, on_refusal=refused.append, clock=clock)
+    ada, eve, owner = (Principal(key_id=name) for name in ("ada", "eve", OWNER_ID))
+
+    for number in range(3):
+        limits.count_reading(f"share {number}", ada)
+
+    with pytest.raises(RateLimitError, match="shares of one key"):
+        limits.count_reading("share 3", ada)
+
+    assert refused == ["requests of the shares of one key"]
+    limits.count_request(ada)
+    limits.count_reading("another", eve)
+
+    for _ in range(10):
+        limits.count_reading("of the owner", owner)
+
+    clock.now += 20
+    limits.count_reading("share 3", ada)

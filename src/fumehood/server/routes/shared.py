@@ -31,7 +31,6 @@ from fumehood.server.openapi import stream_of
 from fumehood.server.problems import problem_data
 from fumehood.server.responses import off_loop_answer, stream_response
 from fumehood.server.routes.pty import POLICY_VIOLATION, refuse_websocket
-from fumehood.server.routes.sandboxes import answer, items
 from fumehood.server.schemas.base import Body, GuestPath, model_of
 from fumehood.server.schemas.cells import CellAnswer, CellPageAnswer
 from fumehood.server.schemas.files import FileList
@@ -135,7 +134,7 @@ async def shared_cells(
     limit: Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most.")] = 50,
 ) -> Response:
     """Returns a page of what ran in the shared context and time, in order; the newest without a position."""
-    return answer(await reader.cells(before, limit))
+    return await off_loop_answer(await reader.cells(before, limit))
 
 
 @router.get(
@@ -164,7 +163,7 @@ async def shared_variables(
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="How many at most.")] = 200,
 ) -> Response:
     """Lists the variables of the shared context as they are now."""
-    return answer(await reader.variables(q, cursor, limit))
+    return await off_loop_answer(await reader.variables(q, cursor, limit))
 
 
 @router.get(
@@ -177,7 +176,7 @@ async def shared_variable(
     reader: Reader, name: Annotated[str, Path(max_length=200, pattern=_NO_NUL, description="The variable.")]
 ) -> Response:
     """Returns one variable in detail, as the one item of the answer."""
-    return answer(await reader.variable(name))
+    return await off_loop_answer(await reader.variable(name))
 
 
 @router.get(
@@ -185,7 +184,7 @@ async def shared_variable(
 )
 async def shared_files(reader: Reader, path: _PathQuery = ".") -> Response:
     """Lists a directory below the home directory; of a paused sandbox nothing is listed."""
-    return items(await reader.files(path))
+    return await off_loop_answer({"items": await reader.files(path)})
 
 
 @router.get(
@@ -244,7 +243,7 @@ async def shared_audit(reader: Reader) -> Response:
 )
 async def shared_network(reader: Reader) -> Response:
     """Returns the connections of the shared time, with the rule that decided."""
-    return items(await reader.network())
+    return await off_loop_answer({"items": await reader.network()})
 
 
 @router.get(
