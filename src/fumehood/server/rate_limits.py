@@ -49,7 +49,7 @@ class RateLimits:
     Args:
         wrong_tokens_per_minute: How many wrong tokens an address may send; 0: any number.
         requests_per_minute: How many requests a key may make, and how many the visitors of the addresses that it has
-            signed, and the readers of its shares; 0: any number. The owner's token, addresses and shares are not bounded.
+            signed, and the readers of its shares; 0: any number. The owner's are not bounded.
         on_refusal: Called with the name of the limit for each refusal.
         clock: Gives seconds.
     """

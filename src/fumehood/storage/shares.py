@@ -168,18 +168,23 @@ class Shares:
         if not _SECRET.fullmatch(secret):
             return None
 
-        async with self._database.writing("opening a share") as connection:
-            query = select(SHARES).where(SHARES.c.id == share_id, SHARES.c.ends_at > self._clock())
+        query = select(SHARES).where(SHARES.c.id == share_id, SHARES.c.ends_at > self._clock())
+
+        # Only who has the secret may begin to write: one writes at a time.
+        async with self._database.reading("looking up a share") as connection:
             row = (await connection.execute(query)).one_or_none()
 
-            if row is None or not hmac.compare_digest(row.secret_hash, _hash(secret)):
-                return None
+        if row is None or not hmac.compare_digest(row.secret_hash, _hash(secret)):
+            return None
 
-            if not self._fits(row.key_id, _token_of(share_id, secret), row.token_check):
-                return None
+        if not self._fits(row.key_id, _token_of(share_id, secret), row.token_check):
+            return None
 
+        async with self._database.writing("opening a share") as connection:
             counted = update(SHARES).where(SHARES.c.id == share_id).values(openings=SHARES.c.openings + 1)
-            await connection.execute(counted)
+
+            if not (await connection.execute(counted)).rowcount:
+                return None
 
         return _share(row), _token_of(share_id, secret)
 

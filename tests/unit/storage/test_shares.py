@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from fumehood.errors import QuotaError
 from fumehood.storage.shares import MAX_SHARES_OF_KEY, SharedPart, SharedView, Shares
@@ -72,6 +74,25 @@ async def test_a_share_of_the_owner_ends_when_the_owner_has_another_token(databa
         assert (await new.find(other_token)).id == other.id
         assert (await again.find(token)).id == made.id
         assert (await again.open(made.id, secret))[0].id == made.id
+
+
+async def test_a_wrong_secret_begins_no_write(database_url, clock):
+    """It is refused while another connection writes, for which opening with the right one waits."""
+    async with opened(database_url) as database:
+        shares = Shares(database, clock=clock)
+        made, secret = await shares.make("ada", _view("record"), 60)
+
+        async with database.writing("holding the turn") as connection:
+            # So that a database that locks rows holds this one.
+            await connection.execute(update(SHARES).values(openings=7))
+            assert await asyncio.wait_for(shares.open(made.id, "A" * 43), 10) is None
+            assert await asyncio.wait_for(shares.open("none", secret), 10) is None
+            opening = asyncio.create_task(shares.open(made.id, secret))
+            await asyncio.wait([opening], timeout=0.2)
+            assert not opening.done()
+
+        assert (await opening)[0].id == made.id
+        assert (await shares.list("ada"))[0].openings == 8
 
 
 async def test_a_key_has_so_many_shares(database_url, clock):
