@@ -170,7 +170,7 @@ class Shares:
 
         query = select(SHARES).where(SHARES.c.id == share_id, SHARES.c.ends_at > self._clock())
 
-        # Only who has the secret may begin to write: one writes at a time.
+        # A wrong secret begins no write transaction, for which others would wait.
         async with self._database.reading("looking up a share") as connection:
             row = (await connection.execute(query)).one_or_none()
 

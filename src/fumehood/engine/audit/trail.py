@@ -27,7 +27,7 @@ _SMALL_BYTES = 256 * KIB
 # Rate of the entries of each kind that a guest causes: burst, and per second in the long run.
 _AT_ONCE = 100
 _PER_SECOND = 10.0
-# The same for reads of files by readers of shares, who may ask as often as they like.
+# The same for reads of files by readers of shares.
 _READS_AT_ONCE = 10
 _READS_PER_SECOND = 1 / 60
 _ENDED_BYTES = 16 * MIB
