@@ -128,7 +128,7 @@ int main() {
 }
 """
     cases = [("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"), ("5", "7"), ("6", "7\n"), ("7", "8")]
-    judged = sandbox.judge(code, cases, language="c++", timeout=1, memory_bytes=256 << 20)
+    judged = sandbox.judge(code, cases, language="c++", timeout=3, memory_bytes=256 << 20)
     verdicts = [case.verdict for case in judged]
     assert verdicts == [
         "accepted",

@@ -40,6 +40,7 @@ def _sources(root: Path) -> None:
 
     for name in (
         "index.html",
+        "share.html",
         "package.json",
         "package-lock.json",
         "vite.config.ts",

@@ -20,6 +20,8 @@ import httpx2
 
 from fumehood.mcp.toolbox import TOOLS
 
+from .walking import FromManyAddresses
+
 CANARY = "canary-5d2c7f"
 Ids = Mapping[str, str]
 # What no answer may hold: a stack, places of this checkout and its packages, of the server's own code.
@@ -60,7 +62,9 @@ class Caller:
     """
 
     def __init__(self, server: Any, dialect: Dialect, token: str) -> None:
-        self.client = httpx2.Client(base_url=server.url, timeout=30)
+        # Strangers are wrong more often than one address may be.
+        transport = None if token else FromManyAddresses()
+        self.client = httpx2.Client(base_url=server.url, timeout=30, transport=transport)
         self._server = server
         self.headers = dialect.credentials(token) if token else {}
 

@@ -15,12 +15,15 @@ from typing import Any
 import httpx2
 import pytest
 
-OPEN = {"/healthz", "/readyz"}
+from .walking import FromManyAddresses
+
+# A share is opened by its secret, in the body.
+OPEN = {"/healthz", "/readyz", "/v1/shares/{share_id}/open"}
 
 
 @pytest.fixture
 def client(server: Any) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=server.url, timeout=30) as client:
+    with httpx2.Client(base_url=server.url, timeout=30, transport=FromManyAddresses()) as client:
         yield client
 
 

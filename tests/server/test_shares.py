@@ -18,7 +18,7 @@ from tests.conftest import RunningServer
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from .walking import OPEN, REFUSED, SITE, dialect_of, filled, methods_of, status_of_upgrade
+from .walking import OPEN, REFUSED, SITE, FromManyAddresses, dialect_of, filled, methods_of, status_of_upgrade
 
 ALL = ["record", "variables", "files", "audit", "network"]
 # Where the token of a share is taken, or none is needed; what a reader has is asked for below.
@@ -285,12 +285,6 @@ def test_only_the_chosen_time_and_context_are_shown(shared: Shared) -> None:
         assert shared.key.post("/v1/shares", json=body).status_code == 422, wrong
 
 
-def stranger_at(url: str, number: int) -> httpx2.Client:
-    """A client at one of the addresses of this machine's loopback."""
-    address = f"127.1.{number // 250}.{number % 250 + 1}"
-    return httpx2.Client(base_url=url, timeout=60, transport=httpx2.HTTPTransport(local_address=address))
-
-
 def test_the_token_of_a_share_opens_no_route_besides(
     shared: Shared, routes: list[BaseRoute], owner: httpx2.Client, dialect_server: RunningServer
 ) -> None:
@@ -305,7 +299,7 @@ def test_the_token_of_a_share_opens_no_route_besides(
     )
     asked = opened = 0
 
-    for number, route in enumerate(routes):
+    for route in routes:
         path = getattr(route, "path", "")
 
         if path in OPEN | SITE | _PUBLIC or path.startswith(_OF_SHARES):
@@ -314,8 +308,7 @@ def test_the_token_of_a_share_opens_no_route_besides(
         # The shared sandbox itself, in each place where a sandbox is named.
         place = filled(path.replace("{sandbox_id}", shared.id).replace("{session_id}", shared.id))
 
-        # From an address of its own: from one that was wrong too often nothing would be looked at any more.
-        with stranger_at(shared.url, number) as stranger:
+        with httpx2.Client(base_url=shared.url, timeout=60, transport=FromManyAddresses()) as stranger:
             for method in methods_of(route):
                 for headers in ways if dialect_of(route) != "native" else ways[:2]:
                     # A token that was right just now: it is looked at, however many wrong ones came before.
@@ -333,7 +326,7 @@ def test_the_token_of_a_share_opens_no_route_besides(
             with owner.stream("GET", place) as answer:
                 opened += answer.status_code == 200
 
-    with stranger_at(shared.url, len(routes)) as stranger:
+    with httpx2.Client(base_url=shared.url, timeout=60, transport=FromManyAddresses()) as stranger:
         for query in (f"/v1/sandboxes/{shared.id}?token={token}", f"/api/kernels?token={token}"):
             assert stranger.get(query).status_code in REFUSED
 

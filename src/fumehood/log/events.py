@@ -354,7 +354,7 @@ ANSWER_NOT_KEPT = LogEvent(
     "A request was done; sent again with its `Idempotency-Key`, it will not get the same answer.",
 )
 INTERPRETER_NOT_INSIDE = LogEvent(
-    "e2b.interpreter_not_inside",
+    "interpreter.not_inside",
     WARNING,
     "server",
     "a sandbox has no interpreter inside",

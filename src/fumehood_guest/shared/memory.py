@@ -10,6 +10,7 @@ Landlock. It must never follow anything but /proc entries of this PID namespace.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from queue import SimpleQueue
@@ -43,8 +44,15 @@ class MemoryWatcher:
         self._next_exact_look = 0.0
 
     def start(self) -> None:
-        """Starts the thread, which keeps the rights that the caller has now."""
-        threading.Thread(target=self._serve, daemon=True).start()
+        """Starts the thread, which keeps the rights that the caller has now, and gets no signals.
+
+        A signal that init has blocked for itself, to read it from a descriptor, would be delivered to this thread.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            threading.Thread(target=self._serve, daemon=True).start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def weigh(self, pids: Iterable[int]) -> Dict[int, int]:
         """Returns the memory of each process as read by the thread; waits for it, so that the two never run at once."""

@@ -57,6 +57,14 @@ class _NoRoom(Idempotency):
         raise StorageError(operation="storing a reply", reason="no space left")
 
 
+class _NoInterpreters:
+    async def ensure(self, *_: Any) -> None:
+        """Opens no port: as with the setting off."""
+
+
+_NO_INTERPRETERS: Any = _NoInterpreters()
+
+
 async def _same(template: str) -> str:
     return template
 
@@ -66,7 +74,7 @@ class _Scene:
         tokens = SandboxTokens(b"s" * 32)
         # Templates of E2B's own are never looked for among the snapshots.
         snapshots: Any = None
-        self._creation = Creation(idempotency, tokens, ServerSettings(), snapshots, _same)
+        self._creation = Creation(idempotency, tokens, ServerSettings(), snapshots, _same, _NO_INTERPRETERS)
         self._caller = Caller(Principal(key_id="k"), backend)
 
     async def create(self) -> Response:
