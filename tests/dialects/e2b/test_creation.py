@@ -84,7 +84,7 @@ class _Scene:
             return {"type": "http.request", "body": body, "more_body": False}
 
         headers = [(b"idempotency-key", b"one"), (b"content-type", b"application/json")]
-        request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+        request = Request({"type": "http", "method": "POST", "headers": headers, "app": None}, receive)
         return await self._creation.create(request, self._caller)
 
 
