@@ -74,7 +74,9 @@ def test_one_that_waits_is_named_answered_and_ended(api: httpx2.Client, place: s
 
 
 def test_ending_one_interrupts_it_and_keeps_the_state(api: httpx2.Client, place: str, run: Any) -> None:
-    running = begin(api, place, "x = 7\nwhile True: pass")
+    # In a cell before: on a busy machine the interrupt may come before the first line has run.
+    assert run("x = 7")["error"] is None
+    running = begin(api, place, "while True: pass")
     assert api.delete(f"{place}/executions/{running['id']}").status_code == 204
     assert api.get(f"{place}/executions/{running['id']}").json()["outcome"] == "interrupted"
     assert run("x")["text"] == "7"
