@@ -26,7 +26,7 @@ from fumehood_jail import syscalls
 
 # The name of the branch from which all others are forked.
 ALL = ""
-# Variables that only the template's own processes have.
+# Environment variables that only the template's own processes have: their forks, the contexts, must not inherit them.
 OF_TEMPLATES = ("MPLCONFIGDIR", "OPENSSL_CONF")
 
 

@@ -63,7 +63,7 @@ _GET_IDS = (
 _CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
 
 _JAIL_INIT = (
-    # Not of the working directory, which is the root of an image.
+    # Nothing is imported from the working directory, which is the root of an image.
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
