@@ -18,6 +18,11 @@ from fumehood_wire.frames import ProtocolError
 PORT = 8080
 
 
+def descriptors() -> set[str]:
+    """The descriptors that are open, without the one that lists them; those of other tests may be closed meanwhile."""
+    return {number for number in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{number}")}
+
+
 class Init:
     """Plays an init: it keeps the ends that it is given, and knows none of the connections in `gone`."""
 
@@ -103,7 +108,7 @@ def test_connections_are_taken_once_and_none_is_lost_by_a_caller_that_leaves():
         init = Init()
         init.gone = {1}
         ports = init.ports()
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         leaving = asyncio.create_task(ports.accept(PORT))
         await asyncio.sleep(0)
         leaving.cancel()
@@ -114,7 +119,7 @@ def test_connections_are_taken_once_and_none_is_lost_by_a_caller_that_leaves():
         async with await ports.accept(PORT):
             assert init.carried == [2]
 
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors() <= before
 
         # As after a flood: the next one is due much later.
         ports._ports[PORT]._paced_until = asyncio.get_running_loop().time() + 1000
@@ -139,7 +144,7 @@ def test_what_cannot_be_carried_gives_its_place_in_init_back(monkeypatch):
         init = Init()
         init.gone, init.failing = {1}, {2}
         ports = init.ports()
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         await ports.listen(PORT)
 
         for number in (1, 2, 3):
@@ -177,6 +182,6 @@ def test_what_cannot_be_carried_gives_its_place_in_init_back(monkeypatch):
         assert leaving.cancelled()
         await asyncio.sleep(0)
         assert init.dropped == [1, 2, 4, 6]
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors() <= before
 
     asyncio.run(work())
