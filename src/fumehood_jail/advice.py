@@ -55,6 +55,9 @@ _HARDENING = {
     "fs.suid_dumpable": (0, 0, "0"),
 }
 
+# What the advice of such a setting begins with; the setting and its value follow, and a full stop.
+SET_AS_ROOT = "As root: sysctl -w "
+
 _ALLOW_FILTERED_CALLS = (
     "Start the container with a seccomp profile that permits clone, unshare, mount, umount2, pivot_root, "
     "mount_setattr and sethostname, or with none: docker or podman run --security-opt seccomp=unconfined; "
@@ -237,9 +240,7 @@ def hardening(facts: Facts) -> list[tuple[str, bool, str, str]]:
             continue
 
         good = lowest <= int(value) <= highest
-        found.append(
-            (name, good, f"{name} is {value}", "" if good else f"As root: sysctl -w {name}={advised}.")
-        )
+        found.append((name, good, f"{name} is {value}", "" if good else f"{SET_AS_ROOT}{name}={advised}."))
 
     return found
 

@@ -779,12 +779,13 @@ def test_the_show_of_going_back_runs(tmp_path):
 
 
 def test_doctor_tells_every_layer(tmp_path):
-    """A table for people, a list for programs, and an exit code for scripts."""
+    """What is missing and a verdict for people, a list for programs, and an exit code for scripts."""
     done = fumehood("doctor", cwd=tmp_path)
     layers = json.loads(fumehood("doctor", "--json", cwd=tmp_path).stdout)
 
     assert done.returncode == 0
-    assert "Sandboxes can start here." in done.stdout
+    assert "Sandboxes can start here (level " in done.stdout
+    assert "  there  " not in done.stdout
     names = {layer["name"] for layer in layers}
     assert {"user namespace", "seccomp", "landlock", "cgroup", "first sandbox", "preload"} <= names
     assert all({"name", "state", "need", "why", "how_to_get_it"} <= layer.keys() for layer in layers)

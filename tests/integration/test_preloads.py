@@ -157,7 +157,7 @@ def test_the_doctor_finds_what_prevents_every_sandbox(tmp_path: Path) -> None:
 
     doctor = _fumehood(interpreter, "doctor")
     assert doctor.returncode == 1
-    assert doctor.stdout.splitlines()[-1].startswith("No sandbox starts here, though no layer is missing.")
+    assert doctor.stdout.splitlines()[-2].startswith("No sandbox starts here, though no layer is missing.")
     row = next(line for line in doctor.stdout.splitlines() if line.startswith("first sandbox"))
     assert "missing" in row
     assert "No module named 'IPython'" in row

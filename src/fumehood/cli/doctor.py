@@ -1,8 +1,8 @@
 """`fumehood doctor`: every layer of isolation on this machine, there or missing, why, and how to get it.
 
-Runs in the user's terminal. It prints what the runtime found, and then starts one real sandbox of the default
-template: packages of the environment can prevent what the machine allows. With `--attack` it hands over to the
-scorecard.
+Runs in the user's terminal. It asks the runtime what is there, and then starts one real sandbox of the default
+template: packages of the environment can prevent what the machine allows. `doctor_report` words what was found. With
+`--attack` it hands over to the scorecard.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import os
 import sys
 import sysconfig
 
+from fumehood.cli.doctor_report import WARM_RUNS, full_report, is_lacking, short_report
 from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.terminal import patience
-from fumehood.text import visible_line
 
 
 def run(options: Options) -> int:
@@ -34,29 +34,21 @@ def run(options: Options) -> int:
     # Imported late: it asks the kernel, which no other command needs.
     from fumehood.runtimes.namespaces.runtime import doctor
 
-    with patience("examining this machine"):
+    with patience("trying each layer, and a first sandbox"):
         layers = doctor()
 
-    # Without a required layer no sandbox starts; the line of that layer gives the better reason.
-    if not any(_is_lacking(layer) for layer in layers):
-        with patience("starting a sandbox"):
+        # Without a required layer no sandbox starts; the line of that layer gives the better reason.
+        if not any(map(is_lacking, layers)):
             layers += _first_sandbox()
 
     layers.append(_warm_runs())
-    lacking = [layer for layer in layers if _is_lacking(layer)]
 
     if options.json:
         print(json.dumps(layers, indent=2))
-        return int(bool(lacking))
+    else:
+        print(full_report(layers) if options.all else short_report(layers))
 
-    _print_table(layers)
-    again = " Run `fumehood doctor` again after each change." if lacking else ""
-    print(f"\n{_verdict(layers, lacking)}{again}")
-    return int(bool(lacking))
-
-
-def _is_lacking(layer: dict[str, str]) -> bool:
-    return layer["state"] == "missing" and layer["need"] == "required"
+    return int(any(map(is_lacking, layers)))
 
 
 def _first_sandbox() -> list[dict[str, str]]:
@@ -113,24 +105,28 @@ def _warm_runs() -> dict[str, str]:
     from fumehood.cli.warm import idle_seconds
     from fumehood.cli.warm_processes import warm_processes
 
-    name = "warm runs"
-
     try:
         processes = warm_processes()
     except OSError as error:
-        return _line(name, "missing", "advice", str(error), "let XDG_RUNTIME_DIR name a folder of your own")
+        return _line(
+            WARM_RUNS, "missing", "advice", str(error), "let XDG_RUNTIME_DIR name a folder of your own"
+        )
 
     if processes:
         numbers = ", ".join(map(str, processes))
         what = "process" if len(processes) == 1 else "processes"
         why = f"{what} {numbers}: sandboxes kept ready for `fumehood run`; `fumehood run --stop-daemon` ends this"
-        return _line(name, "there", "advice", why, "")
+        return _line(WARM_RUNS, "there", "advice", why, "")
 
     if idle_seconds() <= 0:
-        return _line(name, "missing", "advice", "turned off by FUMEHOOD_DAEMON", "unset FUMEHOOD_DAEMON")
+        return _line(WARM_RUNS, "missing", "advice", "turned off by FUMEHOOD_DAEMON", "unset FUMEHOOD_DAEMON")
 
     return _line(
-        name, "missing", "advice", "no process keeps sandboxes ready", "the first `fumehood run` starts one"
+        WARM_RUNS,
+        "missing",
+        "advice",
+        "no process keeps sandboxes ready",
+        "the first `fumehood run` starts one",
     )
 
 
@@ -145,41 +141,19 @@ def _line(name: str, state: str, need: str, why: str, how_to_get_it: str) -> dic
     }
 
 
-def _verdict(layers: list[dict[str, str]], lacking: list[dict[str, str]]) -> str:
-    if not lacking:
-        return "Sandboxes can start here."
-
-    if any(layer["name"] == "first sandbox" for layer in lacking):
-        return "No sandbox starts here, though no layer is missing."
-
-    names = ", ".join(layer["name"] for layer in lacking if not layer["cause"])
-    is_weaker = any(layer["name"] == "isolation level" and layer["state"] == "degraded" for layer in layers)
-    way = " Weaker ones can, for those who name that level: --isolation landlock-only." if is_weaker else ""
-    return f"No sandbox can start here without: {names}.{way}"
-
-
-def _print_table(layers: list[dict[str, str]]) -> None:
-    columns = ("name", "state", "need")
-    widths = [max((len(layer[column]) for layer in layers), default=0) for column in columns]
-
-    for layer in layers:
-        cells = [layer[column].ljust(width) for column, width in zip(columns, widths, strict=True)]
-        print("  ".join([*cells, visible_line(layer["why"], max_characters=1000)]).rstrip())
-
-        # If a layer is missing only because of another one, the remedy is printed with the other one.
-        if layer["state"] != "there" and layer["how_to_get_it"] and not layer["cause"]:
-            way_out = visible_line(layer["how_to_get_it"], max_characters=1000)
-            print("  ".join([*(" " * width for width in widths), f"-> {way_out}"]))
-
-
 DOCTOR = Command(
     "doctor",
     run,
     brief="what this machine allows",
-    about="Print every layer of isolation: whether it is there, why not, and how to get it. Then start one sandbox, "
-    "and compute something in it. The exit code is 0 when that has worked, 1 when a required layer is missing or no "
-    "sandbox starts.",
+    about="Try every layer of isolation, start one sandbox, and compute something in it. Print what is missing or "
+    "weaker than it could be, why, and how to get it. The exit code is 0 when the sandbox has worked, 1 when a "
+    "required layer is missing or no sandbox starts.",
     params=[
+        Option(
+            ["--all"],
+            is_flag=True,
+            help="print every layer, as --json does, and not only what is missing or weaker",
+        ),
         Option(["--json"], is_flag=True, help="print a list of objects"),
         Option(
             ["--attack"],
