@@ -17,10 +17,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from fumehood.errors import InvalidArgumentError
 from fumehood.log.formats import FORMATS
 from fumehood.refusals import naming_arguments
+from fumehood.text import visible_line
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
 _HIDDEN = "***"
+_MAX_LINE_CHARACTERS = 500
 # The password between `//` and `@` of an address, and its query.
 _PASSWORD = re.compile(r"(?<=://)([^/?#:@]*):[^/?#]*@")
 _QUERY = re.compile(r"\?.+", re.DOTALL)
@@ -194,6 +196,40 @@ def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
 def shown_settings(settings: SettingsKind) -> dict[str, Any]:
     """Returns the settings by name, for the log; secrets are not shown."""
     return {item.name: _without_secrets(item.name, getattr(settings, item.name)) for item in fields(settings)}
+
+
+def origin_of(item: Field[Any], source: str) -> str:
+    """Returns what a setting of a source came by: its flag, its variable, or the file of settings."""
+    return (
+        flag_of(item.name)
+        if source == "flag"
+        else variable_of(item)
+        if source == "environment"
+        else "--config"
+    )
+
+
+def changed_settings(settings: SettingsKind, sources: Mapping[str, str], command: str) -> list[str]:
+    """Returns lines for a terminal: each setting that was given and is not its default; secrets are not shown.
+
+    Args:
+        settings: The settings.
+        sources: Where each came from, as `load` returns it.
+        command: The command that prints all of them.
+    """
+    lines = []
+
+    for item in fields(settings):
+        value, source = getattr(settings, item.name), sources[item.name]
+
+        if source != "default" and value != item.default and item.name not in SECRET_FIELDS:
+            line = (
+                f"    {item.name} = {_toml(_without_secrets(item.name, value))} ({origin_of(item, source)})"
+            )
+            lines.append(visible_line(line, max_characters=_MAX_LINE_CHARACTERS))
+
+    head = "settings that are not the defaults:" if lines else "settings: the defaults"
+    return [head, *lines, f"all settings: fumehood {command} --print-config"]
 
 
 def is_secret(name: str, value: Any) -> bool:

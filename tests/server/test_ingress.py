@@ -14,9 +14,11 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.waiting import until
 
 from .walking import FromManyAddresses
 
+ALL_SETTINGS = "all settings: fumehood serve --print-config"
 # A share is opened by its secret, in the body.
 OPEN = {"/healthz", "/readyz", "/v1/shares/{share_id}/open"}
 
@@ -211,6 +213,20 @@ def test_the_first_start_makes_a_token_that_only_its_user_reads(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+    # Of the settings only those that are not the defaults, with where each came from.
+    until(lambda: any("/console/#login=" in line for line in server.said))
+    said = [line.rstrip("\n") for line in server.said]
+    assert f"its token is in {token_file}" in said
+    begin, end = (said.index(line) for line in ("settings that are not the defaults:", ALL_SETTINGS))
+    assert sorted(said[begin + 1 : end]) == [
+        "    pool_size = 0 (--pool-size)",
+        "    port = 0 (--port)",
+        "    preload = [] (--preload)",
+        f'    state_folder = "{state}" (FUMEHOOD_STATE_FOLDER)',
+        "    wrong_tokens_per_minute = 0 (FUMEHOOD_WRONG_TOKENS_PER_MINUTE)",
+    ]
+    assert not [line for line in said if "the server listens" in line and "max_sandboxes" in line]
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def run(options: Options) -> int:
     # Imported late: only a daemon needs a web framework.
     from fumehood.daemon.run import serve_host
 
-    return serve_host(settings)
+    return serve_host(settings, sources)
 
 
 async def _drain(socket: str) -> None:

@@ -85,8 +85,14 @@ def run(options: Options) -> int:
         "max_network": most,
         "dialects": ("mcp",),
     }
-    settings, _ = load_settings(flags, environ=os.environ)
-    return serve(settings)
+    settings, sources = load_settings(flags, environ=os.environ)
+    # What this command chooses by itself was not given.
+    sources["dialects"] = "default"
+
+    if not options.max_network:
+        sources["max_network"] = "environment" if os.environ.get("FUMEHOOD_MAX_NETWORK") else "default"
+
+    return serve(settings, sources)
 
 
 def _words(given: Sequence[str]) -> list[str]:

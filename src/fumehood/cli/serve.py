@@ -62,7 +62,7 @@ def run(options: Options) -> int:
     # Imported late: only a server needs a web framework.
     from fumehood.server.run import serve
 
-    return serve(settings)
+    return serve(settings, sources)
 
 
 SERVE = Command(

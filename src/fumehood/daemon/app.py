@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -50,7 +50,7 @@ from fumehood.server.schemas.machines import NewDraining
 from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
-from fumehood.setting_fields import shown_settings
+from fumehood.setting_fields import changed_settings, shown_settings
 
 # The server in front has bounded the request; only base64 makes a body larger than that.
 _MAX_BYTES = 1 << 40
@@ -228,7 +228,9 @@ _OF_SERVERS = (keys.router, logins.open_router, logins.router, machines.router)
 _ROUTERS = [_cluster_router, _own_router, *(router for router in ROUTERS if router not in _OF_SERVERS)]
 
 
-async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.socket) -> int:
+async def keep_sandboxes(
+    settings: HostSettings, sources: Mapping[str, str], state: Path, listener: socket.socket
+) -> int:
     """Serves sandboxes until a signal ends it, and returns the exit code."""
     configure(settings.log_level, settings.log_format)
 
@@ -238,11 +240,12 @@ async def keep_sandboxes(settings: HostSettings, state: Path, listener: socket.s
             address=settings.socket,
             version=metadata.version("fumehood"),
             pid=os.getpid(),
-            settings=shown_settings(settings),
+            settings=shown_settings(settings) if settings.log_format == "json" else None,
         )
 
         if settings.log_format == "console":
-            sys.stderr.write(f"fumehood host listens on {settings.socket}\n")
+            changed = changed_settings(settings, sources, "host")
+            sys.stderr.write("\n".join([f"fumehood host listens on {settings.socket}", *changed, ""]))
             sys.stderr.flush()
 
         return await serve_app(app, services, listener, PeerProtocol)

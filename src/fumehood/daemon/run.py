@@ -6,6 +6,7 @@ Runs in the host daemon.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,8 +17,12 @@ from fumehood.log import events
 from fumehood.server.state_files import locked, own_folder
 
 
-def serve_host(settings: HostSettings) -> int:
+def serve_host(settings: HostSettings, sources: Mapping[str, str]) -> int:
     """Serves sandboxes until a signal ends it, and returns the exit code: 0, or 1 when calls had to be cut off.
+
+    Args:
+        settings: The settings.
+        sources: Where each came from.
 
     Raises:
         FumehoodError: The socket or the state folder is not available.
@@ -33,6 +38,6 @@ def serve_host(settings: HostSettings) -> int:
         # Imported late: a daemon that does not get the socket needs no web framework.
         from fumehood.daemon.app import keep_sandboxes
 
-        code = asyncio.run(keep_sandboxes(settings, state, listener))
+        code = asyncio.run(keep_sandboxes(settings, sources, state, listener))
         events.SERVER_ENDED.log(exit_code=code)
         return code

@@ -84,7 +84,7 @@ SERVER_STARTED = LogEvent(
     "server",
     "the server listens",
     ("address", "token_file", "version", "pid", "settings"),
-    "The server takes requests; its settings, with secrets as `***`.",
+    "The server takes requests; in JSON lines all its settings, with secrets as `***`.",
 )
 HOST_STARTED = LogEvent(
     "host.started",
@@ -92,7 +92,7 @@ HOST_STARTED = LogEvent(
     "daemon",
     "the host listens",
     ("address", "version", "pid", "settings"),
-    "The host daemon takes requests; its settings.",
+    "The host daemon takes requests; in JSON lines all its settings.",
 )
 SERVER_ENDING = LogEvent(
     "server.ending",

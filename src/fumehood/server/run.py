@@ -11,9 +11,10 @@ import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from importlib import metadata
+from pathlib import Path
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.log import events
@@ -27,7 +28,7 @@ from fumehood.server.principal import OWNER_ID
 from fumehood.server.services import Services
 from fumehood.server.settings import SHORTEST_TOKEN, ServerSettings
 from fumehood.server.tracing import trace
-from fumehood.setting_fields import shown_settings
+from fumehood.setting_fields import changed_settings, origin_of, shown_settings
 
 # A client that vanishes without closing, with its machine or its network, is dropped within a minute and a half.
 _LIFE_SIGNS = (
@@ -39,19 +40,23 @@ _LIFE_SIGNS = (
 )
 
 
-def serve(settings: ServerSettings) -> int:
+def serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
     """Serves until a signal ends it, and returns the exit code: 0, or 1 when requests had to be cut off.
+
+    Args:
+        settings: The settings.
+        sources: Where each setting that the greeting may name came from.
 
     Raises:
         FumehoodError: The address, the database or the state folder cannot be had.
     """
     configure(settings.log_level, settings.log_format)
-    code = asyncio.run(_serve(settings))
+    code = asyncio.run(_serve(settings, sources))
     events.SERVER_ENDED.log(exit_code=code)
     return code
 
 
-async def _serve(settings: ServerSettings) -> int:
+async def _serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
     state = prepare_state(settings)
     _, token_file = owner_token(state, settings.token)
 
@@ -60,8 +65,14 @@ async def _serve(settings: ServerSettings) -> int:
         async with open_services(settings) as services:
             app = create_app(services)
             finish_traces = trace(app, os.environ)
-            _greet(settings, listener, str(token_file) if token_file else "", app.state.dialects)
-            await _name_console(services, listener)
+            address = _address(settings, listener)
+            _log_start(settings, address, token_file)
+
+            if settings.log_format != "json":
+                # With JSON lines a reader gets nothing else.
+                _greet(settings, sources, address, token_file, app.state.dialects)
+                await _name_console(services, address)
+
             code = await serve_app(app, services, listener)
             await asyncio.to_thread(finish_traces)
             return code
@@ -99,15 +110,15 @@ def _listen(settings: ServerSettings) -> socket.socket:
     return listener
 
 
-async def _name_console(services: Services, listener: socket.socket) -> None:
+async def _name_console(services: Services, address: str) -> None:
     """Prints an address that opens the console, logged in as the owner, once; only where there is a console."""
     settings = services.settings
 
-    if settings.log_format == "json" or importlib.util.find_spec("fumehood.console") is None:
+    if importlib.util.find_spec("fumehood.console") is None:
         return
 
     code, _ = await services.logins.new_code(OWNER_ID)
-    base = settings.public_url.rstrip("/") or _address(settings, listener)
+    base = settings.public_url.rstrip("/") or address
     sys.stderr.write(f"the console, once and within ten minutes: {base}/console/#login={code}\n")
     sys.stderr.flush()
 
@@ -118,31 +129,43 @@ def _address(settings: ServerSettings, listener: socket.socket) -> str:
     return f"http://{host}:{port}"
 
 
-def _greet(
-    settings: ServerSettings, listener: socket.socket, token_file: str, dialects: Sequence[str]
-) -> None:
-    address = _address(settings, listener)
+def _log_start(settings: ServerSettings, address: str, token_file: Path | None) -> None:
     events.SERVER_STARTED.log(
         address=address,
-        token_file=token_file or None,
+        token_file=str(token_file) if token_file else None,
         version=metadata.version("fumehood"),
         pid=os.getpid(),
-        settings=shown_settings(settings),
+        # A reader of text has the greeting, which names those that were changed.
+        settings=shown_settings(settings) if settings.log_format == "json" else None,
     )
 
-    if settings.log_format == "json":
-        # With JSON lines a reader gets nothing else.
-        return
 
-    lines = [f"fumehood listens on {address}"]
+def _greet(
+    settings: ServerSettings,
+    sources: Mapping[str, str],
+    address: str,
+    token_file: Path | None,
+    dialects: Sequence[str],
+) -> None:
+    """Prints the address, where the token is, the dialects, and the settings that are not the defaults."""
+    lines = [
+        f"fumehood listens on {address}",
+        f"its token {_whereabouts(sources, token_file)}",
+    ]
 
-    if token_file:
-        lines.append(f"its token is in {token_file}")
-    elif len(settings.token) < SHORTEST_TOKEN:
+    if len(settings.token) < SHORTEST_TOKEN and not token_file:
         lines.append(
             f"its token is short: other users of this machine may guess it; take {SHORTEST_TOKEN} characters"
         )
 
     lines.append(f"dialects: {', '.join(dialects) or 'none'}")
+    lines += changed_settings(settings, sources, "serve")
     sys.stderr.write("\n".join([*lines, ""]))
     sys.stderr.flush()
+
+
+def _whereabouts(sources: Mapping[str, str], token_file: Path | None) -> str:
+    if token_file:
+        return f"is in {token_file}"
+
+    return f"is the one of {origin_of(ServerSettings.__dataclass_fields__['token'], sources['token'])}"
