@@ -6,9 +6,10 @@ Its loop is not the engine's, which proves on the way that verbs may be awaited 
 There are four combinations without a cluster. `make test` runs each test on two of them, which have all four parts:
 `Sandbox` in this process, and `AsyncSandbox` over HTTP. The synchronous class is written by a tool from the
 asynchronous one, so that the other two hardly differ; `make test-all` runs them as well, and `make quick` the first
-alone. Tests of files in `OWN_LOOP`, in which the loop of the caller matters, also run on `AsyncSandbox` in this
-process. The fifth is `AsyncSandbox` at a server of a cluster: `make test-cluster` runs it, and `make test` a part of it
-(`tests/cluster/test_cluster.py`).
+alone. What the guest alone decides, as what a cell of R prints, is marked so (`in_guest`) and asked over HTTP alone:
+that way has all the others' parts but the synchronous class. Tests of files in `OWN_LOOP`, in which the loop of the
+caller matters, also run on `AsyncSandbox` in this process. The fifth is `AsyncSandbox` at a server of a cluster: `make
+test-cluster` runs it, and `make test` a part of it (`tests/cluster/test_cluster.py`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ UNBOUNDED: dict[str, object] = {
 COMBINATIONS = ("sync", "async-http", "async", "sync-http", "async-cluster")
 REMOTE = ("async-http", "sync-http", "async-cluster")
 _CHOSEN = os.environ.get("FACES", "sync,async-http").split(",")
+# From the caller to the guest, in a run that chooses none.
+_LONGEST_WAY = "async-http"
 # Streams, callbacks, questions and cancellation cross from the engine's loop to the caller's.
 OWN_LOOP = (
     "test_run_code.py",
@@ -231,6 +234,9 @@ def _is_chosen(item: pytest.Item) -> bool:
 
     if combination is None:
         return True
+
+    if item.get_closest_marker("in_guest") is not None and "FACES" not in os.environ:
+        return combination == _LONGEST_WAY
 
     is_in_process = item.get_closest_marker("in_process") is not None
     is_remote = combination in REMOTE

@@ -8,6 +8,8 @@ import pytest
 
 from fumehood import CheckpointError
 
+pytestmark = pytest.mark.in_guest
+
 
 @pytest.fixture
 def bash(sandbox):

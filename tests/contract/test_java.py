@@ -8,9 +8,12 @@ import pytest
 
 from fumehood import InvalidArgumentError, LanguageCheckpointError
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("javac"), reason="needs the program javac: `make programs` installs it"
-)
+pytestmark = [
+    pytest.mark.in_guest,
+    pytest.mark.skipif(
+        not shutil.which("javac"), reason="needs the program javac: `make programs` installs it"
+    ),
+]
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_cases_are_judged_in_their_order(sandbox):
         ),
     ],
 )
+@pytest.mark.in_guest
 def test_each_way_to_end_has_its_verdict(sandbox, program, verdict, says):
     """A program that fails in one case fails in all that are like it, and harms nobody."""
     # Only what never ends shall meet its limit.
@@ -100,6 +101,7 @@ def test_a_program_is_the_main_module(sandbox):
     ],
     ids=["flush", "wrapper", "detached", "file", "object"],
 )
+@pytest.mark.in_guest
 def test_what_is_written_in_the_end_counts(sandbox, program):
     """As with `python program.py`: standard output is flushed, and what the program holds is let go of."""
     # A function holds on to all names of its module.
@@ -127,6 +129,7 @@ def test_what_was_cut_off_is_not_accepted(face):
 
 
 @pytest.mark.parametrize("other", ["a\u2028b", "a\x0bb", "a\x85b"])
+@pytest.mark.in_guest
 def test_lines_end_where_a_program_ends_them(sandbox, other):
     """Other characters are part of a line."""
     assert sandbox.judge(f"print({other!r})", [("", "a\nb")])[0].verdict == "wrong_answer"

@@ -9,6 +9,8 @@ import pytest
 
 from fumehood import InvalidArgumentError, LanguageCheckpointError, LanguageUnavailableError
 
+pytestmark = pytest.mark.in_guest
+
 SPEC = "/usr/share/jupyter/kernels/ir/kernel.json"
 # Its own command writes this file.
 DENO = {

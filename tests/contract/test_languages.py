@@ -6,6 +6,8 @@ import pytest
 
 from fumehood import InvalidArgumentError, LanguageCheckpointError
 
+pytestmark = pytest.mark.in_guest
+
 
 def _run(sandbox, code, language="javascript", **options):
     return sandbox.run_code(code, language=language, **options)

@@ -10,6 +10,8 @@ import pytest
 from fumehood import InvalidArgumentError, LanguageCheckpointError, LanguageUnavailableError
 from fumehood.values.languages import CONTEXT_LANGUAGES
 
+pytestmark = pytest.mark.in_guest
+
 # Of each language a program that reads a number and prints the next one.
 NEXT = {
     "c": '#include <stdio.h>\nint main(void) { int a; scanf("%d", &a); printf("%d\\n", a + 1); }',

@@ -8,9 +8,10 @@ import pytest
 
 from fumehood import InvalidArgumentError
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("R"), reason="needs the program R: `make programs` installs it"
-)
+pytestmark = [
+    pytest.mark.in_guest,
+    pytest.mark.skipif(not shutil.which("R"), reason="needs the program R: `make programs` installs it"),
+]
 
 
 def _run(sandbox, code, **options):

@@ -30,7 +30,9 @@ class Runs:
         self.folder = folder
         # The ordinary user of another test may have set them.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
-        self.envs = {**kept, "XDG_RUNTIME_DIR": str(folder), "FUMEHOOD_DAEMON": idle}
+        # Sandboxes import what they need themselves: that is less than each start would preload.
+        own = {"XDG_RUNTIME_DIR": str(folder), "FUMEHOOD_DAEMON": idle, "FUMEHOOD_PRELOAD": ""}
+        self.envs = {**kept, **own}
 
     def __call__(self, *words: str, stdin: str = "", **envs: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
