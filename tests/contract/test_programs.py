@@ -112,6 +112,40 @@ def test_a_program_is_whole_and_leaves_nothing(sandbox):
         sandbox.run_code("x", language="swift")
 
 
+def test_detached_children_are_judged_too(sandbox):
+    """A child that has left the program's session, by a double fork, counts while it runs and once it has ended.
+
+    It does not outlive the case either. In the control it does the same with little memory.
+    """
+    code = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+    long mebibytes; char done; int pipes[2], stays;
+    if (scanf("%ld %d", &mebibytes, &stays) != 2 || pipe(pipes)) return 1;
+    if (fork() == 0) {
+        setsid();
+        if (fork() != 0) _exit(0);
+        char *all = malloc(mebibytes << 20);
+        if (all) memset(all, 1, mebibytes << 20);
+        write(pipes[1], all ? all + 5 : "-", 1);
+        if (stays) pause();
+        _exit(0);
+    }
+    read(pipes[0], &done, 1);
+    puts("done");
+}
+"""
+    cases = [(f"{mebibytes} {stays}", "done") for mebibytes in (1, 300) for stays in (0, 1)]
+    judged = sandbox.judge(code, cases, language="c", timeout=10, memory_bytes=256 << 20, concurrency=1)
+    assert [case.verdict for case in judged] == ["accepted", "accepted", "memory_limit", "memory_limit"]
+    assert judged[3].run.error.startswith("MemoryError: took 3")
+    running = sandbox.run_code("!cat /proc/[0-9]*/comm").logs.stdout
+    assert "program" not in "".join(running).split()
+
+
 def test_a_compiled_program_is_judged(sandbox):
     """Compiled once for all cases; verdicts as for Python, and the files are as before."""
     code = """

@@ -3,7 +3,7 @@
 Runs in a context. How a language is compiled and run comes from the host as data: the names of the file and of the
 programs. Source and program lie in a folder of the cell, which is removed after it, unless the host has named one. The
 program has a session of its own, the cell's standard input, and fds 1 and 2; what it leaves running there is killed at
-its end.
+its end. The descendants of a judged program are killed wherever they are, and their memory counts.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from fumehood_guest.context.child_language import (
 from fumehood_guest.context.introspection import Answerer
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
+from fumehood_guest.shared import process_usage
+from fumehood_jail import syscalls
 
 # How long a program may take to end by an interrupt before it is killed.
 _PATIENCE_SECONDS = 0.1
@@ -53,6 +55,7 @@ class WholeProgramShell(ChildLanguage):
         super().__init__(outlet, gate)
         self.answerer: Answerer = NothingKnown()
         self._steps = steps
+        self._orphans = Orphans() if steps["memory_bytes"] is not None else None
         self._stdin = os.memfd_create("stdin")
 
         for words in (steps["compile"], steps["run"]):
@@ -138,6 +141,9 @@ class WholeProgramShell(ChildLanguage):
                 return _CANNOT_START
 
         try:
+            if self._orphans is not None:
+                self._orphans.reap_until(process.pid)
+
             # It stays a zombie, so that its number still names its session.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         except KeyboardInterrupt:
@@ -153,8 +159,13 @@ class WholeProgramShell(ChildLanguage):
             if returncode == -signal.SIGKILL:
                 end_as(process)
 
+            taken_kib = usage.ru_maxrss
+
+            if self._orphans is not None:
+                taken_kib = max(taken_kib, self._orphans.end())
+
             if memory_bytes is not None:
-                self._judge_memory(usage.ru_maxrss * _KIB, memory_bytes)
+                self._judge_memory(taken_kib * _KIB, memory_bytes)
 
             return returncode if returncode >= 0 else SIGNAL_BASE - returncode
 
@@ -178,6 +189,53 @@ class WholeProgramShell(ChildLanguage):
 
             _kill(process)
             process.wait()
+
+            if self._orphans is not None:
+                self._orphans.end()
+
+
+class Orphans:
+    """The descendants that a program has detached by a double fork, which become children of this process."""
+
+    def __init__(self) -> None:
+        self._peak_kib = 0
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+
+    def reap_until(self, leader: int) -> None:
+        """Waits for the end of a child, which stays a zombie; reaps every other one that ends before it."""
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+
+            if ended is None or ended.si_pid == leader:
+                return
+
+            self._reap(ended.si_pid)
+
+    def end(self) -> int:
+        """Kills and reaps all children; returns the peak of the largest one since the last call, in KiB.
+
+        The children of one that is killed become children of this process in their turn.
+        """
+        with suppress(ChildProcessError):
+            while True:
+                for child in _children():
+                    process_usage.kill(child)
+
+                self._reap(-1)
+
+        peak_kib, self._peak_kib = self._peak_kib, 0
+        return peak_kib
+
+    def _reap(self, pid: int) -> None:
+        _, _, usage = os.wait4(pid, 0)
+        self._peak_kib = max(self._peak_kib, usage.ru_maxrss)
+
+
+def _children() -> List[int]:
+    """Returns the pids of this process's children, zombies included."""
+    own = str(os.getpid())
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if process_usage.stat_fields(pid)[1:2] == [own]]
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
