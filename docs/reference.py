@@ -36,6 +36,7 @@ _SECTIONS: _Sections = (
     ("api.commands", "Commands"),
     ("api.pty", "Terminals"),
     ("api.activity", "Activity"),
+    ("api.shares values.shares", "Shares"),
     ("values.looking", "What ran"),
     ("values.watching", "What happens"),
     ("values.execution", "Executions"),

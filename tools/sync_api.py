@@ -28,6 +28,7 @@ _SOURCES = {
     "AsyncPty": "pty",
     "AsyncPtyHandle": "pty",
     "AsyncActivity": "activity",
+    "AsyncShares": "shares",
 }
 # Parts of a sandbox: attribute -> class.
 _PARTS = {
@@ -35,6 +36,7 @@ _PARTS = {
     "commands": "AsyncCommands",
     "pty": "AsyncPty",
     "activity": "AsyncActivity",
+    "shares": "AsyncShares",
 }
 # Later calls of its methods run the callbacks that it was made with.
 _WITH_TURN = "AsyncCommandHandle"

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
         Pty,
         PtyHandle,
         Sandbox,
+        Shares,
         Watch,
     )
     from fumehood.api.saved_states import read_saved, read_saved_record
+    from fumehood.api.shares import AsyncShares
     from fumehood.api.templates import build_template, list_templates, prune_templates, remove_template
     from fumehood.api.tools import HostTool, ToolCall, ToolError
     from fumehood.errors import (
@@ -196,6 +198,7 @@ if TYPE_CHECKING:
     )
     from fumehood.values.saved_state import LeftOut, LoadReport, SaveReport
     from fumehood.values.security import SecurityEvent, SecurityRule
+    from fumehood.values.shares import Share
     from fumehood.values.start_command import StartCommand
     from fumehood.values.template import Template
     from fumehood.values.watching import WatchEvent
@@ -212,6 +215,7 @@ __all__ = [
     "AsyncPty",
     "AsyncPtyHandle",
     "AsyncSandbox",
+    "AsyncShares",
     "AsyncSignedFiles",
     "AsyncWatch",
     "AuditEntry",
@@ -363,6 +367,8 @@ __all__ = [
     "SecurityRule",
     "ServerEndingError",
     "ServiceError",
+    "Share",
+    "Shares",
     "SignedFiles",
     "SlowReaderError",
     "StartCommand",
@@ -427,8 +433,9 @@ _HOMES = {
     "api.notebooks": "Determinism ReplayReport areplay replay",
     "api.one_shot": "arun_code run_code",
     "api.activity": "AsyncActivity",
+    "api.shares": "AsyncShares",
     "api.pty": "AsyncPty AsyncPtyHandle",
-    "api.sandbox": "Sandbox Activity Filesystem Watch Commands CommandHandle Pty PtyHandle",
+    "api.sandbox": "Sandbox Activity Shares Filesystem Watch Commands CommandHandle Pty PtyHandle",
     "api.templates": "build_template list_templates prune_templates remove_template",
     "api.saved_states": "read_saved read_saved_record",
     "api.tools": "HostTool ToolCall ToolError",
@@ -486,6 +493,7 @@ _HOMES = {
     """,
     "values.saved_state": "LeftOut LoadReport SaveReport",
     "values.security": "SecurityEvent SecurityRule",
+    "values.shares": "Share",
     "values.start_command": "StartCommand",
     "values.template": "Template",
 }

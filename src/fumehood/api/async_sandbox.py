@@ -36,6 +36,7 @@ from fumehood.api.pty import AsyncPty
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.screenshots import take_screenshot
 from fumehood.api.security_events import follow_security_events
+from fumehood.api.shares import AsyncShares
 from fumehood.api.tools import AsyncToolCallback, Tools, ready_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
 from fumehood.errors import (
@@ -116,6 +117,8 @@ class AsyncSandbox(Uncopied):
         files: Its files.
         commands: Its processes.
         pty: Its terminals.
+        activity: What ran in it, and runs.
+        shares: Read-only views of it for other people; of a sandbox at a server.
 
     Args:
         template: Its interpreter, packages and preloaded modules: a `Template`, or the name of one that was used
@@ -194,6 +197,7 @@ class AsyncSandbox(Uncopied):
         self.commands = AsyncCommands(self._sandbox_handle)
         self.pty = AsyncPty(self._sandbox_handle)
         self.activity = AsyncActivity(self._sandbox_handle)
+        self.shares = AsyncShares(self._sandbox_handle)
 
     @classmethod
     async def create(

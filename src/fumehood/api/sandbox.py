@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
@@ -47,6 +48,7 @@ from fumehood.api.handle import Uncopied, check_child
 from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import called_apart
+from fumehood.api.shares import AsyncShares, SharedParts, ShareList
 from fumehood.api.tools import ToolCallback, Tools, relay_approval, relay_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath
 from fumehood.port.backend import Backend
@@ -58,7 +60,7 @@ from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
 from fumehood.values.looking import Cell, CellPage, Family, SandboxUse, VariablePage
 from fumehood.values.network import NetworkChoice
-from fumehood.values.requests import ForkSeconds
+from fumehood.values.requests import DEFAULT_CONTEXT_ID, ForkSeconds
 from fumehood.values.sandbox import (
     CheckpointInfo,
     CommandResult,
@@ -72,6 +74,7 @@ from fumehood.values.sandbox import (
 )
 from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule
+from fumehood.values.shares import DAY_SECONDS, Share
 from fumehood.values.template import Template
 from fumehood.values.watching import WatchEvent
 
@@ -89,6 +92,8 @@ class Sandbox(Uncopied):
         files: Its files.
         commands: Its processes.
         pty: Its terminals.
+        activity: What ran in it, and runs.
+        shares: Read-only views of it for other people; of a sandbox at a server.
 
     Args:
         template: Its interpreter, packages and preloaded modules: a `Template`, or the name of one that was used
@@ -177,6 +182,7 @@ class Sandbox(Uncopied):
         self.commands = Commands(async_impl.commands)
         self.pty = Pty(async_impl.pty)
         self.activity = Activity(async_impl.activity)
+        self.shares = Shares(async_impl.shares)
 
     @classmethod
     def create(
@@ -1338,3 +1344,59 @@ class Activity:
         """
         turn = Turn()
         return turn.iterate(self._async.events(after=after))
+
+
+class Shares:
+    """The shares of a `Sandbox` of a server: read-only views of it, for people without an account."""
+
+    def __init__(self, async_impl: AsyncShares) -> None:
+        self._async = async_impl
+
+    def create(
+        self,
+        shows: SharedParts = ("record",),
+        *,
+        context: ContextInfo | str = DEFAULT_CONTEXT_ID,
+        seconds: int = DAY_SECONDS,
+        from_at: datetime | None = None,
+        until_at: datetime | None = None,
+    ) -> Share:
+        """Share the sandbox, and return the share with its address in `url`.
+
+        A browser shows the page of that address to everyone with it, live and without an account. Looking on
+        changes nothing: it resumes no sandbox and extends no lifetime.
+
+        Args:
+            shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.
+            context: The one context that it shows. The network is of the whole sandbox: only with the default one.
+            seconds: After how long it ends by itself: from a minute to 30 days, a day unless given.
+            from_at: What began earlier is not shown; None: everything is. A time with its zone.
+            until_at: What ended later is not shown; None: it is live. Not for `variables` and `files`.
+
+        Raises:
+            InvalidArgumentError: An argument is refused, or the sandbox does not live at a server.
+            ForbiddenError: The server has no shares, or the key may make none.
+            QuotaError: The key has 200 of them.
+        """
+        return call(
+            self._async.create, shows, context=context, seconds=seconds, from_at=from_at, until_at=until_at
+        )
+
+    def list(self) -> ShareList:
+        """Return the shares of the sandbox that have not ended, the newest first; their `url` is empty.
+
+        Raises:
+            InvalidArgumentError: The sandbox does not live at a server.
+        """
+        return call(self._async.list)
+
+    def revoke(self, share: Share | str) -> None:
+        """End a share, and within two seconds what its readers have open; one that has ended is no error.
+
+        Args:
+            share: The share, or its id.
+
+        Raises:
+            InvalidArgumentError: The sandbox does not live at a server.
+        """
+        call(self._async.revoke, share)

@@ -16,10 +16,10 @@ from fumehood.cli.saved import SERVER_OPTIONS
 from fumehood.cli.terminal import note, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
+from fumehood.values.shares import SHARED_PARTS
 
 _HOUR_SECONDS = 3600
 _COLUMNS = ("SHARE", "SANDBOX", "SHOWS", "LIVE", "ENDS", "OPENED", "READERS")
-_PARTS = ("record", "variables", "files", "audit", "network")
 
 
 def run(options: Options) -> int:
@@ -60,8 +60,8 @@ def run(options: Options) -> int:
 def _parts(given: str) -> list[str]:
     parts = [part.strip() for part in given.split(",") if part.strip()]
 
-    if wrong := [part for part in parts if part not in _PARTS]:
-        raise InvalidArgumentError(field="--show", value=wrong[0], allowed=", ".join(_PARTS))
+    if wrong := [part for part in parts if part not in SHARED_PARTS]:
+        raise InvalidArgumentError(field="--show", value=wrong[0], allowed=", ".join(SHARED_PARTS))
 
     return parts
 
@@ -109,7 +109,7 @@ SHARE = Command(
             ["--show"],
             metavar="PARTS",
             default="record",
-            help=f"what it shows, of {', '.join(_PARTS)} (default: record, which is code and outputs)",
+            help=f"what it shows, of {', '.join(SHARED_PARTS)} (default: record, which is code and outputs)",
         ),
         Option(["--context"], metavar="ID", default="default", help="the context that it shows"),
         Option(

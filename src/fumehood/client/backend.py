@@ -35,6 +35,7 @@ from fumehood.client.connection import (
     sandbox_path,
 )
 from fumehood.client.looking import ask_look, list_query, read_list
+from fumehood.client.sharing import SHARES, read_made_share, read_shares, share_body
 from fumehood.client.stateless import (
     BatchCalls,
     answers_of,
@@ -46,6 +47,7 @@ from fumehood.client.stateless import (
 from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, TemplateError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
+from fumehood.port.sharing import Sharing
 from fumehood.values.audit import AuditLog
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
@@ -114,6 +116,7 @@ from fumehood.values.sandbox import (
     SandboxInfo,
 )
 from fumehood.values.security import SecurityEvent
+from fumehood.values.shares import MakeShare, Share
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 from fumehood.values.watching import WatchEvents, watch_event_of
 
@@ -242,7 +245,7 @@ _LIST_PAGE = 1000
 _MAX_PIECE_BYTES = 1 << 20
 
 
-class HttpBackend(LoopBound, Backend):
+class HttpBackend(LoopBound, Backend, Sharing):
     """The sandboxes of a server.
 
     Args:
@@ -319,6 +322,16 @@ class HttpBackend(LoopBound, Backend):
 
         async with self._connection.stream("GET", path) as answer:
             await target._ask("PUT", path, content=answer.aiter_bytes(_PIECE_BYTES))
+
+    async def make_share(self, request: MakeShare) -> Share:
+        return self._checked(read_made_share, await self._ask("POST", SHARES, json=share_body(request)))
+
+    async def list_shares(self, sandbox_id: str) -> tuple[Share, ...]:
+        answer = await self._ask("GET", SHARES, params=query_of(sandbox_id=sandbox_id))
+        return self._checked(read_shares, answer)
+
+    async def revoke_share(self, share_id: str) -> None:
+        await self._ask("DELETE", f"{SHARES}/{quoted(share_id)}")
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:

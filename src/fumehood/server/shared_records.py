@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from fumehood.storage.shares import SharedPart, SharedView
+from fumehood.storage.shares import SharedView
 from fumehood.values.audit import AuditEntry
 from fumehood.values.charts import JsonValue
 from fumehood.values.network import EgressRecord, Verdict
+from fumehood.values.shares import SharedPart
 from fumehood.values.watching import WatchEvent
 
 _OF_EXECUTION = (

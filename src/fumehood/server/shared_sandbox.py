@@ -22,7 +22,7 @@ from fumehood.server.shared_records import (
     shown_entries,
     shown_event,
 )
-from fumehood.storage.shares import OF_ALL_CONTEXTS, Share, SharedPart
+from fumehood.storage.shares import OF_ALL_CONTEXTS, Share
 from fumehood.values.charts import JsonValue
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.looking import (
@@ -37,6 +37,7 @@ from fumehood.values.looking import (
 )
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, ListFiles, ReadFile
 from fumehood.values.sandbox import FileInfo, SandboxInfo
+from fumehood.values.shares import SharedPart
 from fumehood.values.watching import WatchEvent
 
 MAX_FILE_BYTES = 10 << 20

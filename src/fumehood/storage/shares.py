@@ -19,16 +19,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
 from fumehood.errors import QuotaError
 from fumehood.storage.database import Database
 from fumehood.storage.tables import SHARES
+from fumehood.values.shares import SHARED_PARTS, SharedPart
 
-SharedPart = Literal["record", "variables", "files", "audit", "network"]
-PARTS: tuple[SharedPart, ...] = get_args(SharedPart)
 # What does not name its context, so that a share of a context besides the default one cannot have it.
 OF_ALL_CONTEXTS: frozenset[SharedPart] = frozenset({"network"})
 MAX_SHARES_OF_KEY = 200
@@ -133,7 +132,7 @@ class Shares:
             key_id=key_id,
             sandbox_id=view.sandbox_id,
             context_id=view.context_id,
-            shows=tuple(part for part in PARTS if part in view.shows),
+            shows=tuple(part for part in SHARED_PARTS if part in view.shows),
             from_at=view.from_at,
             until_at=view.until_at,
             created_at=now,

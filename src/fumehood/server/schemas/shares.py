@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, Field
 
 from fumehood.server.schemas.base import Body, Name
-from fumehood.storage.shares import Share, SharedPart, as_datetime
+from fumehood.storage.shares import Share, as_datetime
 from fumehood.values.sandbox import SandboxInfo
+from fumehood.values.shares import DAY_SECONDS, LONGEST_SHARE_SECONDS, SHORTEST_SHARE_SECONDS, SharedPart
 
-DAY_SECONDS = 86_400
-_LONGEST_SECONDS = 30 * DAY_SECONDS
 # A body comes as JSON, which has no times.
 _Time = Annotated[AwareDatetime, Field(strict=False)]
 SharedState = Literal["running", "paused", "ending", "ended"]
@@ -33,7 +32,10 @@ class NewShare(Body):
     )
     context_id: Name = Field(default="default", description="The one context that it shows.")
     seconds: int = Field(
-        default=DAY_SECONDS, ge=60, le=_LONGEST_SECONDS, description="After how long it ends by itself."
+        default=DAY_SECONDS,
+        ge=SHORTEST_SHARE_SECONDS,
+        le=LONGEST_SHARE_SECONDS,
+        description="After how long it ends by itself.",
     )
     from_at: _Time | None = Field(
         default=None, description="What began earlier is not shown; null: everything is."

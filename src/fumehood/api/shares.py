@@ -1,0 +1,98 @@
+"""Shares of a sandbox: `sandbox.shares`, asynchronous and synchronous.
+
+Runs in the user's process and uses only the port of shares, which a server's client implements. The address of a share
+opens it for everyone with it: it is returned once, and never logged.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+from fumehood.api.handle import SandboxHandle
+from fumehood.errors import InvalidArgumentError
+from fumehood.port.sharing import Sharing
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
+from fumehood.values.sandbox import ContextInfo
+from fumehood.values.shares import DAY_SECONDS, MakeShare, Share, SharedPart
+
+SharedParts: TypeAlias = Sequence[SharedPart]
+ShareList: TypeAlias = builtins.list[Share]
+
+
+class AsyncShares:
+    """The shares of a `Sandbox` of a server: read-only views of it, for people without an account."""
+
+    def __init__(self, sandbox_handle: SandboxHandle) -> None:
+        self._sandbox_handle = sandbox_handle
+
+    async def create(
+        self,
+        shows: SharedParts = ("record",),
+        *,
+        context: ContextInfo | str = DEFAULT_CONTEXT_ID,
+        seconds: int = DAY_SECONDS,
+        from_at: datetime | None = None,
+        until_at: datetime | None = None,
+    ) -> Share:
+        """Share the sandbox, and return the share with its address in `url`.
+
+        A browser shows the page of that address to everyone with it, live and without an account. Looking on
+        changes nothing: it resumes no sandbox and extends no lifetime.
+
+        Args:
+            shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.
+            context: The one context that it shows. The network is of the whole sandbox: only with the default one.
+            seconds: After how long it ends by itself: from a minute to 30 days, a day unless given.
+            from_at: What began earlier is not shown; None: everything is. A time with its zone.
+            until_at: What ended later is not shown; None: it is live. Not for `variables` and `files`.
+
+        Raises:
+            InvalidArgumentError: An argument is refused, or the sandbox does not live at a server.
+            ForbiddenError: The server has no shares, or the key may make none.
+            QuotaError: The key has 200 of them.
+        """
+        request = MakeShare(
+            sandbox_id=self._sandbox_handle.id,
+            shows=shows,
+            context_id=context.id if isinstance(context, ContextInfo) else context,
+            seconds=seconds,
+            from_at=from_at,
+            until_at=until_at,
+        )
+        return await _sharing(self._sandbox_handle).make_share(request)
+
+    async def list(self) -> ShareList:
+        """Return the shares of the sandbox that have not ended, the newest first; their `url` is empty.
+
+        Raises:
+            InvalidArgumentError: The sandbox does not live at a server.
+        """
+        return [*await _sharing(self._sandbox_handle).list_shares(self._sandbox_handle.id)]
+
+    async def revoke(self, share: Share | str) -> None:
+        """End a share, and within two seconds what its readers have open; one that has ended is no error.
+
+        Args:
+            share: The share, or its id.
+
+        Raises:
+            InvalidArgumentError: The sandbox does not live at a server.
+        """
+        await _sharing(self._sandbox_handle).revoke_share(share.id if isinstance(share, Share) else share)
+
+
+def _sharing(handle: SandboxHandle) -> Sharing:
+    backend = handle.backend
+
+    if not isinstance(backend, Sharing):
+        raise InvalidArgumentError(
+            field="url",
+            value=...,
+            allowed="the address of the server that the sandbox lives at, or FUMEHOOD_URL: only a server shows it to "
+            "others",
+        )
+
+    return backend
