@@ -275,6 +275,36 @@ def test_w08_refused_strangers_are_answered_before_the_app_sees_them(flooded: An
         assert owner.get("/v1/info").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("number", "path", "query", "headers"),
+    [
+        (1, "/api/kernels", "token=wrong", {}),
+        (2, "/api/kernels", "%74oken=wrong", {}),
+        (3, "/api/kernels", "", {"Authorization": "token wrong"}),
+        (4, "/files", "path=/x&signature=v1_x", {}),
+    ],
+    ids=["address", "escaped", "header", "signature"],
+)
+def test_w08_a_wrong_credential_is_counted_wherever_it_stands(
+    flooded: Any, number: int, path: str, query: str, headers: dict[str, str]
+) -> None:
+    """Whatever a dialect refuses it with, and though a route that looks at none has answered it."""
+    there = httpx2.HTTPTransport(local_address=f"127.3.0.{number}")
+
+    with httpx2.Client(base_url=flooded.url, headers=headers, transport=there, timeout=60) as guesser:
+        assert guesser.get(f"/healthz?{query}").status_code == 200
+        answers = []
+
+        for _ in range(2 * REFUSALS_BURST):
+            answers.append(guesser.get(f"{path}?{query}"))
+
+            if answers[-1].headers.get("Connection") == "close":
+                break
+
+        assert answers[0].status_code in (401, 403)
+        assert (answers[-1].status_code, answers[-1].json()["code"]) == (429, "rate_limited")
+
+
 def test_w08_bodies_of_strangers_are_few_at_once(flooded: Any) -> None:
     """An address that sends login forms and never ends them is refused more; what brings a token is not concerned."""
     port = port_of(flooded)

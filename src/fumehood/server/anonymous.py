@@ -2,8 +2,9 @@
 
 Runs in the server process, inside the ingress. A refusal by the app passes its middleware, its router and the route,
 which takes several times as long as the rest of the request; an address that was refused too often is answered before
-all of that. A credential with which a request was answered lately is never refused here, whatever its address sends
-besides; others of an address that floods have their turn ten times in a second.
+all of that. A credential is right or wrong by whether it admitted its caller, not by the status of the answer: routes
+that look at no credential show nothing about one. One that admitted its caller when it was last looked at is never
+refused here, whatever its address sends besides; others of an address that floods have their turn ten times a second.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from urllib.parse import parse_qsl
 
 from cachetools import LRUCache
 from starlette.types import Scope
@@ -27,14 +29,17 @@ _CREDENTIALS = (b"authorization", b"x-api-key", b"x-access-token", b"e2b-traffic
 # Part of the name of each cookie that is a credential; browsers send other cookies too.
 _COOKIE = b"fumehood"
 # Query parameters that hold credentials: of signed addresses, and of Jupyter's clients.
-_IN_QUERY = (b"signature=", b"token=")
+_IN_QUERY = ("signature", "token")
+# Tokens of pages that open a WebSocket.
+_PROTOCOLS = b"sec-websocket-protocol"
+_IN_PROTOCOLS = b"fumehood.token."
 _REFUSALS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, GONE})
-# What a wrong credential is answered with; a right one too where its key has asked too often.
-_WRONG = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
+# What the look at a credential is answered with; the others come before it, or after the client has gone.
+_VERDICTS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class AnonymousRequests:
-    """The refused requests of each client address. The caller leaves out reads and requests to servers in sandboxes.
+    """The refused requests of each client address. The caller leaves out requests to servers in sandboxes.
 
     Args:
         clock: Gives seconds.
@@ -42,78 +47,74 @@ class AnonymousRequests:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
+        self._without: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
         self._wrong: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
-        # Digests of what was answered lately.
+        # Digests of what admitted its caller when it was looked at last.
         self._right: LRUCache[bytes, None] = LRUCache(_REMEMBERED_CREDENTIALS)
 
-    def retry_after_seconds(self, address: str, scope: Scope) -> float:
-        """Returns how long the address is to be refused without processing the request; 0 if it is not refused.
+    def retry_after_seconds(self, address: str, credential: bytes | None) -> float:
+        """Returns how long a request is to be refused without a look at it; 0 if it is not refused.
 
         Args:
             address: The client address.
-            scope: The request.
+            credential: What `credential_of` returned for it.
         """
-        bucket = self._buckets.get(address)
-        return bucket.missing_seconds() if bucket and _is_anonymous(scope) else 0.0
+        bucket = (self._without if credential is None else self._wrong).get(address)
 
-    def note(self, address: str, scope: Scope, status: int) -> None:
-        """Counts an answered request if its status is a refusal for lack of a credential."""
-        if status not in _REFUSALS or not _is_anonymous(scope):
-            return
-
-        bucket = self._buckets.get(address)
-
-        if bucket is None:
-            bucket = self._buckets[address] = TokenBucket(REFUSALS_BURST, REFUSALS_PER_SECOND, self._clock)
-
-        bucket.take()
-
-    def retry_wrong_after_seconds(self, address: str, scope: Scope) -> float:
-        """Returns for how long a request with a credential is to be refused without a look at it; 0: it is not.
-
-        Args:
-            address: The client address.
-            scope: The request.
-        """
-        bucket = self._wrong.get(address)
-
-        if bucket is None or not (seconds := bucket.missing_seconds()):
+        if bucket is None or credential in self._right:
             return 0.0
 
-        digest = _digest(scope)
-        return 0.0 if digest is None or digest in self._right else seconds
+        return bucket.missing_seconds()
 
-    def note_credential(self, address: str, scope: Scope, status: int) -> None:
-        """Counts a request whose credential was wrong, and remembers one that was right."""
-        digest = _digest(scope)
+    def note(self, address: str, credential: bytes | None, status: int, *, is_admitted: bool) -> None:
+        """Counts an answered request that was refused, and remembers a credential that was right.
 
-        if digest is None or (status in _WRONG and digest in self._right):
+        Args:
+            address: The client address.
+            credential: What `credential_of` returned for the request.
+            status: The status of the answer; one that is no refusal is that of a route which looks at no credential.
+            is_admitted: Whether the caller was authenticated.
+        """
+        if is_admitted:
+            if credential is not None:
+                self._right[credential] = None
+
             return
 
         if status not in _REFUSALS:
-            self._right[digest] = None
-        elif status in _WRONG:
-            bucket = self._wrong.get(address)
+            return
 
-            if bucket is None:
-                bucket = self._wrong[address] = TokenBucket(REFUSALS_BURST, REFUSALS_PER_SECOND, self._clock)
+        if credential is not None and credential in self._right:
+            if status not in _VERDICTS:
+                return
 
-            bucket.take()
+            # It was right until it was revoked.
+            del self._right[credential]
+
+        buckets = self._without if credential is None else self._wrong
+        bucket = buckets.get(address)
+
+        if bucket is None:
+            bucket = buckets[address] = TokenBucket(REFUSALS_BURST, REFUSALS_PER_SECOND, self._clock)
+
+        bucket.take()
 
 
-def _digest(scope: Scope) -> bytes | None:
-    """Returns the digest of the credentials in the headers of a request; None if there are none."""
-    found = [value for name, value in scope["headers"] if name in _CREDENTIALS or _is_login(name, value)]
+def credential_of(scope: Scope) -> bytes | None:
+    """Returns the digest of all credentials in the headers and address of a request; None if there are none.
+
+    To be called before the app sees the request, which takes a token out of the address.
+    """
+    found = [value for name, value in scope["headers"] if name in _CREDENTIALS or _is_secret(name, value)]
+    query: bytes = scope["query_string"]
+
+    # A name may be escaped.
+    if b"token" in query or b"signature" in query or b"%" in query:
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+        found.extend(value.encode("utf-8", "surrogatepass") for name, value in pairs if name in _IN_QUERY)
+
     return hashlib.sha256(b"\0".join(found)).digest() if found else None
 
 
-def _is_login(name: bytes, value: bytes) -> bool:
-    return name == b"cookie" and _COOKIE in value
-
-
-def _is_anonymous(scope: Scope) -> bool:
-    if any(part in scope["query_string"] for part in _IN_QUERY):
-        return False
-
-    return not any(name in _CREDENTIALS or _is_login(name, value) for name, value in scope["headers"])
+def _is_secret(name: bytes, value: bytes) -> bool:
+    return (name == b"cookie" and _COOKIE in value) or (name == _PROTOCOLS and _IN_PROTOCOLS in value)

@@ -60,23 +60,44 @@ def is_departure(error: BaseException) -> bool:
     return isinstance(error, ClientDisconnect | ClientDisconnected)
 
 
-class _Admission:
-    """Whether the caller of one request is known."""
+class Admission:
+    """Whether the caller of one request is known; a context manager around the app that answers it.
 
-    __slots__ = ("is_given",)
+    Attributes:
+        is_given: Whether the app may take what the caller sends.
+        is_authenticated: Whether a credential was the reason.
+    """
+
+    __slots__ = ("_token", "is_authenticated", "is_given")
 
     def __init__(self) -> None:
         self.is_given = False
+        self.is_authenticated = False
+
+    def __enter__(self) -> Admission:
+        self._token = _ADMISSION.set(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _ADMISSION.reset(self._token)
 
 
-_ADMISSION: ContextVar[_Admission] = ContextVar("fumehood_admission")
+_ADMISSION: ContextVar[Admission] = ContextVar("fumehood_admission")
 
 
 def admit_caller() -> None:
-    """Notes that the caller of the current request is authenticated, or that the route is open to every caller.
+    """Notes that the caller of the current request is authenticated.
 
-    The authenticator does this; a route that admits callers without it must call it itself.
+    The authenticator does this; a route that authenticates callers without it must call it itself.
     """
+    admission = _ADMISSION.get(None)
+
+    if admission is not None:
+        admission.is_given = admission.is_authenticated = True
+
+
+def admit_every_caller() -> None:
+    """Notes that the current request is for something that is open to every caller, whatever credential it brings."""
     admission = _ADMISSION.get(None)
 
     if admission is not None:
@@ -139,24 +160,27 @@ class Incoming:
         receive: Gives its messages.
         maximum: How many bytes its body may have.
         unknown: Counts it until its caller is authenticated.
+
+    Attributes:
+        admission: Whether the caller is known.
     """
 
     def __init__(self, scope: Scope, receive: Receive, maximum: int, unknown: UnknownBodies) -> None:
         self.maximum = maximum
+        self.admission = Admission()
         self._receive = receive
         self._unknown = unknown
         self._address = network_of((scope.get("client") or ("", 0))[0])
-        self._admission = _Admission()
         self._is_over = not _announces_body(scope)
         self._until = 0.0
         self._seen = 0
 
     def __enter__(self) -> Incoming:
-        self._token = _ADMISSION.set(self._admission)
+        self.admission.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _ADMISSION.reset(self._token)
+        self.admission.__exit__(*exc)
         self._end_unknown()
 
     async def __call__(self) -> Message:
@@ -165,7 +189,7 @@ class Incoming:
         Raises:
             IngressRefusalError: The body is larger or slower than it may be, or too many come from strangers.
         """
-        if self._is_over or self._admission.is_given:
+        if self._is_over or self.admission.is_given:
             self._end_unknown()
             message = await self._receive()
             maximum = self.maximum
@@ -198,7 +222,7 @@ class Incoming:
     def _end_unknown(self) -> None:
         if self._until:
             self._until = 0.0
-            self._unknown.end(self._address, is_known=self._admission.is_given)
+            self._unknown.end(self._address, is_known=self.admission.is_given)
 
 
 def _announces_body(scope: Scope) -> bool:

@@ -22,8 +22,15 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.errors import ServerEndingError
 from fumehood.log import events
 from fumehood.log.request_ids import LoggedRequest, logged_request
-from fumehood.server.anonymous import AnonymousRequests
-from fumehood.server.body_limits import BodyTooLargeError, Incoming, UnknownBodies, is_departure, too_large
+from fumehood.server.anonymous import AnonymousRequests, credential_of
+from fumehood.server.body_limits import (
+    Admission,
+    BodyTooLargeError,
+    Incoming,
+    UnknownBodies,
+    is_departure,
+    too_large,
+)
 from fumehood.server.drain import RETRY_SECONDS, Drain
 from fumehood.server.ports.access import guest_of_host
 from fumehood.server.ports.proxy import is_answer_of_guest
@@ -114,35 +121,31 @@ class Ingress:
             await _refuse_as_ending(scope, send, logged.id)
             return
 
-        if scope["type"] == "websocket":
-            await self._through_websocket(scope, receive, send, logged)
-            return
+        # Before the app, which takes a token out of the address.
+        credential = credential_of(scope)
+        client = self._counted_client(scope, headers, credential)
 
-        address = self._counted_address(scope, headers)
-        client = "" if self._is_for_guest(scope, headers) else network_of((scope.get("client") or ("",))[0])
-        seconds = self._anonymous.retry_after_seconds(address, scope) if address else 0.0
-        seconds = seconds or (self._anonymous.retry_wrong_after_seconds(client, scope) if client else 0.0)
-
-        if seconds:
+        if client and (seconds := self._anonymous.retry_after_seconds(client, credential)):
             await _refuse_as_too_many(scope, send, seconds, logged.id)
             return
 
-        with self._drain.request():
-            status = await self._through(scope, receive, send, logged)
+        if scope["type"] == "websocket":
+            with Admission() as admission:
+                status = await self._through_websocket(scope, receive, send, logged)
+        else:
+            with self._drain.request():
+                status, admission = await self._through(scope, receive, send, logged)
 
         if is_answer_of_guest(scope):
-            # Its caller was admitted, whatever the guest says to it.
+            # Its caller was let through, whatever the guest says to it.
             status = HTTPStatus.OK
 
-        if address:
-            self._anonymous.note(address, scope, status)
-
         if client:
-            self._anonymous.note_credential(client, scope, status)
+            self._anonymous.note(client, credential, status, is_admitted=admission.is_authenticated)
 
     async def _through_websocket(
         self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
-    ) -> None:
+    ) -> int:
         answer = _Answer(scope, logged, self._settings.slow_request_seconds)
 
         async def send_on(message: Message) -> None:
@@ -162,19 +165,26 @@ class Ingress:
         except Exception as error:
             if is_departure(error):
                 answer.status = answer.status or GONE
-                return
-
-            events.REQUEST_FAILED.log(exc_info=error, method="WEBSOCKET", route=answer.route)
-            raise
+            else:
+                events.REQUEST_FAILED.log(exc_info=error, method="WEBSOCKET", route=answer.route)
+                raise
         finally:
             answer.end(answer.status or HTTPStatus.FORBIDDEN)
 
-    def _counted_address(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
-        """Returns the client address to count a refusal for; empty for a read, a local socket, and a guest's server."""
-        if scope["method"] in _SAFE_METHODS:
+        return answer.status or HTTPStatus.FORBIDDEN
+
+    def _counted_client(self, scope: Scope, headers: dict[bytes, bytes], credential: bytes | None) -> str:
+        """Returns the client address to count a refusal for; empty for a local socket, and where none is counted.
+
+        None is for what a guest's server answers, and for a read without a credential.
+        """
+        if self._is_for_guest(scope, headers):
             return ""
 
-        return "" if self._is_for_guest(scope, headers) else network_of((scope.get("client") or ("",))[0])
+        if credential is None and (scope["type"] == "websocket" or scope["method"] in _SAFE_METHODS):
+            return ""
+
+        return network_of((scope.get("client") or ("",))[0])
 
     def _is_for_guest(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
         """Returns whether this is for a guest's server, without a credential of ours in the headers.
@@ -184,7 +194,9 @@ class Ingress:
         host = guest_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
         return host is not None or scope["path"].startswith(SIGNED_PORTS)
 
-    async def _through(self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest) -> int:
+    async def _through(
+        self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
+    ) -> tuple[int, Admission]:
         answer = _Answer(scope, logged, self._settings.slow_request_seconds)
         incoming = Incoming(scope, receive, self._bound(scope), self._unknown_bodies)
 
@@ -217,7 +229,7 @@ class Ingress:
             if is_departure(error):
                 # The client has disconnected: no answer can reach it, and it is no fault of the server.
                 answer.status = answer.status or GONE
-                return answer.status
+                return answer.status, incoming.admission
 
             events.REQUEST_FAILED.log(exc_info=error, method=scope["method"], route=answer.route)
 
@@ -231,7 +243,7 @@ class Ingress:
             seconds = answer.end(answer.status)
             self._observe(scope["method"], answer.route, answer.status, seconds)
 
-        return answer.status
+        return answer.status, incoming.admission
 
     def _bound(self, scope: Scope) -> int:
         if self._is_upload(scope["method"], scope["path"]):
@@ -375,6 +387,11 @@ async def _refuse_as_ending(scope: Scope, send: Send, request_id: str) -> None:
 async def _refuse_as_too_many(scope: Scope, send: Send, seconds: float, request_id: str) -> None:
     detail = "too many requests without a right credential were refused to this address"
     _log_refusal(scope, HTTPStatus.TOO_MANY_REQUESTS, detail)
+
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": detail})
+        return
+
     problem = plain_problem(
         HTTPStatus.TOO_MANY_REQUESTS, "rate_limited", detail, request_id, _HINTS["rate_limited"]
     )

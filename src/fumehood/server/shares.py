@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from fumehood.errors import ForbiddenError, FumehoodError, OverloadedError, UnauthenticatedError
 from fumehood.log import events
 from fumehood.server.authenticator import TokenAuthenticator
+from fumehood.server.body_limits import admit_caller
 from fumehood.server.principal import Principal
 from fumehood.server.rate_limits import RateLimits
 from fumehood.storage.keys import token_digest
@@ -121,6 +122,7 @@ class SandboxShares:
 
             self._limits.note_right(digest)
 
+        admit_caller()
         self._limits.count_reading(share.id, principal)
         return share, principal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Scope
 
-from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests
+from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests, credential_of
 
 THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
 
@@ -28,21 +28,21 @@ class Clock:
 
 def refused(requests: AnonymousRequests, times: int, status: int = 401) -> None:
     for _ in range(times):
-        requests.note(THERE, request(), status)
+        requests.note(THERE, None, status, is_admitted=False)
 
 
 def test_an_address_is_refused_after_a_burst_and_for_as_long_as_it_goes_on() -> None:
     clock = Clock()
     requests = AnonymousRequests(clock)
     refused(requests, REFUSALS_BURST - 1)
-    assert requests.retry_after_seconds(THERE, request()) == 0
+    assert requests.retry_after_seconds(THERE, None) == 0
 
     refused(requests, 1)
-    assert requests.retry_after_seconds(THERE, request()) == pytest.approx(1 / REFUSALS_PER_SECOND)
-    assert requests.retry_after_seconds(ELSEWHERE, request()) == 0
+    assert requests.retry_after_seconds(THERE, None) == pytest.approx(1 / REFUSALS_PER_SECOND)
+    assert requests.retry_after_seconds(ELSEWHERE, None) == 0
 
     clock.now += 1 / REFUSALS_PER_SECOND + 1e-6
-    assert requests.retry_after_seconds(THERE, request()) == 0
+    assert requests.retry_after_seconds(THERE, None) == 0
 
 
 @pytest.mark.parametrize(
@@ -52,51 +52,84 @@ def test_an_address_is_refused_after_a_burst_and_for_as_long_as_it_goes_on() -> 
         request(x_api_key="a"),
         request(x_access_token="a"),
         request(cookie="_xsrf=a; fumehood-jupyter=b"),
+        request(sec_websocket_protocol="fumehood.v1, fumehood.token.a"),
         request(query=b"path=a&signature=b"),
         request(query=b"token=a"),
+        request(query=b"a=1&%74oken="),
     ],
 )
-def test_a_request_with_a_credential_is_neither_counted_nor_refused(scope: Scope) -> None:
+def test_a_request_with_a_credential_is_counted_apart_from_those_without(scope: Scope) -> None:
     requests = AnonymousRequests(Clock())
+    credential = credential_of(scope)
+    assert credential is not None
+
+    refused(requests, REFUSALS_BURST)
+    assert requests.retry_after_seconds(THERE, None) > 0
+    assert requests.retry_after_seconds(THERE, credential) == 0
 
     for _ in range(REFUSALS_BURST):
-        requests.note(THERE, scope, 401)
+        requests.note(THERE, credential, 403, is_admitted=False)
 
-    assert requests.retry_after_seconds(THERE, request()) == 0
-    refused(requests, REFUSALS_BURST)
-    assert requests.retry_after_seconds(THERE, request()) > 0
-    assert requests.retry_after_seconds(THERE, request(cookie="a=b")) > 0
-    assert requests.retry_after_seconds(THERE, scope) == 0
+    assert requests.retry_after_seconds(THERE, credential) > 0
+
+
+def test_a_credential_is_the_same_whatever_else_the_address_asks_for() -> None:
+    assert credential_of(request(b"token=a&path=1")) == credential_of(request(b"path=2&token=a"))
+    assert credential_of(request(b"token=a")) != credential_of(request(b"token=b"))
+    assert credential_of(request(b"tokens=a&path=%2F", cookie="a=b")) is None
 
 
 @pytest.mark.parametrize("status", [200, 303, 404, 413, 503])
-def test_an_answer_that_is_no_refusal_is_not_counted(status: int) -> None:
+def test_an_answer_that_is_no_refusal_is_neither_counted_nor_shows_a_credential_right(status: int) -> None:
+    """A route that looks at no credential answers wrong ones as well."""
     requests = AnonymousRequests(Clock())
-    refused(requests, REFUSALS_BURST, status)
-    assert requests.retry_after_seconds(THERE, request()) == 0
+    wrong = credential_of(request(x_api_key="wrong"))
+
+    for credential in (None, wrong):
+        for _ in range(REFUSALS_BURST):
+            requests.note(THERE, credential, status, is_admitted=False)
+
+        assert requests.retry_after_seconds(THERE, credential) == 0
+
+        for _ in range(REFUSALS_BURST):
+            requests.note(THERE, credential, 401, is_admitted=False)
+
+        assert requests.retry_after_seconds(THERE, credential) > 0
 
 
-def test_a_wrong_credential_costs_no_more_than_none_and_a_right_one_goes_on() -> None:
-    """Many wrong ones of one address wait; one that was answered lately never does, nor do other addresses."""
+@pytest.mark.parametrize("status", [200, 403, 404, 429])
+def test_what_admitted_its_caller_is_right_whatever_it_is_answered(status: int) -> None:
+    """Wrong ones of one address wait; a right one never does, nor do other addresses."""
     clock = Clock()
     requests = AnonymousRequests(clock)
-    right, wrong = request(authorization="Bearer right"), [request(x_api_key=str(n)) for n in range(400)]
-    requests.note_credential(THERE, right, 200)
+    right = credential_of(request(authorization="Bearer right"))
+    wrong = [credential_of(request(x_api_key=str(number))) for number in range(REFUSALS_BURST)]
+    requests.note(THERE, right, status, is_admitted=True)
 
-    for scope in wrong[:REFUSALS_BURST]:
-        assert requests.retry_wrong_after_seconds(THERE, scope) == 0
-        requests.note_credential(THERE, scope, 401)
+    for credential in wrong:
+        assert requests.retry_after_seconds(THERE, credential) == 0
+        requests.note(THERE, credential, 401, is_admitted=False)
 
-    for scope in (wrong[0], wrong[-1], request(cookie="fumehood-console=x")):
-        assert requests.retry_wrong_after_seconds(THERE, scope) == pytest.approx(1 / REFUSALS_PER_SECOND)
-        assert requests.retry_wrong_after_seconds(ELSEWHERE, scope) == 0
+    for credential in (wrong[0], credential_of(request(cookie="fumehood-console=x"))):
+        assert requests.retry_after_seconds(THERE, credential) == pytest.approx(1 / REFUSALS_PER_SECOND)
+        assert requests.retry_after_seconds(ELSEWHERE, credential) == 0
 
-    assert requests.retry_wrong_after_seconds(THERE, right) == 0
-    assert requests.retry_wrong_after_seconds(THERE, request()) == 0
-    # A key that asks too often is right all the same; one that may not do something is neither.
-    requests.note_credential(THERE, right, 429)
-    assert requests.retry_wrong_after_seconds(THERE, right) == 0
-    requests.note_credential(THERE, wrong[-1], 403)
-    assert requests.retry_wrong_after_seconds(THERE, wrong[-1]) > 0
+    assert requests.retry_after_seconds(THERE, right) == 0
+    assert requests.retry_after_seconds(THERE, None) == 0
     clock.now += 1 / REFUSALS_PER_SECOND + 1e-6
-    assert requests.retry_wrong_after_seconds(THERE, wrong[-1]) == 0
+    assert requests.retry_after_seconds(THERE, wrong[0]) == 0
+
+
+def test_a_credential_that_was_revoked_is_right_no_longer() -> None:
+    """A refusal that comes before it is looked at, for bodies of unknown callers say, shows nothing of it."""
+    requests = AnonymousRequests(Clock())
+    right, wrong = credential_of(request(x_api_key="right")), credential_of(request(x_api_key="wrong"))
+    requests.note(THERE, right, 200, is_admitted=True)
+
+    for _ in range(REFUSALS_BURST):
+        requests.note(THERE, wrong, 401, is_admitted=False)
+
+    requests.note(THERE, right, 429, is_admitted=False)
+    assert requests.retry_after_seconds(THERE, right) == 0
+    requests.note(THERE, right, 401, is_admitted=False)
+    assert requests.retry_after_seconds(THERE, right) > 0

@@ -24,7 +24,7 @@ from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, refusal_of, until_refused
-from fumehood.server.body_limits import admit_caller
+from fumehood.server.body_limits import admit_every_caller
 from fumehood.server.ports.access import (
     MAX_PORT,
     SandboxPort,
@@ -134,8 +134,7 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
     is_public = services.settings.public_ports and not rules.is_private
 
     if is_public:
-        # A public port is open to every caller.
-        admit_caller()
+        admit_every_caller()
 
     backend = services.backend if is_public else await _opened(connection, address.sandbox_id)
 
