@@ -171,8 +171,10 @@ if TYPE_CHECKING:
         CellPage,
         ChangeCounts,
         Family,
+        ListeningPort,
         PartSummary,
         PendingInput,
+        PortList,
         Relative,
         ResultSummary,
         SandboxUse,
@@ -306,6 +308,7 @@ __all__ = [
     "LimitForbiddenError",
     "Limits",
     "LineChart",
+    "ListeningPort",
     "LoadError",
     "LoadReport",
     "LogEntry",
@@ -328,6 +331,7 @@ __all__ = [
     "PieSlice",
     "PointSeries",
     "PortClosedError",
+    "PortList",
     "ProcessInfo",
     "ProcessNotFoundError",
     "ProtocolViolationError",
@@ -481,8 +485,8 @@ _HOMES = {
     "values.judging": "CaseResult CaseRun",
     "values.limits": "Limits Usage",
     "values.looking": """
-        Cell CellPage ChangeCounts Family PartSummary PendingInput Relative ResultSummary SandboxUse Variable
-        VariablePage
+        Cell CellPage ChangeCounts Family ListeningPort PartSummary PendingInput PortList Relative ResultSummary
+        SandboxUse Variable VariablePage
     """,
     "values.watching": "WatchEvent",
     "values.network": "EgressRecord Network",

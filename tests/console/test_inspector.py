@@ -156,6 +156,36 @@ def test_several_lines_are_pasted_after_a_question(new_page: NewPage, box: Box) 
     _rows(page).get_by_text("42e").first.wait_for()
 
 
+def test_a_port_appears_and_opens_in_a_tab_of_its_own(new_page: NewPage, box: Box) -> None:
+    """By keyboard; the page of the guest has no hold of this one, and a name of a program is text."""
+    page = new_page(f"{box.address}?panel=ports")
+    page.get_by_role("heading", name="No program listens on a port.").wait_for()
+    assert axe_violations(page) == []
+    ran = box.run(
+        "import os, subprocess, sys\n"
+        "open('index.html', 'w').write('<p>served</p><script>document.title = String(opener)</script>')\n"
+        "os.symlink(sys.executable, '<b>evil\\x1b[1m')\n"
+        "server = subprocess.Popen(['./<b>evil\\x1b[1m', '-m', 'http.server', '8000'])"
+    )
+    assert ran["error"] is None
+    ports = page.get_by_role("list", name="Open ports")
+    ports.get_by_text("<b>evil␛[1m, process").wait_for()
+    page.get_by_role("button", name="Address of port 8000").focus()
+    page.keyboard.press("Enter")
+    link = ports.get_by_role("link", name="Open port 8000")
+    assert "/p/" in link.get_attribute("href")
+    assert axe_violations(page) == []
+    _picture(page, "ports")
+
+    with page.context.expect_page() as opened:
+        page.keyboard.press("Enter")
+
+    opened.value.get_by_text("served").wait_for()
+    assert opened.value.title() == "null"
+    box.run("server.kill(); server.wait()")
+    page.get_by_role("heading", name="No program listens on a port.").wait_for()
+
+
 def test_connections_are_shown_with_the_rule_that_decided(new_page: NewPage, guarded: Box) -> None:
     """As they are tried, and a sandbox without a network says that it has none."""
     page = new_page(f"{guarded.address}?panel=network")

@@ -320,3 +320,34 @@ def test_checkpoints_say_where_they_stand(sandbox):
     next(events)
     sandbox.drop_checkpoint(two)
     assert next(events).fields == {"checkpoint_id": two.id}
+
+
+def test_ports_are_listed_with_their_program(sandbox):
+    """Each port once, with all of its addresses, the program that holds it, and nothing that does not listen."""
+    assert sandbox.activity.ports().items == ()
+    sandbox.run_code(
+        "import socket\n"
+        "one = socket.create_server(('127.0.0.1', 8001))\n"
+        "two = socket.create_server(('0.0.0.0', 8002))\n"
+        "six = socket.create_server(('::', 8002), family=socket.AF_INET6)\n"
+        "out = socket.create_connection(('127.0.0.1', 8001))"
+    )
+    ports = sandbox.activity.ports()
+    assert ports.state == "current"
+    assert [(each.port, each.addresses) for each in ports.items] == [
+        (8001, ("127.0.0.1",)),
+        (8002, ("0.0.0.0", "::")),
+    ]
+    own = int(sandbox.run_code("import os; os.getpid()").text)
+
+    for each in ports.items:
+        assert each.program.startswith("python")
+        assert (each.pid, each.is_answered_outside) == (own, False)
+        assert each.started_at is not None
+
+    sandbox.run_code("one.close()")
+    assert [each.port for each in sandbox.activity.ports().items] == [8002]
+    # To look resumes nothing, and a paused one is seen too.
+    sandbox.pause()
+    assert [each.port for each in sandbox.activity.ports().items] == [8002]
+    assert sandbox.get_info().state == "paused"

@@ -14,9 +14,11 @@ from fumehood.values.looking import (
     Cell,
     CellPage,
     Family,
+    PortList,
     ReadCell,
     ReadCells,
     ReadFamily,
+    ReadPorts,
     ReadResult,
     ReadUse,
     ReadVariable,
@@ -122,6 +124,11 @@ class AsyncActivity:
         """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadFamily())
+
+    async def ports(self) -> PortList:
+        """Return the TCP ports on which programs of the sandbox listen, each with its program."""
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadPorts())
 
     async def use(self) -> SandboxUse:
         """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""

@@ -58,7 +58,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
-from fumehood.values.looking import Cell, CellPage, Family, SandboxUse, VariablePage
+from fumehood.values.looking import Cell, CellPage, Family, PortList, SandboxUse, VariablePage
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, ForkSeconds
 from fumehood.values.sandbox import (
@@ -1330,6 +1330,10 @@ class Activity:
     def family(self) -> Family:
         """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
         return call(self._async.family)
+
+    def ports(self) -> PortList:
+        """Return the TCP ports on which programs of the sandbox listen, each with its program."""
+        return call(self._async.ports)
 
     def use(self) -> SandboxUse:
         """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""

@@ -18,9 +18,11 @@ from fumehood.values.looking import (
     ListedSandbox,
     ListSandboxes,
     Look,
+    PortList,
     ReadCell,
     ReadCells,
     ReadFamily,
+    ReadPorts,
     ReadResult,
     ReadUse,
     ReadVariable,
@@ -60,6 +62,8 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
             return await ask_bytes("GET", f"{place}/{quoted(request.mime)}")
         case ReadFamily():
             return read_value(Family, await ask("GET", sandbox_path(sandbox_id, "family")))
+        case ReadPorts():
+            return read_value(PortList, await ask("GET", sandbox_path(sandbox_id, "ports")))
         case ReadUse():
             return read_value(SandboxUse, await ask("GET", sandbox_path(sandbox_id, "use")))
         case ReadVariables():

@@ -19,8 +19,10 @@ from fumehood.values.looking import (
     Cell,
     CellPage,
     Look,
+    PortList,
     ReadCell,
     ReadCells,
+    ReadPorts,
     ReadResult,
     ReadUse,
     ReadVariable,
@@ -28,6 +30,8 @@ from fumehood.values.looking import (
     SandboxUse,
 )
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
+
+_INIT_PID = 1
 
 
 async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
@@ -41,6 +45,8 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
             return read_result(sandbox, request)
         case ReadUse():
             return use_of(sandbox)
+        case ReadPorts():
+            return await list_ports(sandbox)
         case ReadVariables():
             return await list_variables(sandbox, request)
         case ReadVariable():
@@ -64,6 +70,22 @@ def use_of(sandbox: LiveSandbox) -> SandboxUse:
         last_outcome=recorder.last_outcome,
         last_at=recorder.last_at,
         watchers=sandbox.feed.followers,
+    )
+
+
+async def list_ports(sandbox: LiveSandbox) -> PortList:
+    """Returns the ports on which something in a sandbox listens, as the kernel knows it."""
+    listening = await sandbox.guest.listening()
+
+    if listening is None:
+        return PortList(state="none")
+
+    outside = sandbox.served_ports.numbers
+    items = (replace(one, is_answered_outside=one.port in outside) for one in listening)
+    # Init listens for the way out of the network as well, which is no server of the guest's.
+    return PortList(
+        state="current",
+        items=tuple(one for one in items if one.pid != _INIT_PID or one.is_answered_outside),
     )
 
 

@@ -20,6 +20,7 @@ from fumehood.templates.recipe import LeftOut
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.languages import ProgramSteps
 from fumehood.values.limits import Limits
+from fumehood.values.looking import ListeningPort
 from fumehood.values.network import Network
 from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Layer
 from fumehood.values.template import Template
@@ -256,6 +257,10 @@ class Guest(ABC):
 
     def process_count(self) -> int | None:
         """The number of living processes; None where it is not known from outside."""
+        return None
+
+    async def listening(self) -> tuple[ListeningPort, ...] | None:
+        """The ports on which its programs listen, as the kernel knows it; None where it has no network of its own."""
         return None
 
     @abstractmethod

@@ -23,6 +23,7 @@ from fumehood.values.sandbox import NOTHING_CUT, SandboxInfo, SandboxState, Trun
 _T = TypeVar("_T")
 MAX_CELLS = 500
 MAX_LISTED = 1000
+MAX_PORTS = 256
 _NAME_BYTES = 255
 # A name of 255 characters, in UTF-8.
 _LONG_NAME_BYTES = 1020
@@ -244,6 +245,45 @@ class Family:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadUse(Look["SandboxUse"]):
     """Asks what a sandbox uses and does now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPorts(Look["PortList"]):
+    """Asks on which TCP ports programs of a sandbox listen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListeningPort:
+    """A TCP port on which something in a sandbox listens.
+
+    Attributes:
+        port: The port.
+        addresses: The addresses it listens at: `0.0.0.0` and `::` are all of the sandbox.
+        program: The name of the process, which the guest can choose; empty where it is not known.
+        pid: Its number inside the sandbox, or None.
+        started_at: When that process started (UTC), or None.
+        is_answered_outside: Whether a program outside answers its connections, as `listen_port` arranges.
+    """
+
+    port: int
+    addresses: tuple[str, ...] = ()
+    program: str = ""
+    pid: int | None = None
+    started_at: datetime | None = None
+    is_answered_outside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortList:
+    """The ports of a sandbox on which something listens.
+
+    Attributes:
+        state: current; none: the sandbox has no network of its own, so nothing in it can listen.
+        items: The ports, in ascending order; at most 256.
+    """
+
+    state: Literal["current", "none"]
+    items: tuple[ListeningPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

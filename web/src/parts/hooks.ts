@@ -31,7 +31,7 @@ export function useKeys(keys: Record<string, () => void>): void {
   useEffect(() => {
     const listen = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
-      if (!areLettersOn()) return;
+      if (!areLettersOn() || (event.key === "Enter" && isControl(event.target))) return;
       const act = keys[event.key];
       if (act) {
         event.preventDefault();
@@ -50,6 +50,11 @@ export function isField(target: EventTarget | null): boolean {
     ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName) ||
     !!target.closest("[role=dialog]")
   );
+}
+
+/** Whether Enter does something there already. */
+function isControl(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && !!target.closest("button, a[href], summary");
 }
 
 export async function copy(text: string): Promise<void> {

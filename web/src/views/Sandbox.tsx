@@ -12,6 +12,7 @@ import { AuditPanel } from "../panels/Audit";
 import { FilesPanel } from "../panels/Files";
 import { Isolation } from "../panels/Isolation";
 import { NetworkPanel } from "../panels/Network";
+import { PortsPanel } from "../panels/Ports";
 import { TerminalsPanel } from "../panels/Terminals";
 import { VariablesPanel } from "../panels/Variables";
 import type { EditorHandle } from "../parts/Editor";
@@ -26,11 +27,12 @@ import { Transcript } from "./Transcript";
 import { useCells } from "./useCells";
 
 const ShareDialog = lazy(() => import("./ShareDialog"));
-const PANELS = ["variables", "files", "terminal", "network", "audit", "isolation"] as const;
+const PANELS = ["variables", "files", "terminal", "ports", "network", "audit", "isolation"] as const;
 const NAMES: Record<string, string> = {
   variables: "Variables",
   files: "Files",
   terminal: "Terminal",
+  ports: "Ports",
   network: "Network",
   audit: "Audit",
   isolation: "Isolation",
@@ -143,6 +145,9 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
       </Tabs.Content>
       <Tabs.Content value="terminal" className="panel">
         <TerminalsPanel sandboxId={id} canAct={canAct} />
+      </Tabs.Content>
+      <Tabs.Content value="ports" className="panel">
+        <PortsPanel sandboxId={id} canAct={canAct} />
       </Tabs.Content>
       <Tabs.Content value="network" className="panel">
         <NetworkPanel sandbox={sandbox} />

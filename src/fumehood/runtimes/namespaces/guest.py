@@ -11,13 +11,14 @@ import signal
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.runtimes.launcher_client import launch_fault
+from fumehood.runtimes.namespaces.listening import processes_of, read_listening
 from fumehood.runtimes.namespaces.migration import (
     MigrationSource,
     MigrationTarget,
@@ -30,6 +31,7 @@ from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
 from fumehood.runtimes.namespaces.usage import CountedGuest
 from fumehood.runtimes.packets import close_all, receive_word
 from fumehood.values.limits import Limits
+from fumehood.values.looking import ListeningPort
 from fumehood.values.sandbox import Isolation
 from fumehood_jail import cgroups, device_nodes
 from fumehood_wire import init_messages, messages
@@ -257,6 +259,19 @@ class LinuxGuest(CountedGuest):
         """The folder of /proc with the statistics of its network namespace, while its init exists."""
         return f"/proc/{self._pid}/net" if self._pidfd >= 0 else None
 
+    async def listening(self) -> tuple[ListeningPort, ...] | None:
+        folder = self.network_view()
+
+        if folder is None:
+            return None
+
+        pids = list(self.process_ids())
+        namespace = None if pids else self._own_namespace()
+        # Without a control group its processes are found among all of the machine.
+        return await asyncio.to_thread(
+            lambda: read_listening(folder, pids if namespace is None else list(processes_of(namespace)))
+        )
+
     def failed(self, step: str, reason: str) -> None:
         """Records why the jail init could not make this guest."""
         self._failure = SandboxStartError(step=step, reason=reason)
@@ -327,13 +342,15 @@ class LinuxGuest(CountedGuest):
 
     def holds(self, namespace: int) -> bool:
         """Whether the PID namespace with this inode number is its own."""
-        if self._namespace is None and self._pid > 0:
-            try:
-                self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
-            except OSError:
-                return False  # it has ended, which has not been reported yet
+        return self._own_namespace() == namespace
 
-        return self._namespace == namespace
+    def _own_namespace(self) -> int | None:
+        """The inode number of its PID namespace; None if it has ended, which has not been reported yet."""
+        if self._namespace is None and self._pid > 0:
+            with suppress(OSError):
+                self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
+
+        return self._namespace
 
     def expect(self, child: LinuxGuest) -> None:
         """Records a guest that is being forked from it."""

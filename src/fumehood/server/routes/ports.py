@@ -48,9 +48,10 @@ from fumehood.server.problems import (
 )
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer
-from fumehood.server.schemas.sandboxes import PortAnswer, SignPort
+from fumehood.server.schemas.sandboxes import PortAnswer, PortsAnswer, SignPort
 from fumehood.server.services import AppServices, services_of
 from fumehood.server.signed_urls import principal_behind, signing_secret
+from fumehood.values.looking import ReadPorts
 from fumehood.values.sandbox import PortAddress
 
 router = guarded_router("ports", "/v1/sandboxes/{sandbox_id}/ports")
@@ -59,6 +60,13 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _POLICY_VIOLATION = 1008
 _MAX_WAITS_OF_KEY = 64
 _RETRY_SECONDS = 5.0
+
+
+@router.get("", summary="List the open ports", response_model=PortsAnswer, responses=SANDBOX_PROBLEMS)
+async def list_ports(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
+    """Lists the TCP ports on which programs of a sandbox listen, as the kernel knows it; nothing inside runs for it."""
+    ports = await backend.look(sandbox_id, ReadPorts())
+    return answer(ports)
 
 
 @router.post(

@@ -28,7 +28,7 @@ from fumehood.values.audit import AuditEntry, AuditLog
 from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.languages import Language
 from fumehood.values.limits import Limits
-from fumehood.values.looking import Family, SandboxUse
+from fumehood.values.looking import Family, PortList, SandboxUse
 from fumehood.values.network import EgressRecord, Network, read_network
 from fumehood.values.requests import (
     MAX_FORKS,
@@ -372,6 +372,7 @@ class SignPort(Body):
 
 
 PortAnswer = model_of(PortAddress)
+PortsAnswer = model_of(PortList)
 
 
 LoadedAnswer = model_of(Loaded)
