@@ -20,7 +20,7 @@ from fumehood_guest.context.rehearsal import prepare_bare_shell
 from fumehood_guest.shared import heap_layout
 from fumehood_guest.shared.packets import Packets, close_all
 from fumehood_guest.shared.preloads import quiet_libraries
-from fumehood_guest.template.context_forks import ContextForks
+from fumehood_guest.template.context_forks import ContextForks, rehearse_launch
 from fumehood_guest.template.service_loop import Service
 from fumehood_jail import syscalls
 
@@ -186,6 +186,7 @@ class LanguageBranch:
                     self._preparation.load()
 
                 syscalls.name_libraries_by_real_path()
+                rehearse_launch(self._forks.shell)
 
             heap_layout.freeze()
 

@@ -13,8 +13,12 @@ import socket
 import sys
 from typing import Any, Callable, Dict, List, NoReturn
 
-from fumehood_guest.context.context import run_context
-from fumehood_guest.shared import process_usage
+from fumehood_guest.context.channel import Channel
+from fumehood_guest.context.context import Context, run_context
+from fumehood_guest.context.outlet import Outlet
+from fumehood_guest.context.randomness import reseed
+from fumehood_guest.context.shell import PythonShell
+from fumehood_guest.shared import heap_layout, process_usage
 from fumehood_guest.shared.folders import HOME
 from fumehood_guest.shared.packets import Packets, close_all, parse
 from fumehood_jail import launch, seccomp, syscalls
@@ -23,6 +27,8 @@ from fumehood_jail.errors import JailError
 _PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 _USER_SITE = f"{HOME}/.local/lib/{_PYTHON}/site-packages"
 _SECCOMP_FILTER = 2
+# Twice the number of calls after which the interpreter specializes a function.
+_REHEARSALS = 16
 # The descriptors of a context: a file with its options, the sandbox's init as a pidfd, a gate that opens when the
 # sandbox is set up, channel, standard output, standard error, a socket for the listener of its filter; all further ones
 # belong to its control groups.
@@ -122,6 +128,27 @@ class ContextForks:
             socket.send_fds(sock, [b"!"], [listener])
 
         os.close(listener)
+
+
+def rehearse_launch(shell: PythonShell) -> None:
+    """Repeats the steps of a start that leave no trace, until the interpreter has specialized them.
+
+    Otherwise each context would specialize them again, and write to memory that is copied for that. Attributes are
+    looked up anew afterwards, since a fork that replaces a lookup writes to the page of a name that it never uses.
+    """
+    near, far = socket.socketpair()
+
+    with near, far:
+        for _ in range(_REHEARSALS):
+            parse(b"{}")
+            process_usage.applied_restrictions()
+            os.environ.get("PATH")
+            reseed()
+            channel = Channel(near)
+            Context(channel, shell, "python")
+            Outlet(channel).ready()
+
+    heap_layout.forget_lookups()
 
 
 def _add_user_site() -> None:

@@ -10,26 +10,18 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from typing import Any, Dict, List, NoReturn, Optional
 
-from fumehood_guest.context.channel import Channel
-from fumehood_guest.context.context import Context
-from fumehood_guest.context.outlet import Outlet
-from fumehood_guest.context.randomness import reseed
 from fumehood_guest.context.rehearsal import prepare_shell
-from fumehood_guest.context.shell import PythonShell
-from fumehood_guest.shared import fork_hooks, heap_layout, process_usage
-from fumehood_guest.shared.packets import Packets, parse
+from fumehood_guest.shared import fork_hooks, heap_layout
+from fumehood_guest.shared.packets import Packets
 from fumehood_guest.shared.preloads import Preloading, quiet_libraries, running_threads
 from fumehood_guest.template.branches import ALL, OF_TEMPLATES, Branch, Preparation, grow
-from fumehood_guest.template.context_forks import ContextForks
+from fumehood_guest.template.context_forks import ContextForks, rehearse_launch
 from fumehood_guest.template.service_loop import Service
 from fumehood_jail import huge_pages, syscalls
 
-# Twice the number of calls after which the interpreter specializes a function.
-_REHEARSALS = 16
 # Estimates of the memory for small objects: of a shell, of a module of the preload list with its imports, and the
 # bound.
 _BARE_BYTES = 8 << 20
@@ -77,7 +69,7 @@ class Zygote:
             fork_hooks.do_once()
             # Sandboxes see the same files through other inodes.
             syscalls.name_libraries_by_real_path()
-            _rehearse_launch(self._shell)
+            rehearse_launch(self._shell)
 
         for name in OF_TEMPLATES:
             os.environ.pop(name, None)
@@ -113,24 +105,6 @@ class Zygote:
             self._host.send({"type": "branch_ended", "branch": ALL})
         else:
             self._forks.note_end(pid, status)
-
-
-def _rehearse_launch(shell: PythonShell) -> None:
-    """Repeats the steps of a start that leave no trace, until the interpreter has specialized them.
-
-    Otherwise each context would specialize them again, and write to memory that is copied for that.
-    """
-    near, far = socket.socketpair()
-
-    with near, far:
-        for _ in range(_REHEARSALS):
-            parse(b"{}")
-            process_usage.applied_restrictions()
-            os.environ.get("PATH")
-            reseed()
-            channel = Channel(near)
-            Context(channel, shell, "python")
-            Outlet(channel).ready()
 
 
 def _take_memory_in_one_piece(size_bytes: int) -> List[bytes]:
