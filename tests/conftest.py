@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests import tls_contexts
 from tests.forked import ForkedCommand
 from tests.part_times import PartTimes
 from tests.tied import tied
@@ -137,8 +138,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Take what collection has made out of sight of the garbage collector: there is much of it, and none is garbage.
 
-    Each full collection, those that tests ask for included, would look at all of it, and each fork would copy it.
+    Each full collection, those that tests ask for included, would look at all of it, and each fork would copy it. And
+    what has been imported by now are all HTTP clients that tests have.
     """
+    tls_contexts.share()
     gc.collect()
     gc.freeze()
 

@@ -26,6 +26,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
+from tests import tls_contexts
+
 _MODULES = (
     "alembic.command",
     "alembic.script",
@@ -223,6 +225,9 @@ def _serve(control: socket.socket, relays: socket.socket) -> int:
         if importlib.util.find_spec(name.rpartition(".")[0]):
             importlib.import_module(name)
 
+    # Made here, for all commands that are clients.
+    tls_contexts.share()
+    importlib.import_module("httpx2").Client().close()
     gc.collect()
     gc.freeze()
     # By the descriptor of the process: its id, and where its end is told.
