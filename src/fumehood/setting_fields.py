@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import Field, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -21,6 +21,8 @@ from fumehood.text import visible_line
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
+# Lists of NAME=VALUE, of which a value may be a secret of the programs that get it.
+_ENVS_FIELDS = ("replit_envs",)
 _HIDDEN = "***"
 _MAX_LINE_CHARACTERS = 500
 # The password between `//` and `@` of an address, and its query.
@@ -230,6 +232,59 @@ def changed_settings(settings: SettingsKind, sources: Mapping[str, str], command
 
     head = "settings that are not the defaults:" if lines else "settings: the defaults"
     return [head, *lines, f"all settings: fumehood {command} --print-config"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedSetting:
+    """A setting for a reader who is not at the terminal of its process.
+
+    Attributes:
+        name: Its name.
+        group: The heading of the help under which it stands.
+        help: What it is for.
+        value: Its value, as in the TOML file; a secret is not in it.
+        source: Where it came from: default, file, environment or flag.
+        origin: The flag, the variable or the option by which it was given; empty for a default.
+    """
+
+    name: str
+    group: str
+    help: str
+    value: str
+    source: str
+    origin: str
+
+
+def describe_settings(settings: SettingsKind, sources: Mapping[str, str]) -> list[DescribedSetting]:
+    """Returns every setting, by heading; secrets and the values of environment variables are not shown.
+
+    Args:
+        settings: The settings.
+        sources: Where each came from, as `load` returns it.
+    """
+    groups = {name: group for group, names in type(settings).GROUPS.items() for name in names}
+    order = {name: number for number, name in enumerate(groups)}
+    found = []
+
+    for item in sorted(fields(settings), key=lambda one: order.get(one.name, -1)):
+        source = sources.get(item.name, "default")
+        value = _without_secrets(item.name, getattr(settings, item.name))
+
+        if item.name in _ENVS_FIELDS:
+            value = tuple(f"{each.partition('=')[0]}={_HIDDEN}" for each in value)
+
+        found.append(
+            DescribedSetting(
+                name=item.name,
+                group=groups.get(item.name, ""),
+                help=item.metadata["help"],
+                value=visible_line(_toml(value), max_characters=_MAX_LINE_CHARACTERS),
+                source=source,
+                origin="" if source == "default" else origin_of(item, source),
+            )
+        )
+
+    return found
 
 
 def is_secret(name: str, value: Any) -> bool:

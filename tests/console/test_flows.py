@@ -383,5 +383,10 @@ def test_keys_usage_and_queue_of_an_operator(new_page: NewPage, console_server: 
     page.get_by_role("link", name="Queue").click()
     page.get_by_text("Ready in the pool").wait_for()
     assert axe_violations(page) == []
+    page.get_by_role("link", name="Server").click()
+    page.get_by_label("Filter settings").fill("port to listen")
+    page.get_by_role("row", name="port to listen").get_by_text("--port").wait_for()
+    page.get_by_role("heading", name="Security events since the start").wait_for()
+    assert axe_violations(page) == []
     answered = page.evaluate("fetch('/v1/keys').then((answer) => answer.status)")
     assert answered == 401, "the cookie counts without the header"

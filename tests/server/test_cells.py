@@ -1,4 +1,4 @@
-"""Routes that look: pages of executions, the bytes of a result, lists with their use, and the queue."""
+"""Routes that look: pages of executions, the bytes of a result, lists with their use, the queue and settings."""
 
 from __future__ import annotations
 
@@ -113,3 +113,22 @@ def test_a_record_is_a_file_for_a_download(api: httpx2.Client, place: str, run: 
     assert page.headers["content-disposition"].startswith("attachment")
     assert api.get(base).json()["cells"][0]["execution"]["text"] == "42"
     assert api.get(base, params={"form": "pdf"}).status_code == 422
+
+
+def test_settings_and_security_events_are_for_the_owner(
+    api: httpx2.Client, other: httpx2.Client, server: Any
+) -> None:
+    """Where each setting came from, and no secret; a key is refused, with the scope of keys as well."""
+    settings = api.get("/v1/settings")
+    by_name = {each["name"]: each for each in settings.json()["items"]}
+    assert by_name["port"]["source"] != "default"
+    assert by_name["port"]["origin"] in ("--port", "FUMEHOOD_PORT")
+    assert (by_name["login_hours"]["source"], by_name["login_hours"]["origin"]) == ("default", "")
+    assert server.token not in settings.text
+    assert isinstance(api.get("/v1/security-events").json()["items"], list)
+    made = api.post("/v1/keys", json={"name": "admin", "scopes": ["keys", "execute", "sandboxes", "metrics"]})
+    strong = {"Authorization": f"Bearer {made.json()['token']}"}
+
+    for path in ("/v1/settings", "/v1/security-events"):
+        assert other.get(path).status_code == 403, path
+        assert api.get(path, headers=strong).status_code == 403, path

@@ -16,6 +16,7 @@ const Sandbox = lazy(() => import("./views/Sandbox"));
 const Keys = lazy(() => import("./views/Keys"));
 const Usage = lazy(() => import("./views/Usage"));
 const Queue = lazy(() => import("./views/Queue"));
+const Server = lazy(() => import("./views/Server"));
 const Shares = lazy(() => import("./views/Shares"));
 
 const client = new QueryClient({
@@ -111,6 +112,7 @@ function Gate({ code }: { code: string | null }) {
             <Route path="/keys">{() => <Keys />}</Route>
             <Route path="/usage">{() => <Usage />}</Route>
             <Route path="/queue">{() => <Queue />}</Route>
+            <Route path="/server">{() => <Server />}</Route>
             <Route path="/shares">{() => <Shares />}</Route>
             <Route>{() => <Empty title="There is no such page." />}</Route>
           </Switch>

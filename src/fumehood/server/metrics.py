@@ -113,6 +113,16 @@ class ServerMetrics:
         """Counts a security event of a sandbox."""
         self.security_events.labels(event.kind, event.action).inc()
 
+    def counted_security_events(self) -> list[tuple[str, str, int]]:
+        """Returns kind, action and number of the security events since the start, the most frequent first."""
+        counts = [
+            (sample.labels["kind"], sample.labels["action"], int(sample.value))
+            for family in self.security_events.collect()
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        ]
+        return sorted(counts, key=lambda one: (-one[2], one[:2]))
+
     def note_rate_limited(self, limit: str) -> None:
         """Counts a request that was refused because of a rate."""
         self.rate_limited.labels(limit).inc()

@@ -63,6 +63,7 @@ async def _serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
     # Before anything else is opened: an address that is taken should be reported at once.
     with closing(_listen(settings)) as listener:
         async with open_services(settings) as services:
+            services.sources = sources
             app = create_app(services)
             finish_traces = trace(app, os.environ)
             address = _address(settings, listener)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, field
@@ -119,6 +120,7 @@ class Services(AppServices):
         blobs: The content of those files.
         at_end: Resources of dialects, closed when the server ends.
         via: The interface whose handlers use them: api, or the name of a dialect.
+        sources: Where each setting came from, by its name; a setting that is not named is a default.
     """
 
     database: Database
@@ -132,6 +134,7 @@ class Services(AppServices):
     blobs: Blobs
     at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     via: str = "api"
+    sources: Mapping[str, str] = field(default_factory=dict)
     owners: Owners = field(init=False)
     spending: Spending = field(init=False)
 

@@ -13,7 +13,7 @@ from fumehood.daemon.settings import HostSettings, load_host_settings
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.settings import ServerSettings, load_settings
-from fumehood.setting_fields import load_environment, print_settings
+from fumehood.setting_fields import describe_settings, load_environment, print_settings
 
 
 def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
@@ -179,3 +179,16 @@ def test_each_process_says_the_same_of_a_setting_of_the_engine(
 def test_the_file_of_a_server_is_not_read_by_an_engine_of_a_users_process(tmp_path: Path) -> None:
     environ = {"FUMEHOOD_CONFIG": str(tmp_path / "missing"), "FUMEHOOD_POOL_SIZE": "7"}
     assert load_environment(EngineSettings, environ) == EngineSettings(pool_size=7)
+
+
+def test_settings_are_described_without_secrets() -> None:
+    """Tokens, passwords of addresses and values of environment variables are left out; origins are named."""
+    flags = {"token": "t" * 32, "database_url": "postgresql://me:hunter2@host/db?sslkey=hunter2"}
+    environ = {"FUMEHOOD_REPLIT_ENVS": "API=hunter2,B=hunter2", "FUMEHOOD_HOST": "127.0.0.2"}
+    described = {each.name: each for each in describe_settings(*load_settings(flags, environ=environ))}
+    assert not [each for each in described.values() if "hunter2" in each.value or "tttt" in each.value]
+    assert described["replit_envs"].value == '["API=***", "B=***"]'
+    assert (described["host"].value, described["host"].origin) == ('"127.0.0.2"', "FUMEHOOD_HOST")
+    assert described["token"].origin == "--token"
+    assert (described["port"].source, described["port"].origin) == ("default", "")
+    assert described["port"].group == "address and access"

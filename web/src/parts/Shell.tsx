@@ -21,12 +21,15 @@ const THEMES: [Theme, string][] = [
 ];
 
 export type Place = { path: string; name: string; scope: string; key: string };
+// No key has it.
+const OWNER = "owner";
 const PLACES: Place[] = [
   { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
   { path: "/shares", name: "Shares", scope: "sandboxes", key: "h" },
   { path: "/usage", name: "Usage", scope: "", key: "u" },
   { path: "/queue", name: "Queue", scope: "keys", key: "q" },
   { path: "/keys", name: "Keys", scope: "keys", key: "k" },
+  { path: "/server", name: "Server", scope: OWNER, key: "v" },
 ];
 
 export function Shell({ me, children }: { me: Me; children: ReactNode }) {

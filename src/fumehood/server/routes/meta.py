@@ -15,17 +15,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from fumehood.cluster.backend import ClusterBackend
-from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf
+from fumehood.errors import ForbiddenError
+from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf, StoresOf
+from fumehood.server.principal import Principal
 from fumehood.server.routes.guarded import guarded_router
-from fumehood.server.routes.sandboxes import answer
+from fumehood.server.routes.sandboxes import answer, items
 from fumehood.server.schemas.meta import (
     CapacityAnswer,
     Health,
     QueueAnswer,
     QueueOfKey,
     Readiness,
+    SecurityEventCount,
+    SecurityEventCounts,
     ServerInfo,
+    SettingList,
 )
+from fumehood.setting_fields import describe_settings
 
 router = APIRouter(tags=["server"])
 # What callers ask, also by the login of a browser.
@@ -157,3 +163,25 @@ async def queue(principal: KeysCaller, services: ServicesOf) -> QueueAnswer:
 async def capacity(principal: KeysCaller, services: ServicesOf) -> Response:
     """Returns the capacity of the host and how much of it is taken, for the server's owner and for placement."""
     return answer(await services.backend.capacity())
+
+
+@guarded.get("/v1/settings", summary="List the settings of the server", response_model=SettingList)
+async def settings(principal: AnyCaller, services: StoresOf) -> Response:
+    """Returns every setting and where it came from, for the owner of the server; secrets are not shown."""
+    _check_owner(principal)
+    return items(describe_settings(services.settings, services.sources))
+
+
+@guarded.get("/v1/security-events", summary="Count the security events of the server")
+async def security_events(principal: AnyCaller, services: ServicesOf) -> SecurityEventCounts:
+    """Returns how often each kind of security event was seen since the start, for the owner of the server."""
+    _check_owner(principal)
+    counted = services.metrics.counted_security_events()
+    return SecurityEventCounts(
+        items=[SecurityEventCount(kind=kind, action=action, count=count) for kind, action, count in counted]
+    )
+
+
+def _check_owner(principal: Principal) -> None:
+    if not principal.is_owner:
+        raise ForbiddenError(reason="the settings and events of the whole server are for its owner")

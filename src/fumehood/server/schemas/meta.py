@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from fumehood.server.schemas.base import model_of
+from fumehood.setting_fields import DescribedSetting
 from fumehood.values.sandbox import Capacity
 
 CapacityAnswer = model_of(Capacity)
@@ -71,3 +72,26 @@ class QueueAnswer(BaseModel):
     refused: int = Field(description="How many were refused since the start, because the queue was full.")
     timed_out: int = Field(description="How many have waited too long since the start.")
     keys: list[QueueOfKey] = Field(description="Those with waiting runs; for a key, its own.")
+
+
+class SecurityEventCount(BaseModel):
+    """How often a kind of security event was seen."""
+
+    kind: str
+    action: str = Field(description="What was done about it.")
+    count: int
+
+
+class SecurityEventCounts(BaseModel):
+    """The security events of all sandboxes of a server since its start, the most frequent first."""
+
+    items: list[SecurityEventCount]
+
+
+SettingItem = model_of(DescribedSetting)
+
+
+class SettingList(BaseModel):
+    """The settings of a server, by heading."""
+
+    items: list[SettingItem]  # type: ignore[valid-type]
