@@ -125,7 +125,7 @@ async def write_prompt(
         _rules(is_transactional),
         _limits(info, timeout),
         _network(info),
-        _python(inside),
+        describe_inside(inside),
         await _files(sandbox),
         _host_tools(tools),
     ]
@@ -198,7 +198,8 @@ def _listed(rules: Sequence[str]) -> str:
     return f"{shown}, and {more:,} more" if more > 0 else shown
 
 
-def _python(inside: Inside) -> str:
+def describe_inside(inside: Inside) -> str:
+    """Return a sentence with the version of Python and the well-known packages; empty if they are not known."""
     if not inside.python:
         return ""
 

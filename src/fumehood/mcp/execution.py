@@ -28,7 +28,7 @@ from fumehood.mcp.files import type_of, uri_of
 from fumehood.mcp.network import has_network, surroundings
 from fumehood.mcp.progress import Note, reporting
 from fumehood.mcp.shapes import CommandOutcome, Path, RunOutcome, SandboxId, Seconds, WrittenFile
-from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer, tell_execution
+from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer, languages_in_words, tell_execution
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 from fumehood.values.languages import StatefulName
@@ -76,6 +76,8 @@ async def run_code(
 
     async with _place(caller, sandbox_id) as place, reporting(context, seconds) as note:
         sandbox = place.sandbox
+        # A template's languages are named once, to the call that begins in a sandbox of it.
+        spoken = languages_in_words(await sandbox.get_info()) if place.is_new else ""
         execution = await in_order(
             lambda: sandbox.run_code(code, language=language, timeout=seconds, on_stdout=note, on_stderr=note)
         )
@@ -91,12 +93,12 @@ async def run_code(
 
     name = caller.name_of(sandbox.id)
     return tell_execution(
-        execution, code, name, is_new=place.is_new, notes=_notes(caller, place), around=around
+        execution, code, name, is_new=place.is_new, notes=_notes(caller, place, spoken), around=around
     )
 
 
-def _notes(caller: Caller, place: _Place) -> list[str]:
-    """Return notes for the model: the sandbox's id where calls need it, and that its variables are new."""
+def _notes(caller: Caller, place: _Place, spoken: str) -> list[str]:
+    """Return notes for the model: languages, the sandbox's id where calls need it, and that its variables are new."""
     name = caller.name_of(place.sandbox.id)
 
     if place.ended:
@@ -104,11 +106,13 @@ def _notes(caller: Caller, place: _Place) -> list[str]:
             f"[sandbox {place.ended} has ended; this is a new one, {name}, without its variables and files]"
         ]
 
+    notes = [f"[{spoken}]"] if spoken else []
+
     # The id stands last, where a model that goes on finds it.
     if place.is_new and not caller.keeps:
-        return [f"[sandbox_id: {name}; give it to the next call to go on with this state]"]
+        notes.append(f"[sandbox_id: {name}; give it to the next call to go on with this state]")
 
-    return []
+    return notes
 
 
 async def _data_files(sandbox: AsyncSandbox) -> tuple[str, ...]:

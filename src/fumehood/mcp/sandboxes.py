@@ -11,9 +11,10 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
+from fumehood.llm.system_prompt import describe_inside, look_inside
 from fumehood.mcp.caller import IDLE_SECONDS, CallContext, NewSandbox, caller_of
 from fumehood.mcp.network import NetworkArgument
-from fumehood.mcp.shapes import Ended, NamedSandbox, SandboxDescription, SandboxList
+from fumehood.mcp.shapes import Ended, MadeSandbox, NamedSandbox, SandboxList
 from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _MAX_LISTED = 50
@@ -40,16 +41,18 @@ async def create_sandbox(
     envs: Envs = None,
     idle_timeout: IdleSeconds = IDLE_SECONDS,
     network: NetworkArgument = "none",
-) -> Annotated[CallToolResult, SandboxDescription]:
-    """Make another sandbox and return its id; run_code makes the first by itself."""
+) -> Annotated[CallToolResult, MadeSandbox]:
+    """Make another sandbox; return its id and what it has. run_code makes the first by itself."""
     wanted = NewSandbox(template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network)
 
     caller = caller_of(context)
 
     async with caller.new(wanted) as sandbox:
         info = caller.shown(await sandbox.get_info())
+        has = describe_inside(await look_inside(sandbox))
 
-    return answer(f"made sandbox {describe_in_words(info)}", describe(info))
+    words = f"made sandbox {describe_in_words(info)}"
+    return answer(f"{words}\n{has}".rstrip(), MadeSandbox(**describe(info).model_dump(), has=has))
 
 
 async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, SandboxList]:

@@ -69,6 +69,15 @@ class SandboxDescription(BaseModel):
     memory_bytes: int
     network: str = Field(description="What it can reach: none, listed (some places only) or internet")
     isolation: str
+    languages: dict[str, str] = Field(
+        description="Those that its template was made ready for, with versions; empty: Python, and what its machine has"
+    )
+
+
+class MadeSandbox(SandboxDescription):
+    """A sandbox that was just made."""
+
+    has: str = Field(description="Its Python and its well-known packages, with versions")
 
 
 class SandboxList(BaseModel):

@@ -20,6 +20,8 @@ from fumehood.llm.images import ImageBounds
 from fumehood.llm.readable_text import in_bytes, readable, shorten
 from fumehood.llm.result import ToolImage
 from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
+from fumehood.text import visible_line
+from fumehood.values.languages import find_language
 
 MAX_TEXT_CHARS = 20_000
 # The most characters of an execution's text; files are read on purpose, and in pages.
@@ -31,6 +33,7 @@ _SHAPE = Shape(max_text_chars=_EXECUTION_CHARS, images=ImageBounds(MAX_IMAGES, M
 _STDERR_CHARS = 6_000
 _VALUE_CHARS = 6_000
 _MESSAGE_CHARS = 2_000
+_LANGUAGE_CHARS = 60
 
 
 def answer(
@@ -88,6 +91,7 @@ def describe(info: SandboxInfo) -> SandboxDescription:
         memory_bytes=info.limits.memory_bytes,
         network=info.network.level,
         isolation=info.isolation.level,
+        languages=dict(info.languages),
     )
 
 
@@ -97,7 +101,25 @@ def describe_in_words(info: SandboxInfo) -> str:
     ends = f", at the latest {time_of(info.ends_at)}" if info.ends_at else ""
     memory = in_bytes(info.limits.memory_bytes)
     network = f", network: {info.network.level}"
-    return f"{info.id}: {info.state}, template {info.template}, {memory} of memory{network}{idle}{ends}"
+    spoken = f", {languages_in_words(info)}" if info.languages else ""
+    return (
+        f"{info.id}: {info.state}, template {info.template}, {memory} of memory{network}{idle}{ends}{spoken}"
+    )
+
+
+def languages_in_words(info: SandboxInfo) -> str:
+    """Return the languages that the template of a sandbox was made ready for, with versions; empty if none is known."""
+    shown = [
+        visible_line(f"{_title(name)} {version}".rstrip(), max_characters=_LANGUAGE_CHARS)
+        for name, version in info.languages.items()
+    ]
+    return f"languages: {', '.join(shown)}" if shown else ""
+
+
+def _title(language: str) -> str:
+    known = find_language(language)
+    # A newer server may have more of them.
+    return known.title if known else language
 
 
 def time_of(when: datetime | None) -> str | None:
