@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
@@ -17,8 +18,18 @@ from tests.unit.egress.test_client_hello import hello
 from tests.unit.wire.conftest import SAMPLES, VALUES
 from tests.unit.wire.test_fuzz import MUTATIONS
 
-from fumehood.dialects.e2b.bodies import Fields, _unpacked, read_object
+from fumehood.dialects.e2b import (
+    build_steps,
+    builds,
+    control,
+    creation,
+    file_messages,
+    interpreter,
+    process_messages,
+)
+from fumehood.dialects.e2b.bodies import _unpacked, read_object
 from fumehood.dialects.e2b.connect import frame, frames
+from fumehood.dialects.e2b.messages import Message as E2BMessage
 from fumehood.dialects.jupyter.messages import compose, decode_default, decode_v1, encode_default, encode_v1
 from fumehood.egress.client_hello import HelloError, read_client_hello
 from fumehood.egress.http_messages import (
@@ -32,11 +43,23 @@ from fumehood.egress.http_messages import (
 from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, TooLongError
 from fumehood.egress.socks import SocksError, read_greeting, read_request
 from fumehood.errors import FumehoodError
+from fumehood.server.json_bodies import read_fields
 from fumehood.server.uploads import form_parts
 from fumehood.values.domain_names import TargetError, read_authority
 from fumehood_wire.frames import encode
 from fumehood_wire.init_messages import INIT_TO_HOST
 from fumehood_wire.messages import CHECKPOINT_TO_HOST, CONTEXT_TO_HOST
+
+_E2B_MODULES = (builds, build_steps, control, creation, file_messages, interpreter, process_messages)
+_E2B_MESSAGES = sorted(
+    {
+        one
+        for module in _E2B_MODULES
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, E2BMessage)
+    },
+    key=lambda one: one.__name__,
+)
 
 Feed = Callable[[bytes, str], Awaitable[str]]
 
@@ -256,32 +279,21 @@ async def _stream(data: bytes) -> AsyncIterator[bytes]:
 
 async def _feed_connect(data: bytes, _kind: str) -> str:
     async for message in frames(_stream(data)):
-        _read_all(message)
+        _read_as_each(message)
 
     return "taken"
 
 
 async def _feed_fields(data: bytes, _kind: str) -> str:
-    _read_all(read_object(data))
+    _read_as_each(read_object(data))
     return "taken"
 
 
-def _read_all(fields: Fields) -> None:
-    """Asks for every field as everything that it could be."""
-    values: dict[str, Any] = dict(fields._values)
-
-    for name in values:
-        for read in (
-            fields.text, fields.flag, fields.number, fields.integer, fields.texts, fields.strings, fields.data,
-            fields.name_or_number, fields.inner,
-        ):  # fmt: skip
-            try:
-                inner = read(name)
-            except FumehoodError:
-                continue
-
-            if isinstance(inner, Fields):
-                _read_all(inner)
+def _read_as_each(values: dict[str, Any]) -> None:
+    """Reads an object as every message of E2B: each may be what a client sends."""
+    for kind in _E2B_MESSAGES:
+        with contextlib.suppress(FumehoodError):
+            read_fields(kind, values)
 
 
 async def _feed_form(data: bytes, _kind: str) -> str:

@@ -127,4 +127,9 @@ def read_fields(kind: type[_Body], values: dict[str, Any]) -> _Body:
         if isinstance(cause, InvalidArgumentError):
             raise cause from None
 
-        raise refused(".".join(map(str, first["loc"])), first["input"], first["msg"]) from None
+        raise refused(_place(first["loc"]), first["input"], first["msg"]) from None
+
+
+def _place(names: tuple[str | int, ...]) -> str:
+    """Returns the place of a field, as `steps[0].args`."""
+    return "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in names).removeprefix(".")

@@ -19,11 +19,16 @@ from starlette.datastructures import Headers, QueryParams
 from fumehood.dialects.e2b import auth as e2b_tokens
 from fumehood.dialects.e2b import connect, results, sandboxes
 from fumehood.dialects.e2b.auth import SandboxTokens, SignedPath
-from fumehood.dialects.e2b.bodies import Fields, read_object
+from fumehood.dialects.e2b.bodies import read_message
+from fumehood.dialects.e2b.build_steps import BuildBody
+from fumehood.dialects.e2b.creation import NewSandbox
 from fumehood.dialects.e2b.environment import inside, user_of
+from fumehood.dialects.e2b.file_messages import WatcherRequest
+from fumehood.dialects.e2b.process_messages import SendInputRequest, SendSignalRequest, StartRequest
 from fumehood.dialects.e2b.traffic import Target, target_of
 from fumehood.dialects.e2b.transfers import file_name
 from fumehood.errors import FumehoodError, InvalidArgumentError, UnauthenticatedError
+from fumehood.server.json_bodies import read_fields
 from fumehood.server.uploads import form_parts
 from fumehood.values.charts import SuperChart, UnknownChart
 from fumehood.values.limits import Limits
@@ -83,7 +88,7 @@ def test_frames_are_the_same_wherever_they_are_cut(messages, places):
     body = b"".join(connect.frame(message) for message in messages)
 
     async def read(data: bytes):
-        return [fields._values async for fields in connect.frames(cut(data, places))]
+        return [message async for message in connect.frames(cut(data, places))]
 
     assert asyncio.run(read(body)) == messages
 
@@ -101,30 +106,45 @@ def test_any_bytes_are_a_message_or_refused(data):
 
     try:
         asyncio.run(read())
-        read_object(data)
+        read_message(StartRequest, data)
     except FumehoodError:
         pass
 
 
 def test_fields_are_read_by_either_name_and_by_type():
     """camelCase or snake_case, 64 bits as text, enumerations by name or number."""
-    fields = Fields(
-        {"watcher_id": "w", "pid": "18446744073709551615", "signal": 9, "data": "_-8", "no": None}
-    )
-    assert fields.text("watcherId") == "w"
-    assert fields.integer("pid") == (1 << 64) - 1
-    assert fields.name_or_number("signal") == 9
-    assert fields.data("data") == b"\xff\xef"
-    assert fields.inner("no") is None
+    for name in ("watcher_id", "watcherId"):
+        assert read_fields(WatcherRequest, {name: "w"}).watcher_id == "w"
 
-    for name, read in (
-        ("watcher_id", fields.integer),
-        ("pid", fields.flag),
-        ("signal", fields.text),
-        ("pid", fields.inner),
-    ):
-        with pytest.raises(InvalidArgumentError, match=name):
-            read(name)
+    signal = read_fields(SendSignalRequest, {"process": {"pid": "18446744073709551615"}, "signal": 9})
+    assert (signal.process.pid, signal.number()) == ((1 << 64) - 1, 9)
+    assert read_fields(SendSignalRequest, {"signal": "SIGNAL_SIGTERM"}).number() == 15
+    sent = read_fields(SendInputRequest, {"input": {"stdin": None, "pty": "_-8"}})
+    assert sent.input.data() == b"\xff\xef"
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "place"),
+    [
+        (WatcherRequest, {"watcher_id": 1}, "watcher_id=1 "),
+        (StartRequest, {"process": 3}, "process=3 "),
+        (StartRequest, {"process": {"args": "ls"}}, "process.args='ls' "),
+        (StartRequest, {"process": {"envs": {"A": 1}}}, "process.envs.A=1 |process.envs={'A': 1} "),
+        (StartRequest, {"pty": {"size": {"cols": 1.5}}}, "pty.size.cols=1.5 "),
+        (StartRequest, {"pty": {"size": {"cols": "1_0"}}}, "pty.size.cols='1_0' "),
+        (StartRequest, {"stdin": 1}, "stdin=1 "),
+        (SendInputRequest, {"input": {"stdin": 7}}, "input.stdin=7 "),
+        (BuildBody, {"steps": {}}, "steps={} "),
+        (BuildBody, {"steps": [{"args": []}, {"args": [None]}]}, r"steps\[1\].args=\[None\] "),
+        (NewSandbox, {"timeout": True}, "timeout=True "),
+        (NewSandbox, {"timeout": -1}, "timeout=-1 "),
+        (NewSandbox, {"network": {"rules": {"a": [{"transform": 1}]}}}, r"network.rules.a\[0\].transform=1 "),
+    ],
+)
+def test_a_field_of_the_wrong_form_is_refused_with_its_place(kind, values, place):
+    """The place is as the client wrote it."""
+    with pytest.raises(InvalidArgumentError, match=place):
+        read_fields(kind, values)
 
 
 @pytest.mark.parametrize(

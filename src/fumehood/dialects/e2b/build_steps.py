@@ -11,12 +11,15 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from fumehood.dialects.e2b.answers import NotOfferedError
-from fumehood.dialects.e2b.bodies import Fields
+from fumehood.dialects.e2b.messages import AnObject, Flag, Message, Objects, Texts
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.json_bodies import Text
 from fumehood.values.guest_paths import HOME_PATH
 
 # What a step's number is called, in logs and errors, when it is before the first one.
@@ -67,27 +70,50 @@ class BuildOrder:
     told: tuple[str, ...]
 
 
-def read_build(body: Fields) -> BuildOrder:
+class _Registry(Message):
+    type: Text = "registry"
+    username: Text = ""
+    password: Text = ""
+
+
+class _Step(Message):
+    type: Text = ""
+    args: Texts = ()
+    files_hash: Text = ""
+    force: Flag = False
+
+
+class BuildBody(Message):
+    """A build to start."""
+
+    from_image: Text = ""
+    from_template: Text = ""
+    from_image_registry: Annotated[_Registry | None, AnObject] = None
+    steps: Annotated[list[_Step], Objects] = Field(default_factory=list)
+    start_cmd: Text = ""
+    ready_cmd: Text = ""
+    force: Flag = False
+
+
+def read_build(body: BuildBody) -> BuildOrder:
     """Returns the build that a body describes.
 
     Raises:
         InvalidArgumentError: A field or a step is wrong.
         NotOfferedError: A step or a registry is of a kind that this server does not have.
     """
-    image, base = body.text("fromImage") or None, body.text("fromTemplate") or None
+    image, base = body.from_image or None, body.from_template or None
 
     if (image is None) == (base is None):
         raise InvalidArgumentError(field="fromImage", value=image, allowed="either an image or a template")
 
-    steps = body.inners("steps")
-
-    if len(steps) > _MOST_STEPS:
-        raise InvalidArgumentError(field="steps", value=len(steps), allowed=f"at most {_MOST_STEPS}")
+    if len(body.steps) > _MOST_STEPS:
+        raise InvalidArgumentError(field="steps", value=len(body.steps), allowed=f"at most {_MOST_STEPS}")
 
     translation = _Translation(is_new=image is not None)
     told = tuple(_told(body))
 
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(body.steps, 1):
         translation.add(number, step)
 
     return BuildOrder(
@@ -95,9 +121,9 @@ def read_build(body: Fields) -> BuildOrder:
         base=base,
         instructions=tuple(translation.instructions),
         hashes=frozenset(translation.hashes),
-        start=_read_start(body.text("startCmd"), body.text("readyCmd")),
-        login=_read_login(body.inner("fromImageRegistry")),
-        force=bool(body.flag("force")) or any(step.flag("force") for step in steps),
+        start=_read_start(body.start_cmd, body.ready_cmd),
+        login=_read_login(body.from_image_registry),
+        force=body.force or any(step.force for step in body.steps),
         told=told,
     )
 
@@ -118,9 +144,9 @@ class _Translation:
             self._make_user(0, self.user)
             self._put(0, "WORKDIR", HOME_PATH)
 
-    def add(self, number: int, step: Fields) -> None:
+    def add(self, number: int, step: _Step) -> None:
         """Adds a step."""
-        kind, arguments = step.text("type"), step.texts("args")
+        kind, arguments = step.type, step.args
         least = {"RUN": 1, "COPY": 2, "ENV": 2, "WORKDIR": 1, "USER": 1}.get(kind)
 
         if least is None:
@@ -135,7 +161,7 @@ class _Translation:
         if kind == "RUN":
             self._as_user(number, arguments[1] if len(arguments) > 1 else "", "RUN", arguments[0])
         elif kind == "COPY":
-            self._copy(number, arguments, step.text("filesHash"))
+            self._copy(number, arguments, step.files_hash)
         elif kind == "ENV":
             for name, value in zip(arguments[::2], arguments[1::2], strict=False):
                 self._put(number, "ENV", f"{_name(name)}={_quoted(value)}")
@@ -246,18 +272,18 @@ def _is_local(url: str) -> bool:
         return False
 
 
-def _read_login(registry: Fields | None) -> tuple[str, str] | None:
+def _read_login(registry: _Registry | None) -> tuple[str, str] | None:
     if registry is None:
         return None
 
-    if registry.text("type", "registry") != "registry":
+    if registry.type != "registry":
         raise NotOfferedError(
             what="logins of clouds for registries", instead="give a user name and a password, or a token"
         )
 
-    return registry.text("username"), registry.text("password")
+    return registry.username, registry.password
 
 
-def _told(body: Fields) -> Iterator[str]:
-    if _SLEEP.fullmatch(body.text("readyCmd").strip()):
+def _told(body: BuildBody) -> Iterator[str]:
+    if _SLEEP.fullmatch(body.ready_cmd.strip()):
         yield "no time is waited for: sandboxes start the command themselves, and are handed out once it has started"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pydantic import AliasChoices, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -27,10 +28,12 @@ from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.auth import Caller
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.build_files import BuildFiles
-from fumehood.dialects.e2b.build_steps import BASE_STEP, LAST_STEP, BuildOrder, read_build
+from fumehood.dialects.e2b.build_steps import BASE_STEP, LAST_STEP, BuildBody, BuildOrder, read_build
+from fumehood.dialects.e2b.messages import Message, Texts
 from fumehood.dialects.e2b.sandboxes import is_default_template
 from fumehood.errors import ForbiddenError, FumehoodError, InvalidArgumentError, OverloadedError
 from fumehood.log import events
+from fumehood.server.json_bodies import Text
 from fumehood.server.services import Services
 from fumehood.server.template_builds import build_lines
 from fumehood.templates.images.reference import read_reference
@@ -119,6 +122,17 @@ class Build:
         return self.status in ("ready", "error")
 
 
+class _NewTemplate(Message):
+    name: Text = ""
+    alias: Text = ""
+    tags: Texts = ()
+    cpu_count: Any = None
+    memory_mb: Any = Field(default=None, validation_alias="memoryMB")
+    min_free_disk_mb: Any = Field(
+        default=None, validation_alias=AliasChoices("minFreeDiskMb", "minFreeDiskMB")
+    )
+
+
 class Builds:
     """The builds of a server.
 
@@ -137,9 +151,9 @@ class Builds:
     async def request(self, request: Request, caller: Caller) -> Response:
         """Notes a build that is to come: its template and tags."""
         self.check_builder(caller)
-        body = await json_body(request)
-        template, tag = split_name(body.text("name") or body.text("alias"))
-        tags = tuple(dict.fromkeys(filter(None, (tag, *body.texts("tags"))))) or (DEFAULT_TAG,)
+        body = await json_body(request, _NewTemplate)
+        template, tag = split_name(body.name or body.alias)
+        tags = tuple(dict.fromkeys(filter(None, (tag, *body.tags)))) or (DEFAULT_TAG,)
 
         for one in tags:
             stored_name(template, one)
@@ -151,7 +165,7 @@ class Builds:
         build = Build(id=str(uuid.uuid4()), template=template, tags=tags)
         self._all[build.id] = build
 
-        if any(name in body for name in ("cpuCount", "memoryMB", "minFreeDiskMb", "minFreeDiskMB")):
+        if any(size is not None for size in (body.cpu_count, body.memory_mb, body.min_free_disk_mb)):
             build.log("sizes of templates are not kept: sandboxes have the limits of their key", "warn")
 
         data = {
@@ -175,7 +189,7 @@ class Builds:
         if build.task is not None:
             return plain_answer(409, f"build {build.id} was started already")
 
-        order = read_build(await json_body(request))
+        order = read_build(await json_body(request, BuildBody))
 
         for line in order.told:
             build.log(line, "warn")

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from fumehood.bounds import MIB
 from fumehood.dialects.e2b.answers import DEAD_CODES, connect_error
-from fumehood.dialects.e2b.bodies import Fields, read_object
+from fumehood.dialects.e2b.bodies import read_object
 from fumehood.dialects.e2b.streams import StreamAnswer
 from fumehood.errors import FumehoodError, InvalidArgumentError, RequestTooLargeError
 
@@ -85,8 +85,8 @@ def frame(data: object, flags: int = 0) -> bytes:
     return _HEAD.pack(flags, len(payload)) + payload
 
 
-async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Fields, None]:
-    """Yields the messages of a stream of frames as they come.
+async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any], None]:
+    """Yields the JSON objects of a stream of frames as they come.
 
     Raises:
         RequestTooLargeError: A frame is larger than the bound.
@@ -117,8 +117,8 @@ async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Fields, None]:
         raise InvalidArgumentError(field="body", value="cut off", allowed="whole frames")
 
 
-async def only_frame(request: Request) -> Fields:
-    """Returns the one message with which a client begins a stream from the server."""
+async def only_frame(request: Request) -> dict[str, Any]:
+    """Returns the one JSON object with which a client begins a stream from the server."""
     async with aclosing(frames(request.stream())) as messages:
         async for message in messages:
             return message

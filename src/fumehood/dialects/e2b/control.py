@@ -19,9 +19,10 @@ from fumehood.dialects.e2b.auth import Caller, Callers, SandboxTokens
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.build_files import BuildFiles
 from fumehood.dialects.e2b.builds import Builds
-from fumehood.dialects.e2b.creation import DEFAULT_SECONDS, Creation, read_network, read_timeout
+from fumehood.dialects.e2b.creation import DEFAULT_SECONDS, Creation, NetworkRules, read_network
 from fumehood.dialects.e2b.inside import InsideInterpreters
 from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
+from fumehood.dialects.e2b.messages import Flag, Message, Number, Seconds, Whole
 from fumehood.dialects.e2b.sandboxes import measures_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.errors import FumehoodError, SandboxNotFoundError
@@ -48,6 +49,30 @@ _INSTEAD = {
     "volumes": "files that are to outlive a sandbox go into snapshots",
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class _Lifetime(Message):
+    timeout: Seconds | None = None
+
+
+class _Resume(_Lifetime):
+    memory: Flag = True
+
+
+class _Pause(Message):
+    memory: Flag = True
+
+
+class _Refresh(Message):
+    duration: Number | None = None
+
+
+class _Fork(_Lifetime):
+    count: Whole = 1
+
+
+class _NetworkUpdate(NetworkRules):
+    allow_internet_access: Flag | None = None
 
 
 class Control:
@@ -180,9 +205,9 @@ class Control:
 
     async def _connect(self, request: Request, caller: Caller) -> Response:
         """Resumes a paused sandbox for the given time; never shortens the time of a running one."""
-        body = await json_body(request)
-        seconds = read_timeout(body) or DEFAULT_SECONDS
-        files_only = body.flag("memory") is False
+        body = await json_body(request, _Resume)
+        seconds = body.timeout or DEFAULT_SECONDS
+        files_only = not body.memory
         info = await self._found(request, caller)
         was_paused = info.state == "paused" and await caller.backend.resume(info.id, files_only=files_only)
 
@@ -194,7 +219,7 @@ class Control:
         return JSONResponse(data, 201 if was_paused else 200)
 
     async def _set_timeout(self, request: Request, caller: Caller) -> Response:
-        seconds = read_timeout(await json_body(request))
+        seconds = (await json_body(request, _Lifetime)).timeout
         info = await self._found(request, caller)
 
         if seconds:
@@ -212,7 +237,7 @@ class Control:
 
     async def _refresh(self, request: Request, caller: Caller) -> Response:
         """Extends the life of a sandbox, as clients of the first generation do."""
-        seconds = (await json_body(request)).number("duration") or DEFAULT_SECONDS
+        seconds = (await json_body(request, _Refresh)).duration or DEFAULT_SECONDS
         info = await self._found(request, caller)
 
         if _ends_before(info, seconds):
@@ -221,7 +246,7 @@ class Control:
         return Response(status_code=204)
 
     async def _pause(self, request: Request, caller: Caller) -> Response:
-        files_only = (await json_body(request)).flag("memory") is False
+        files_only = not (await json_body(request, _Pause)).memory
         info = await self._found(request, caller)
 
         if not await caller.backend.pause(info.id, files_only=files_only):
@@ -231,11 +256,9 @@ class Control:
 
     async def _fork(self, request: Request, caller: Caller) -> Response:
         """Makes all forks or none, so that none of the results is an error."""
-        body = await json_body(request)
+        body = await json_body(request, _Fork)
         info = await self._found(request, caller)
-        wish = ForkRequest(
-            count=body.integer("count", 1), timeout_seconds=read_timeout(body) or DEFAULT_SECONDS
-        )
+        wish = ForkRequest(count=body.count, timeout_seconds=body.timeout or DEFAULT_SECONDS)
         forked = await caller.backend.fork(info.id, wish)
 
         for item in forked.items:
@@ -265,10 +288,10 @@ class Control:
 
     async def _network(self, request: Request, caller: Caller) -> Response:
         """Replaces the whole network of a sandbox."""
-        body = await json_body(request)
+        body = await json_body(request, _NetworkUpdate)
         info = await self._found(request, caller)
         most = most_network(self._settings, caller.principal.policy)
-        network = read_network(body, body.flag("allow_internet_access"), most)
+        network = read_network(body, body.allow_internet_access, most)
         await caller.backend.set_network(info.id, network)
         return Response(status_code=204)
 

@@ -11,8 +11,9 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AliasChoices, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -20,14 +21,24 @@ from fumehood.bounds import MIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import NotOfferedError
 from fumehood.dialects.e2b.auth import Caller, SandboxTokens
-from fumehood.dialects.e2b.bodies import MAX_JSON_BYTES, Fields, read_object
+from fumehood.dialects.e2b.bodies import MAX_JSON_BYTES, read_message
 from fumehood.dialects.e2b.inside import InsideInterpreters
+from fumehood.dialects.e2b.messages import (
+    AnObject,
+    Flag,
+    Message,
+    Objects,
+    Seconds,
+    TextMap,
+    Texts,
+    is_filled,
+)
 from fumehood.dialects.e2b.sandboxes import is_default_template, kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
 from fumehood.server.allowance import most_network
-from fumehood.server.json_bodies import bounded_body
+from fumehood.server.json_bodies import Text, bounded_body
 from fumehood.server.ports.rules import PortRules
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.idempotency import (
@@ -45,14 +56,40 @@ from fumehood.values.requests import SandboxSpec
 from fumehood.values.sandbox import SandboxInfo, TimeoutAction
 
 _ALL = "0.0.0.0/0"
-# Fields about how traffic is routed, not whether it is allowed.
-_NOT_OFFERED = ("dnsServers", "egressProxy", "httpsPorts")
 _PLACEHOLDER = "${e2b."
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]|\$\{PORT\}){1,200}(?::(?:[0-9]{1,5}|\$\{PORT\}))?", re.ASCII)
 _NO_NETWORK = "its owner allows sandboxes no network; leave it out"
 
 
-def read_network(rules: Fields | None, asks_internet: bool | None, most: NetworkLevel) -> Network:
+class _Transform(Message):
+    headers: TextMap = Field(default_factory=dict)
+
+
+class _Rule(Message):
+    transform: Annotated[_Transform, AnObject] = _Transform()
+
+
+class NetworkRules(Message):
+    """What code in a sandbox may reach, and who reaches its ports."""
+
+    allow_out: Texts = ()
+    deny_out: Texts = ()
+    # By the host whose requests a rule is for.
+    rules: Annotated[dict[str, Annotated[list[_Rule], Objects] | None], AnObject] = Field(
+        default_factory=dict
+    )
+    mask_request_host: Text = ""
+    allow_public_traffic: Flag = True
+    # About how traffic is routed, not whether it is allowed: none of them is offered.
+    dns_servers: Any = None
+    egress_proxy: Any = None
+    https_ports: Any = None
+
+
+_NOT_OFFERED = {"dns_servers": "dnsServers", "egress_proxy": "egressProxy", "https_ports": "httpsPorts"}
+
+
+def read_network(rules: NetworkRules | None, asks_internet: bool | None, most: NetworkLevel) -> Network:
     """Returns the network that a client asks for.
 
     E2B gives the internet to a client that does not ask for less. Here that is what the server and the key allow: a
@@ -71,12 +108,12 @@ def read_network(rules: Fields | None, asks_internet: bool | None, most: Network
     added: dict[str, dict[str, str]] = {}
 
     if rules is not None:
-        for name in _NOT_OFFERED:
-            if name in rules.filled():
+        for field, name in _NOT_OFFERED.items():
+            if is_filled(getattr(rules, field)):
                 raise NotOfferedError(what=f"network rules ({name})", instead="leave it out")
 
-        allowed, denied = rules.texts("allowOut"), rules.texts("denyOut")
-        added = _added_headers(rules.inner("rules"))
+        allowed, denied = rules.allow_out, rules.deny_out
+        added = _added_headers(rules.rules)
 
     named = tuple(rule for rule in allowed if rule != _ALL)
     denials = tuple(rule for rule in denied if rule != _ALL)
@@ -88,21 +125,18 @@ def read_network(rules: Fields | None, asks_internet: bool | None, most: Network
     return Network(allow=named, deny=denials, internet=is_open and most == "internet", secrets=added)
 
 
-def _added_headers(rules: Fields | None) -> dict[str, dict[str, str]]:
+def _added_headers(rules: dict[str, list[_Rule] | None]) -> dict[str, dict[str, str]]:
     """Returns the headers that rules add, by the host whose https requests they are for.
 
     They may hold secrets, so requests in plain http get none of them.
     """
-    if rules is None:
-        return {}
-
     added: dict[str, dict[str, str]] = {}
 
-    for host in rules.filled():
+    for host, of_host in rules.items():
         headers: dict[str, str] = {}
 
-        for rule in rules.inners(host):
-            headers.update((rule.inner("transform") or Fields({}, "transform.")).strings("headers"))
+        for rule in of_host or ():
+            headers.update(rule.transform.headers)
 
         if any(_PLACEHOLDER in value for value in headers.values()):
             raise NotOfferedError(
@@ -115,7 +149,7 @@ def _added_headers(rules: Fields | None) -> dict[str, dict[str, str]]:
     return added
 
 
-def read_port_rules(rules: Fields | None, *, are_ports_public: bool) -> PortRules:
+def read_port_rules(rules: NetworkRules | None, *, are_ports_public: bool) -> PortRules:
     """Returns the settings of a client for the ports of a new sandbox.
 
     Args:
@@ -128,7 +162,7 @@ def read_port_rules(rules: Fields | None, *, are_ports_public: bool) -> PortRule
     if rules is None:
         return PortRules()
 
-    host = rules.text("maskRequestHost")
+    host = rules.mask_request_host
 
     if host and not _HOST.fullmatch(host):
         raise InvalidArgumentError(
@@ -138,7 +172,7 @@ def read_port_rules(rules: Fields | None, *, are_ports_public: bool) -> PortRule
         )
 
     # Without public ports all are private: there is nothing to remember.
-    is_private = are_ports_public and rules.flag("allowPublicTraffic") is False
+    is_private = are_ports_public and not rules.allow_public_traffic
     return PortRules(is_private=is_private, host=host)
 
 
@@ -148,14 +182,36 @@ DEFAULT_SECONDS = 300.0
 # for each command of a sandbox, so it has a bound here, and dropped output is reported.
 _LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=4 * MIB, stderr_bytes=4 * MIB)
 _MISSING = {
-    "mcp": "the MCP gateway",
-    "iam": "workload identity (iam)",
-    "volumeMounts": "volumes",
+    "mcp": ("mcp", "the MCP gateway"),
+    "iam": ("iam", "workload identity (iam)"),
+    "volume_mounts": ("volumeMounts", "volumes"),
 }
 
 
+class _AutoResume(Message):
+    enabled: Flag = False
+
+
+class NewSandbox(Message):
+    """A sandbox to create."""
+
+    template_id: Text = Field(default="", validation_alias=AliasChoices("templateID", "template_id"))
+    env_vars: TextMap = Field(default_factory=dict)
+    metadata: TextMap = Field(default_factory=dict)
+    timeout: Seconds | None = None
+    auto_pause: Flag = False
+    auto_pause_memory: Flag = True
+    auto_resume: Annotated[_AutoResume, AnObject] = _AutoResume()
+    network: Annotated[NetworkRules | None, AnObject] = None
+    allow_internet_access: Flag | None = None
+    # None of these is offered.
+    mcp: Any = None
+    iam: Any = None
+    volume_mounts: Any = None
+
+
 def read_spec(
-    body: Fields, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
+    body: NewSandbox, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
 ) -> SandboxSpec:
     """Returns the sandbox that a create request asks for.
 
@@ -169,42 +225,29 @@ def read_spec(
         InvalidArgumentError: A field has no sense.
         NotOfferedError: It asks for something that does not exist here.
     """
-    for name, what in _MISSING.items():
-        if name in body.filled():
+    for field, (name, what) in _MISSING.items():
+        if is_filled(getattr(body, field)):
             raise NotOfferedError(what=what, instead=f"create the sandbox without {name}")
 
-    rules = body.inner("network")
-    template = body.text("templateID")
-    auto_resume = body.inner("autoResume")
     return SandboxSpec(
-        template=our_template(template),
+        template=our_template(body.template_id),
         limits=default_limits(policy),
-        envs=body.strings("envVars"),
+        envs=body.env_vars,
         metadata=kept_metadata(
-            body.strings("metadata"), template, read_port_rules(rules, are_ports_public=are_ports_public)
+            body.metadata, body.template_id, read_port_rules(body.network, are_ports_public=are_ports_public)
         ),
-        timeout_seconds=read_timeout(body) or DEFAULT_SECONDS,
+        timeout_seconds=body.timeout or DEFAULT_SECONDS,
         on_timeout=_read_on_timeout(body),
-        auto_resume=auto_resume is not None and auto_resume.flag("enabled") is True,
-        network=read_network(rules, body.flag("allow_internet_access"), most_network),
+        auto_resume=body.auto_resume.enabled,
+        network=read_network(body.network, body.allow_internet_access, most_network),
     )
 
 
-def _read_on_timeout(body: Fields) -> TimeoutAction:
-    if not body.flag("autoPause"):
+def _read_on_timeout(body: NewSandbox) -> TimeoutAction:
+    if not body.auto_pause:
         return "kill"
 
-    return "pause_files" if body.flag("autoPauseMemory") is False else "pause"
-
-
-def read_timeout(body: Fields) -> float | None:
-    """Returns the lifetime in seconds, or None if none is given."""
-    seconds = body.number("timeout")
-
-    if seconds is not None and not 0 <= seconds <= 86_400 * 365:
-        raise InvalidArgumentError(field="timeout", value=seconds, allowed="seconds from 0 to a year")
-
-    return seconds
+    return "pause" if body.auto_pause_memory else "pause_files"
 
 
 def default_limits(policy: KeyPolicy) -> Limits:
@@ -263,14 +306,14 @@ class Creation:
         return JSONResponse(sandbox_data(info, self._tokens, self._domain), 201)
 
     async def _create(self, body: bytes, caller: Caller) -> SandboxInfo:
-        fields = read_object(body)
+        wanted = read_message(NewSandbox, body)
 
-        if not (template := fields.text("templateID")):
+        if not (template := wanted.template_id):
             raise InvalidArgumentError(field="templateID", value=template, allowed="the name of a template")
 
         policy = caller.principal.policy
         most = most_network(self._settings, policy)
-        spec = read_spec(fields, policy, most, are_ports_public=self._are_ports_public)
+        spec = read_spec(wanted, policy, most, are_ports_public=self._are_ports_public)
 
         if not is_default_template(template) and (found := await self._snapshots.find(template, caller)):
             return await self._snapshots.load(found, spec, caller)

@@ -19,10 +19,26 @@ from starlette.responses import JSONResponse, Response
 from fumehood.dialects.e2b import connect
 from fumehood.dialects.e2b.answers import DEAD_CODES, GuestJSON, connect_answer, plain_answer, sandbox_answer
 from fumehood.dialects.e2b.auth import Callers, SandboxTokens, SignedPath
-from fumehood.dialects.e2b.bodies import Fields, json_body
+from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.connect import DeadlineError
 from fumehood.dialects.e2b.environment import check_user, shown_envs, user_of
+from fumehood.dialects.e2b.file_messages import (
+    ListDirRequest,
+    MoveRequest,
+    PathRequest,
+    WatcherRequest,
+    WatchRequest,
+)
 from fumehood.dialects.e2b.file_service import WATCH_KEEPALIVE, FileService, Watchers
+from fumehood.dialects.e2b.messages import Message
+from fumehood.dialects.e2b.process_messages import (
+    ProcessRequest,
+    SendInputRequest,
+    SendSignalRequest,
+    StartRequest,
+    StreamInputRequest,
+    UpdateRequest,
+)
 from fumehood.dialects.e2b.process_service import KEEPALIVE, ProcessService, Tags
 from fumehood.dialects.e2b.sandboxes import measures_data
 from fumehood.dialects.e2b.streams import begun, with_beats
@@ -35,10 +51,12 @@ from fumehood.errors import (
     UnauthenticatedError,
 )
 from fumehood.port.backend import Backend
+from fumehood.server.json_bodies import read_fields
 from fumehood.values.requests import ProcessOutput, ProcessSpec
 
-Unary = Callable[[Fields], Awaitable[dict[str, Any]]]
-Streamed = Callable[[Fields], AsyncGenerator[dict[str, Any], None]]
+# The message that a method takes, and the method.
+Unary = tuple[type[Message], Callable[[Any], Awaitable[dict[str, Any]]]]
+Streamed = tuple[type[Message], Callable[[Any], AsyncGenerator[dict[str, Any], None]]]
 
 _KEEPALIVE_SECONDS = 90.0
 
@@ -64,24 +82,24 @@ class Call:
         self._processes = processes
         self._timeout_seconds = timeout_seconds
         self._unary: dict[str, Unary] = {
-            "process.Process/List": processes.list,
-            "process.Process/SendInput": processes.send_input,
-            "process.Process/CloseStdin": processes.close_stdin,
-            "process.Process/SendSignal": processes.send_signal,
-            "process.Process/Update": processes.update,
-            "filesystem.Filesystem/Stat": files.stat,
-            "filesystem.Filesystem/MakeDir": files.make_dir,
-            "filesystem.Filesystem/Move": files.move,
-            "filesystem.Filesystem/ListDir": files.list_dir,
-            "filesystem.Filesystem/Remove": files.remove,
-            "filesystem.Filesystem/CreateWatcher": files.create_watcher,
-            "filesystem.Filesystem/GetWatcherEvents": files.get_watcher_events,
-            "filesystem.Filesystem/RemoveWatcher": files.remove_watcher,
+            "process.Process/List": (Message, processes.list),
+            "process.Process/SendInput": (SendInputRequest, processes.send_input),
+            "process.Process/CloseStdin": (ProcessRequest, processes.close_stdin),
+            "process.Process/SendSignal": (SendSignalRequest, processes.send_signal),
+            "process.Process/Update": (UpdateRequest, processes.update),
+            "filesystem.Filesystem/Stat": (PathRequest, files.stat),
+            "filesystem.Filesystem/MakeDir": (PathRequest, files.make_dir),
+            "filesystem.Filesystem/Move": (MoveRequest, files.move),
+            "filesystem.Filesystem/ListDir": (ListDirRequest, files.list_dir),
+            "filesystem.Filesystem/Remove": (PathRequest, files.remove),
+            "filesystem.Filesystem/CreateWatcher": (WatchRequest, files.create_watcher),
+            "filesystem.Filesystem/GetWatcherEvents": (WatcherRequest, files.get_watcher_events),
+            "filesystem.Filesystem/RemoveWatcher": (WatcherRequest, files.remove_watcher),
         }
         self._streams: dict[str, tuple[Streamed, dict[str, Any]]] = {
-            "process.Process/Start": (processes.start, KEEPALIVE),
-            "process.Process/Connect": (processes.connect, KEEPALIVE),
-            "filesystem.Filesystem/WatchDir": (files.watch_dir, WATCH_KEEPALIVE),
+            "process.Process/Start": ((StartRequest, processes.start), KEEPALIVE),
+            "process.Process/Connect": ((ProcessRequest, processes.connect), KEEPALIVE),
+            "filesystem.Filesystem/WatchDir": ((WatchRequest, files.watch_dir), WATCH_KEEPALIVE),
         }
 
     async def unary(self, name: str) -> Response:
@@ -89,28 +107,31 @@ class Call:
         if name not in self._unary:
             return JSONResponse({"code": "unimplemented", "message": f"no such method: {name[:200]}"}, 501)
 
-        fields = await json_body(self._request)
+        kind, method = self._unary[name]
+        message = await json_body(self._request, kind)
 
         async with self._deadline():
-            return GuestJSON(await self._unary[name](fields))
+            return GuestJSON(await method(message))
 
     async def stream(self, name: str) -> Response:
         """Answers a call with a stream in either direction."""
         if name == "process.Process/StreamInput":
             async with self._deadline(), aclosing(connect.frames(self._request.stream())) as inputs:
-                return connect.reply_answer(await self._processes.stream_input(inputs))
+                messages = (read_fields(StreamInputRequest, one) async for one in inputs)
+                return connect.reply_answer(await self._processes.stream_input(messages))
 
         if name not in self._streams:
             return JSONResponse({"code": "unimplemented", "message": f"no such method: {name[:200]}"}, 501)
 
-        method, beat = self._streams[name]
-        messages = await begun(method(await connect.only_frame(self._request)))
+        (kind, method), beat = self._streams[name]
+        message = read_fields(kind, await connect.only_frame(self._request))
+        answers = await begun(method(message))
 
         # The timeout of `Start` is that of the command: the command's end is the stream's.
         if self._timeout_seconds is not None and name != "process.Process/Start":
-            messages = _until(messages, self._timeout_seconds)
+            answers = _until(answers, self._timeout_seconds)
 
-        return connect.stream_answer(with_beats(messages, _beat_seconds(self._request), beat))
+        return connect.stream_answer(with_beats(answers, _beat_seconds(self._request), beat))
 
     def _deadline(self) -> _Deadline:
         return _Deadline(self._timeout_seconds)

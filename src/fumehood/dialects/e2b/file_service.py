@@ -17,8 +17,14 @@ from typing import Any
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import when_done
-from fumehood.dialects.e2b.bodies import Fields
 from fumehood.dialects.e2b.environment import inside
+from fumehood.dialects.e2b.file_messages import (
+    ListDirRequest,
+    MoveRequest,
+    PathRequest,
+    WatcherRequest,
+    WatchRequest,
+)
 from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.values.requests import (
@@ -244,54 +250,54 @@ class FileService:
         self._sandbox_id = sandbox_id
         self._watchers = watchers
 
-    async def stat(self, request: Fields) -> dict[str, Any]:
+    async def stat(self, request: PathRequest) -> dict[str, Any]:
         """Describes a path."""
-        return await self._entry(StatFile(path=inside(request.text("path"))))
+        return await self._entry(StatFile(path=inside(request.path)))
 
-    async def make_dir(self, request: Fields) -> dict[str, Any]:
+    async def make_dir(self, request: PathRequest) -> dict[str, Any]:
         """Makes a directory and its parents."""
-        return await self._entry(MakeDir(path=inside(request.text("path"))))
+        return await self._entry(MakeDir(path=inside(request.path)))
 
-    async def move(self, request: Fields) -> dict[str, Any]:
+    async def move(self, request: MoveRequest) -> dict[str, Any]:
         """Moves a file or directory."""
-        source, destination = inside(request.text("source")), inside(request.text("destination"))
+        source, destination = inside(request.source), inside(request.destination)
         return await self._entry(RenameFile(source=source, destination=destination))
 
-    async def list_dir(self, request: Fields) -> dict[str, Any]:
+    async def list_dir(self, request: ListDirRequest) -> dict[str, Any]:
         """Describes the entries below a directory."""
-        depth = request.integer("depth") or 1
-        found = await self._call(ListFiles(path=inside(request.text("path")), depth=depth))
+        depth = request.depth or 1
+        found = await self._call(ListFiles(path=inside(request.path), depth=depth))
         return {"entries": [entry_data(info) for info in found]}
 
-    async def remove(self, request: Fields) -> dict[str, Any]:
+    async def remove(self, request: PathRequest) -> dict[str, Any]:
         """Removes the entry at a path, if there is one."""
         try:
-            await self._call(RemoveFile(path=inside(request.text("path"))))
+            await self._call(RemoveFile(path=inside(request.path)))
         except PathNotFoundError:
             pass
 
         return {}
 
-    async def create_watcher(self, request: Fields) -> dict[str, Any]:
+    async def create_watcher(self, request: WatchRequest) -> dict[str, Any]:
         """Begins to collect changes below a directory."""
-        watcher_id = await self._watchers.create(self._backend, self._sandbox_id, _watch(request))
+        watcher_id = await self._watchers.create(self._backend, self._sandbox_id, request.watch())
         return {"watcherId": watcher_id}
 
-    async def get_watcher_events(self, request: Fields) -> dict[str, Any]:
+    async def get_watcher_events(self, request: WatcherRequest) -> dict[str, Any]:
         """Returns the changes collected since the last call."""
         # Raises if the sandbox has ended.
         await self._backend.info(self._sandbox_id)
-        changes = await self._watchers.news(self._backend, self._sandbox_id, request.text("watcherId"))
+        changes = await self._watchers.news(self._backend, self._sandbox_id, request.watcher_id)
         return {"events": [change_data(change) for change in changes]}
 
-    async def remove_watcher(self, request: Fields) -> dict[str, Any]:
+    async def remove_watcher(self, request: WatcherRequest) -> dict[str, Any]:
         """Ends a watcher."""
-        await self._watchers.remove(self._sandbox_id, request.text("watcherId"))
+        await self._watchers.remove(self._sandbox_id, request.watcher_id)
         return {}
 
-    async def watch_dir(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
+    async def watch_dir(self, request: WatchRequest) -> AsyncGenerator[dict[str, Any], None]:
         """Streams the changes below a directory."""
-        changes = await self._backend.watch(self._sandbox_id, _watch(request))
+        changes = await self._backend.watch(self._sandbox_id, request.watch())
 
         async with aclosing(changes):
             yield {"start": {}}
@@ -305,13 +311,3 @@ class FileService:
 
     async def _call(self, call: FileCall) -> tuple[FileInfo, ...]:
         return await self._backend.file_call(self._sandbox_id, call)
-
-
-def _watch(request: Fields) -> WatchFiles:
-    """Returns the watch that a client wants; no mount here is a network mount, so `allowNetworkMounts` holds."""
-    request.flag("allowNetworkMounts")
-    return WatchFiles(
-        path=inside(request.text("path")),
-        recursive=request.flag("recursive") is True,
-        entries=request.flag("includeEntry") is True,
-    )

@@ -10,19 +10,22 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from pydantic import Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fumehood.dialects.e2b.answers import plain_answer, sandbox_answer
 from fumehood.dialects.e2b.auth import Callers, SandboxTokens
-from fumehood.dialects.e2b.bodies import Fields, json_body
+from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.envd import wake
 from fumehood.dialects.e2b.environment import inside, shown_envs
 from fumehood.dialects.e2b.inside import InsideInterpreters, is_from_inside
+from fumehood.dialects.e2b.messages import Message, TextMap
 from fumehood.dialects.e2b.results import KEEPALIVE_LINE, event_lines
 from fumehood.dialects.e2b.streams import StreamAnswer, begun, with_beats
 from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
 from fumehood.port.backend import Backend
+from fumehood.server.json_bodies import Text
 from fumehood.server.responses import rendered, unless_gone
 from fumehood.values.events import Event
 from fumehood.values.guest_paths import HOME_PATH
@@ -76,17 +79,29 @@ class Interpreter:
             case "GET", ["health"]:
                 return await session.health()
             case "POST", ["execute"]:
-                return await session.execute(request, await json_body(request))
+                return await session.execute(request, await json_body(request, _NewExecution))
             case "GET", ["contexts"]:
                 return await session.list_contexts()
             case "POST", ["contexts"]:
-                return await session.create_context(await json_body(request))
+                return await session.create_context(await json_body(request, _NewContext))
             case "POST", ["contexts", context_id, "restart"]:
                 return await session.change_context(RestartContext(context_id=context_id))
             case "DELETE", ["contexts", context_id]:
                 return await session.change_context(RemoveContext(context_id=context_id))
 
         return plain_answer(404, f"no such route: {request.method} {request.url.path[:200]}")
+
+
+class _NewExecution(Message):
+    code: Text = ""
+    language: Text = ""
+    context_id: Text = ""
+    env_vars: TextMap = Field(default_factory=dict)
+
+
+class _NewContext(Message):
+    language: Text = ""
+    cwd: Text = ""
 
 
 class _Session:
@@ -100,7 +115,7 @@ class _Session:
         await wake(self._backend, self._sandbox_id)
         return PlainTextResponse("OK")
 
-    async def execute(self, request: Request, body: Fields) -> Response:
+    async def execute(self, request: Request, body: _NewExecution) -> Response:
         events = self._backend.execute(self._sandbox_id, await self._request(body))
         # Code that waits for other code has not begun, and its client may disconnect meanwhile.
         started = await unless_gone(request, begun(events))
@@ -120,9 +135,9 @@ class _Session:
 
         return JSONResponse([_context_data(info) for info in found])
 
-    async def create_context(self, body: Fields) -> Response:
-        cwd = body.text("cwd")
-        call = CreateContext(language=_language(body.text("language")), cwd=inside(cwd) if cwd else None)
+    async def create_context(self, body: _NewContext) -> Response:
+        cwd = body.cwd
+        call = CreateContext(language=_language(body.language), cwd=inside(cwd) if cwd else None)
         try:
             (info,) = await self._call(call)
         except PathNotFoundError:
@@ -139,9 +154,9 @@ class _Session:
         await self._call(call)
         return Response(status_code=204)
 
-    async def _request(self, body: Fields) -> ExecuteRequest:
-        context_id = body.text("context_id") or None
-        language = body.text("language")
+    async def _request(self, body: _NewExecution) -> ExecuteRequest:
+        context_id = body.context_id or None
+        language = body.language
 
         if context_id and language:
             raise InvalidArgumentError(
@@ -156,10 +171,10 @@ class _Session:
             language = _language(language)
 
         return ExecuteRequest(
-            code=body.text("code"),
+            code=body.code,
             language=language,
             context_id=context_id,
-            envs=shown_envs(self._sandbox_id, body.strings("env_vars")),
+            envs=shown_envs(self._sandbox_id, body.env_vars),
         )
 
     async def _language_of(self, context_id: str) -> str:

@@ -1,4 +1,4 @@
-"""`process.Process`: commands and terminals of a sandbox, and their messages.
+"""`process.Process`: commands and terminals of a sandbox.
 
 A command outlives the stream that started it; the timeout of `Start` is the command's own. Tags are stored here only, a
 few for each sandbox, and mean nothing to the sandbox.
@@ -14,9 +14,17 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from fumehood.dialects.e2b.bodies import Fields
 from fumehood.dialects.e2b.connect import DeadlineError
-from fumehood.dialects.e2b.environment import given_envs, inside, shown_envs
+from fumehood.dialects.e2b.environment import given_envs
+from fumehood.dialects.e2b.messages import Message
+from fumehood.dialects.e2b.process_messages import (
+    ProcessRequest,
+    SendInputRequest,
+    SendSignalRequest,
+    StartRequest,
+    StreamInputRequest,
+    UpdateRequest,
+)
 from fumehood.dialects.e2b.results import dropped_text
 from fumehood.errors import InvalidArgumentError, ProcessNotFoundError
 from fumehood.port.backend import Backend
@@ -27,70 +35,14 @@ from fumehood.values.requests import (
     ProcessCall,
     ProcessEvent,
     ProcessExited,
-    ProcessSpec,
     ResizePty,
     SendStdin,
     SignalProcess,
 )
-from fumehood.values.sandbox import ProcessInfo, PtySize, Truncation
+from fumehood.values.sandbox import ProcessInfo, Truncation
 from fumehood.values.transcript import notice
 
 KEEPALIVE: dict[str, Any] = {"event": {"keepalive": {}}}
-_SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9}
-
-
-def read_spec(request: Fields, sandbox_id: str, timeout_seconds: float | None) -> ProcessSpec:
-    """Returns the command that a StartRequest asks for."""
-    config = request.inner("process") or Fields({}, "process.")
-    command = config.text("cmd")
-
-    if not command:
-        raise InvalidArgumentError(field="process.cmd", value=command, allowed="a program")
-
-    terminal = request.inner("pty")
-    size = _size(terminal) if terminal is not None else None
-    return ProcessSpec(
-        argv=(command, *config.texts("args")),
-        cwd=inside(config.text("cwd")),
-        envs=shown_envs(sandbox_id, config.strings("envs")),
-        # Older clients have no such field and expect that they can write.
-        stdin=size is None and request.flag("stdin", True) is True,
-        pty=size,
-        timeout_seconds=timeout_seconds,
-    )
-
-
-def read_new_size(request: Fields) -> PtySize:
-    """Returns the size in an UpdateRequest."""
-    terminal = request.inner("pty")
-
-    if terminal is None:
-        raise InvalidArgumentError(field="pty", value=..., allowed="a size: nothing else can be updated")
-
-    return _size(terminal)
-
-
-def read_input(request: Fields) -> bytes:
-    """Returns the data to write, to the standard input or to the terminal."""
-    given = request.inner("input") or Fields({}, "input.")
-
-    for name in ("stdin", "pty"):
-        if (data := given.data(name)) is not None:
-            return data
-
-    # Protobuf leaves out empty fields.
-    return b""
-
-
-def read_signal(request: Fields) -> int:
-    """Returns the number of a signal, which is written by its name or its number."""
-    name = request.name_or_number("signal")
-    number = _SIGNALS.get(name) if isinstance(name, str) else name
-
-    if number not in _SIGNALS.values():
-        raise InvalidArgumentError(field="signal", value=name, allowed="SIGNAL_SIGTERM or SIGNAL_SIGKILL")
-
-    return number or 0
 
 
 def process_data(info: ProcessInfo, tag: str | None) -> dict[str, Any]:
@@ -128,11 +80,6 @@ def _end(exit_code: int, dropped: str) -> dict[str, Any]:
     data: dict[str, Any] = {"exitCode": exit_code, "exited": True, "status": status}
     errors = [*([status] if exit_code else []), *([dropped] if dropped else [])]
     return {**data, "error": "; ".join(errors)} if errors else data
-
-
-def _size(terminal: Fields) -> PtySize:
-    size = terminal.inner("size") or Fields({}, "pty.size.")
-    return PtySize(cols=size.integer("cols", 80), rows=size.integer("rows", 24))
 
 
 _MAX_TAGS = 1000
@@ -179,71 +126,70 @@ class ProcessService:
 
     # -- calls
 
-    async def list(self, _request: Fields) -> dict[str, Any]:
+    async def list(self, _request: Message) -> dict[str, Any]:
         """Names the running commands."""
         found = await self._call(ListProcesses())
         return {
             "processes": [process_data(info, self._tags.tag(self._sandbox_id, info.pid)) for info in found]
         }
 
-    async def send_input(self, request: Fields) -> dict[str, Any]:
+    async def send_input(self, request: SendInputRequest) -> dict[str, Any]:
         """Writes to a command's input."""
-        await self._call(SendStdin(pid=self._pid(request), data=read_input(request)))
+        await self._call(SendStdin(pid=self._pid(request), data=request.input.data()))
         return {}
 
-    async def close_stdin(self, request: Fields) -> dict[str, Any]:
+    async def close_stdin(self, request: ProcessRequest) -> dict[str, Any]:
         """Ends a command's input."""
         await self._call(CloseStdin(pid=self._pid(request)))
         return {}
 
-    async def send_signal(self, request: Fields) -> dict[str, Any]:
+    async def send_signal(self, request: SendSignalRequest) -> dict[str, Any]:
         """Signals a command, and what it started."""
-        number = read_signal(request)
+        number = request.number()
         await self._call(SignalProcess(pid=self._pid(request), signal=number))
         return {}
 
-    async def update(self, request: Fields) -> dict[str, Any]:
+    async def update(self, request: UpdateRequest) -> dict[str, Any]:
         """Changes the size of a terminal."""
-        await self._call(ResizePty(pid=self._pid(request), size=read_new_size(request)))
+        await self._call(ResizePty(pid=self._pid(request), size=request.size()))
         return {}
 
-    async def stream_input(self, messages: AsyncIterator[Fields]) -> dict[str, Any]:
+    async def stream_input(self, messages: AsyncIterator[StreamInputRequest]) -> dict[str, Any]:
         """Writes the received data to a command's input, in order."""
         pid: int | None = None
 
         async for message in messages:
-            if (start := message.inner("start")) is not None:
-                pid = self._pid(start)
+            if message.start is not None:
+                pid = self._pid(message.start)
 
                 if not await self._is_running(pid):
                     raise ProcessNotFoundError(pid=pid)
-            elif (data := message.inner("data")) is not None:
+            elif message.data is not None:
                 if pid is None:
                     raise InvalidArgumentError(
                         field="stream", value="data", allowed="`start` as the first message"
                     )
 
-                await self._call(SendStdin(pid=pid, data=read_input(data)))
+                await self._call(SendStdin(pid=pid, data=message.data.input.data()))
 
         return {}
 
     # -- streams
 
-    async def start(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
+    async def start(self, request: StartRequest) -> AsyncGenerator[dict[str, Any], None]:
         """Starts a command and follows it."""
-        tag = request.text("tag")
-        check_text("tag", tag, max_bytes=_MAX_TAG_BYTES, empty=True)
-        spec = read_spec(request, self._sandbox_id, self._timeout_seconds)
+        check_text("tag", request.tag, max_bytes=_MAX_TAG_BYTES, empty=True)
+        spec = request.spec(self._sandbox_id, self._timeout_seconds)
         info = await self._backend.start_process(self._sandbox_id, spec)
 
-        if tag:
-            self._tags.note(self._sandbox_id, tag, info.pid)
+        if request.tag:
+            self._tags.note(self._sandbox_id, request.tag, info.pid)
 
         async with aclosing(self._followed(info.pid, is_running=True)) as messages:
             async for message in messages:
                 yield message
 
-    async def connect(self, request: Fields) -> AsyncGenerator[dict[str, Any], None]:
+    async def connect(self, request: ProcessRequest) -> AsyncGenerator[dict[str, Any], None]:
         """Follows a running command, or one that ended a moment ago."""
         pid = self._pid(request)
 
@@ -283,11 +229,9 @@ class ProcessService:
     async def _call(self, call: ProcessCall) -> Any:
         return await self._backend.process_call(self._sandbox_id, call)
 
-    def _pid(self, request: Fields) -> int:
-        selector = request.inner("process") or Fields({}, "process.")
-
-        if not (tag := selector.text("tag")):
-            return selector.integer("pid")
+    def _pid(self, request: ProcessRequest) -> int:
+        if not (tag := request.process.tag):
+            return request.process.pid
 
         pid = self._tags.pid(self._sandbox_id, tag)
 

@@ -22,10 +22,12 @@ from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.auth import Caller
 from fumehood.dialects.e2b.bodies import json_body
+from fumehood.dialects.e2b.messages import Flag, Message
 from fumehood.dialects.e2b.sandboxes import token_headers
 from fumehood.errors import InvalidArgumentError
 from fumehood.saved.places import held, report_on
 from fumehood.server.allowance import used_up
+from fumehood.server.json_bodies import Text
 from fumehood.server.services import Services
 from fumehood.storage.blobs import Blobs
 from fumehood.storage.files import StoredFile, StoredFiles, discard_file, new_file_id
@@ -44,6 +46,11 @@ _MAX_BYTES = 20 * GIB
 _CHUNK_BYTES = 1 << 20
 
 
+class _NewSnapshot(Message):
+    name: Text = ""
+    memory: Flag = True
+
+
 class Snapshots:
     """The snapshots of a server.
 
@@ -59,10 +66,10 @@ class Snapshots:
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """Saves a sandbox, which continues. A snapshot of the same name replaces the older one."""
-        body = await json_body(request)
-        name = _read_name(body.text("name"))
+        body = await json_body(request, _NewSnapshot)
+        name = _read_name(body.name)
         info = await caller.backend.info(request.path_params["sandbox_id"])
-        details = {"sandbox": info.id, "files_only": "yes" if body.flag("memory") is False else ""}
+        details = {"sandbox": info.id, "files_only": "" if body.memory else "yes"}
         owner = caller.principal.key_id
 
         # Concurrent ones would all count the same free space.

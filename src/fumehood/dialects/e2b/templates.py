@@ -22,10 +22,22 @@ from fumehood.dialects.e2b.auth import Caller
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.builds import DEFAULT_TAG, id_of, split_name, stored_name
 from fumehood.dialects.e2b.creation import default_limits
+from fumehood.dialects.e2b.messages import Message, Texts
 from fumehood.dialects.e2b.sandboxes import cpu_count_of, envd_version, is_default_template
 from fumehood.errors import TemplateStoreError
 from fumehood.log import events
+from fumehood.server.json_bodies import Text
 from fumehood.templates.store import Record
+
+
+class _NewTags(Message):
+    target: Text = ""
+    tags: Texts = ()
+
+
+class _OldTags(Message):
+    name: Text = ""
+    tags: Texts = ()
 
 
 async def list_templates(_request: Request, caller: Caller) -> Response:
@@ -84,27 +96,25 @@ async def list_tags(request: Request, _caller: Caller) -> Response:
 
 async def assign_tags(request: Request, _caller: Caller) -> Response:
     """Gives a build more tags."""
-    body = await json_body(request)
-    name, tag = split_name(body.text("target"))
+    body = await json_body(request, _NewTags)
+    name, tag = split_name(body.target)
     record = await _found(name, tag or DEFAULT_TAG)
 
     if record is None:
-        return _unknown(body.text("target"))
+        return _unknown(body.target)
 
-    tags = body.texts("tags")
-
-    for target in [stored_name(name, one) for one in tags]:
+    for target in [stored_name(name, one) for one in body.tags]:
         await asyncio.to_thread(template_store().copy, record.info.name, target)
 
-    return JSONResponse({"tags": list(tags), "buildID": id_of(record)}, 201)
+    return JSONResponse({"tags": list(body.tags), "buildID": id_of(record)}, 201)
 
 
 async def remove_tags(request: Request, _caller: Caller) -> Response:
     """Takes tags from a template."""
-    body = await json_body(request)
-    name, _ = split_name(body.text("name"))
+    body = await json_body(request, _OldTags)
+    name, _ = split_name(body.name)
 
-    for target in [stored_name(name, one) for one in body.texts("tags")]:
+    for target in [stored_name(name, one) for one in body.tags]:
         if await _found(*split_name(target)) is None:
             return _unknown(target)
 

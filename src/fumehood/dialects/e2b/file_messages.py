@@ -1,0 +1,45 @@
+"""The requests of `filesystem.Filesystem`. Pure, used in the server process."""
+
+from __future__ import annotations
+
+from fumehood.dialects.e2b.environment import inside
+from fumehood.dialects.e2b.messages import Flag, Message, Whole
+from fumehood.server.json_bodies import Text
+from fumehood.values.requests import WatchFiles
+
+
+class PathRequest(Message):
+    """A request about one path."""
+
+    path: Text = ""
+
+
+class ListDirRequest(PathRequest):
+    """A directory to list, so many levels deep; 0 is one level."""
+
+    depth: Whole = 0
+
+
+class MoveRequest(Message):
+    """A file or directory to move."""
+
+    source: Text = ""
+    destination: Text = ""
+
+
+class WatcherRequest(Message):
+    """A request about one watcher."""
+
+    watcher_id: Text = ""
+
+
+class WatchRequest(PathRequest):
+    """A directory to watch. No mount here is a network mount, so `allowNetworkMounts` holds whatever it is."""
+
+    recursive: Flag = False
+    include_entry: Flag = False
+    allow_network_mounts: Flag = False
+
+    def watch(self) -> WatchFiles:
+        """Returns the watch as the port has it."""
+        return WatchFiles(path=inside(self.path), recursive=self.recursive, entries=self.include_entry)

@@ -1,0 +1,108 @@
+"""What the models of E2B's messages are made of: the base class, and the types of fields as protobuf's JSON has them.
+
+Pure, used in the server process. Names are taken as `camelCase` or `snake_case`, and null is a field that is missing.
+Protobuf writes whole numbers of 64 bits as text, enumerations by name or number, and bytes as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AliasChoices,
+    AliasGenerator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from fumehood.server.json_bodies import Allowed, AnyText, DialectBody
+
+# JSON has infinity, by 1e999, and whole numbers of a thousand digits, too large for a float.
+_MOST = 1 << 64
+_MAX_DIGITS = 20
+_DIGITS = re.compile("-?[0-9]+")
+_MAX_SECONDS = 86_400 * 365
+
+
+class Message(DialectBody):
+    """A JSON object of a client."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(validation_alias=lambda name: AliasChoices(to_camel(name), name))
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str) and len(value) <= _MAX_DIGITS and _DIGITS.fullmatch(value):
+        return int(value)
+
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+
+    if not is_number or not -_MOST < value < _MOST or value != value // 1:  # type: ignore[operator]
+        raise ValueError
+
+    return int(value)
+
+
+def _name_or_number(value: object) -> str | int:
+    return value if isinstance(value, str) else _whole(value)
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError
+
+    return base64.b64decode(value.replace("-", "+").replace("_", "/") + "==")
+
+
+def _tuple(value: object) -> tuple[object, ...]:
+    if not isinstance(value, list):
+        raise ValueError
+
+    return tuple(value)
+
+
+def _object(value: object) -> object:
+    if not isinstance(value, dict):
+        raise PydanticCustomError("refused", "an object")
+
+    return value
+
+
+def _objects(value: object) -> object:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise PydanticCustomError("refused", "a list of objects")
+
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole), Allowed("a whole number")]
+NameOrNumber = Annotated[str | int, BeforeValidator(_name_or_number), Allowed("a name or a whole number")]
+Number = Annotated[float, Field(gt=-_MOST, lt=_MOST, allow_inf_nan=False), Allowed("a number")]
+Seconds = Annotated[
+    float, Field(ge=0, le=_MAX_SECONDS, allow_inf_nan=False), Allowed("seconds from 0 to a year")
+]
+Flag = Annotated[bool, Allowed("true or false")]
+Texts = Annotated[tuple[AnyText, ...], BeforeValidator(_tuple), Allowed("a list of texts")]
+TextMap = Annotated[dict[str, AnyText], Allowed("a map of texts")]
+Bytes = Annotated[InstanceOf[bytes], BeforeValidator(_bytes), Allowed("base64")]
+# Annotations of a message, or of a list of messages, in another one: what is wrong inside is named with its place.
+AnObject = BeforeValidator(_object)
+Objects = BeforeValidator(_objects)
+
+
+def is_filled(value: object) -> bool:
+    """Returns whether a value says anything: clients send empty lists and objects for what they do not use."""
+    return value not in (None, "", [], {})
