@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, LiteralString, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,7 @@ from pydantic import (
     InstanceOf,
     ValidationError,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import Request
 
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
@@ -65,6 +65,11 @@ def required() -> Any:
 def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentError:
     """Returns the refusal of a field."""
     return InvalidArgumentError(field=field or "body", value=value, allowed=allowed)
+
+
+def wrong_form(allowed: LiteralString) -> PydanticCustomError:
+    """Returns what a validator raises for a value of the wrong form; the refusal has the value's place."""
+    return PydanticCustomError("refused", allowed)
 
 
 async def bounded_body(request: Request, max_bytes: int) -> bytes:

@@ -34,7 +34,7 @@ class WatcherRequest(Message):
 
 
 class WatchRequest(PathRequest):
-    """A directory to watch. No mount here is a network mount, so `allowNetworkMounts` holds whatever it is."""
+    """A directory to watch. No mount here is a network mount, so `allowNetworkMounts` changes nothing."""
 
     recursive: Flag = False
     include_entry: Flag = False

@@ -20,9 +20,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
 
-from fumehood.server.json_bodies import Allowed, AnyText, DialectBody
+from fumehood.server.json_bodies import Allowed, AnyText, DialectBody, wrong_form
 
 # JSON has infinity, by 1e999, and whole numbers of a thousand digits, too large for a float.
 _MOST = 1 << 64
@@ -76,14 +75,14 @@ def _tuple(value: object) -> tuple[object, ...]:
 
 def _object(value: object) -> object:
     if not isinstance(value, dict):
-        raise PydanticCustomError("refused", "an object")
+        raise wrong_form("an object")
 
     return value
 
 
 def _objects(value: object) -> object:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise PydanticCustomError("refused", "a list of objects")
+        raise wrong_form("a list of objects")
 
     return value
 
