@@ -70,7 +70,7 @@ class _Rule(Message):
 
 
 class NetworkRules(Message):
-    """What code in a sandbox may reach, and who reaches its ports."""
+    """What code in a sandbox may reach, and how its ports are reached."""
 
     allow_out: Texts = ()
     deny_out: Texts = ()
