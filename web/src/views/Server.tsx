@@ -16,6 +16,7 @@ export type Setting = {
   origin: string;
 };
 type EventCount = { kind: string; action: string; count: number };
+type EventCounts = { items: EventCount[]; are_counted: boolean };
 
 export default function Server() {
   return (
@@ -30,7 +31,7 @@ export default function Server() {
 function Events() {
   const events = useQuery({
     queryKey: ["security-events"],
-    queryFn: ({ signal }) => get<Page<EventCount>>("/v1/security-events", signal),
+    queryFn: ({ signal }) => get<EventCounts>("/v1/security-events", signal),
     refetchInterval: (query) => (query.state.error ? false : 5000),
     retry: false,
   });
@@ -41,7 +42,13 @@ function Events() {
       <h2>Security events since the start</h2>
       {events.isPending && <div className="skeleton" />}
       {events.error && <ProblemBox error={events.error} retry={() => events.refetch()} />}
-      {events.data && items.length === 0 && <p className="quiet">No sandbox has caused one.</p>}
+      {events.data?.are_counted === false && (
+        <p className="note">
+          Another process keeps the sandboxes: a host daemon, or the machines of a cluster. It counts them in
+          metrics of its own.
+        </p>
+      )}
+      {events.data?.are_counted && items.length === 0 && <p className="quiet">No sandbox has caused one.</p>}
       {items.length > 0 && (
         <table className="plain">
           <thead>

@@ -177,8 +177,10 @@ async def security_events(principal: AnyCaller, services: ServicesOf) -> Securit
     """Returns how often each kind of security event was seen since the start, for the owner of the server."""
     _check_owner(principal)
     counted = services.metrics.counted_security_events()
+    settings = services.settings
     return SecurityEventCounts(
-        items=[SecurityEventCount(kind=kind, action=action, count=count) for kind, action, count in counted]
+        items=[SecurityEventCount(kind=kind, action=action, count=count) for kind, action, count in counted],
+        are_counted=not (settings.host_socket or settings.cluster),
     )
 
 

@@ -86,6 +86,10 @@ class SecurityEventCounts(BaseModel):
     """The security events of all sandboxes of a server since its start, the most frequent first."""
 
     items: list[SecurityEventCount]
+    are_counted: bool = Field(
+        description="Whether this server keeps the sandboxes itself: a host daemon or the machines of a cluster "
+        "count theirs in metrics of their own."
+    )
 
 
 SettingItem = model_of(DescribedSetting)
