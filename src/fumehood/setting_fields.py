@@ -201,14 +201,8 @@ def shown_settings(settings: SettingsKind) -> dict[str, Any]:
 
 
 def origin_of(item: Field[Any], source: str) -> str:
-    """Returns what a setting of a source came by: its flag, its variable, or the file of settings."""
-    return (
-        flag_of(item.name)
-        if source == "flag"
-        else variable_of(item)
-        if source == "environment"
-        else "--config"
-    )
+    """Returns what a setting of a source came by, in words: its flag, its variable, or the file."""
+    return {"flag": flag_of(item.name), "environment": variable_of(item)}.get(source, "the file of settings")
 
 
 def changed_settings(settings: SettingsKind, sources: Mapping[str, str], command: str) -> list[str]:

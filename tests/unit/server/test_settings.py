@@ -13,7 +13,7 @@ from fumehood.daemon.settings import HostSettings, load_host_settings
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.settings import ServerSettings, load_settings
-from fumehood.setting_fields import describe_settings, load_environment, print_settings
+from fumehood.setting_fields import changed_settings, describe_settings, load_environment, print_settings
 
 
 def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
@@ -128,6 +128,25 @@ def test_what_is_printed_is_a_file_that_says_the_same(tmp_path: Path) -> None:
     assert values["token"] == "***"
     again, _ = load_settings({"token": given.token}, environ={}, file=str(file))
     assert again == given
+
+
+def test_a_start_names_the_settings_that_are_not_the_defaults(tmp_path: Path) -> None:
+    """With where each came from; none that was given as it is anyway, and no secret."""
+    file = tmp_path / "fumehood.toml"
+    file.write_text('pool_size = 2\ndatabase_url = "postgresql://me:secret@db/fumehood"\n')
+    given = load_settings(
+        {"port": "8765"},
+        environ={"FUMEHOOD_TOKEN": "t" * 20, "FUMEHOOD_MAX_NETWORK": "pip", "XDG_STATE_HOME": str(tmp_path)},
+        file=str(file),
+    )
+    assert changed_settings(*given, "serve") == [
+        "settings that are not the defaults:",
+        "    pool_size = 2 (the file of settings)",
+        '    database_url = "postgresql://me:***@db/fumehood" (the file of settings)',
+        '    max_network = "pip" (FUMEHOOD_MAX_NETWORK)',
+        "all settings: fumehood serve --print-config",
+    ]
+    assert changed_settings(*load_settings({}, environ={}), "serve")[0] == "settings: the defaults"
 
 
 def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> None:
