@@ -106,7 +106,7 @@ def credential_of(scope: Scope) -> bytes | None:
     To be called before the app sees the request, which takes a token out of the address.
     """
     found = [value for name, value in scope["headers"] if name in _CREDENTIALS or _is_secret(name, value)]
-    query: bytes = scope["query_string"]
+    query: bytes = scope.get("query_string", b"")
 
     # A name may be escaped.
     if b"token" in query or b"signature" in query or b"%" in query:
