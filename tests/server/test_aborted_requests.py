@@ -305,6 +305,23 @@ def test_w08_a_wrong_credential_is_counted_wherever_it_stands(
         assert (answers[-1].status_code, answers[-1].json()["code"]) == (429, "rate_limited")
 
 
+def test_w08_a_page_of_another_site_keeps_no_visitor_out(flooded: Any) -> None:
+    """Its pictures may name addresses here with wrong tokens; what the visitor's own client sends is counted apart."""
+    there = httpx2.HTTPTransport(local_address="127.3.0.9")
+    page = {"Sec-Fetch-Site": "cross-site"}
+
+    with httpx2.Client(base_url=flooded.url, transport=there, timeout=60) as browser:
+        for number in range(2 * REFUSALS_BURST):
+            found = browser.get(f"/v1/info?token={number}", headers=page)
+
+            if found.headers.get("Connection") == "close":
+                break
+
+        assert found.status_code == 429
+        own = browser.get("/v1/info", headers={"X-API-Key": "typed wrongly, once"})
+        assert own.status_code == 401
+
+
 def test_w08_bodies_of_strangers_are_few_at_once(flooded: Any) -> None:
     """An address that sends login forms and never ends them is refused more; what brings a token is not concerned."""
     port = port_of(flooded)

@@ -10,10 +10,12 @@ refused here, whatever its address sends besides; others of an address that floo
 from __future__ import annotations
 
 import hashlib
+import itertools
+import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_to_bytes
 
 from cachetools import LRUCache
 from starlette.types import Scope
@@ -29,7 +31,10 @@ _CREDENTIALS = (b"authorization", b"x-api-key", b"x-access-token", b"e2b-traffic
 # Part of the name of each cookie that is a credential; browsers send other cookies too.
 _COOKIE = b"fumehood"
 # Query parameters that hold credentials: of signed addresses, and of Jupyter's clients.
-_IN_QUERY = ("signature", "token")
+_IN_QUERY = (b"signature", b"token")
+# A name may be escaped. More names than so many are escaped by no client of ours.
+_PAIRS = re.compile(rb"(?:\A|&)(signature|token|[^=&%]{0,9}%[^=&]{1,26})=([^&]*)")
+_MOST_PAIRS = 16
 # Tokens of pages that open a WebSocket.
 _PROTOCOLS = b"sec-websocket-protocol"
 _IN_PROTOCOLS = b"fumehood.token."
@@ -106,14 +111,18 @@ def credential_of(scope: Scope) -> bytes | None:
     To be called before the app sees the request, which takes a token out of the address.
     """
     found = [value for name, value in scope["headers"] if name in _CREDENTIALS or _is_secret(name, value)]
-    query: bytes = scope.get("query_string", b"")
-
-    # A name may be escaped.
-    if b"token" in query or b"signature" in query or b"%" in query:
-        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-        found.extend(value.encode("utf-8", "surrogatepass") for name, value in pairs if name in _IN_QUERY)
-
+    found.extend(_in_query(scope.get("query_string", b"")))
     return hashlib.sha256(b"\0".join(found)).digest() if found else None
+
+
+def _in_query(query: bytes) -> list[bytes]:
+    """Returns the credentials in a query, at a bounded cost: it may be long, and is read before anything is checked."""
+    pairs = list(itertools.islice(_PAIRS.finditer(query), _MOST_PAIRS + 1))
+
+    if len(pairs) > _MOST_PAIRS:
+        return [query]
+
+    return [unquote_to_bytes(pair[2]) for pair in pairs if unquote_to_bytes(pair[1]) in _IN_QUERY]
 
 
 def _is_secret(name: bytes, value: bytes) -> bool:

@@ -61,6 +61,8 @@ _HINTS = {
     "rate_limited": "send a token, as Authorization: Bearer TOKEN, or wait",
 }
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Behind an address: requests that pages of other sites have its browser send.
+_FOREIGN = "by pages of other sites"
 # Called with the method, the route's own path, the status and the seconds it took.
 Observer = Callable[[str, str, int, float], None]
 
@@ -176,7 +178,8 @@ class Ingress:
     def _counted_client(self, scope: Scope, headers: dict[bytes, bytes], credential: bytes | None) -> str:
         """Returns the client address to count a refusal for; empty for a local socket, and where none is counted.
 
-        None is for what a guest's server answers, and for a read without a credential.
+        Requests that pages of other sites cause are counted apart. None is counted for what a guest's server answers,
+        and for a read without a credential.
         """
         if self._is_for_guest(scope, headers):
             return ""
@@ -184,7 +187,10 @@ class Ingress:
         if credential is None and (scope["type"] == "websocket" or scope["method"] in _SAFE_METHODS):
             return ""
 
-        return network_of((scope.get("client") or ("",))[0])
+        client = network_of((scope.get("client") or ("",))[0])
+        # Any page may have a browser send such requests: they leave no mark on the address's own.
+        is_foreign = headers.get(b"sec-fetch-site") == b"cross-site" and client
+        return f"{client} {_FOREIGN}" if is_foreign else client
 
     def _is_for_guest(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
         """Returns whether this is for a guest's server, without a credential of ours in the headers.

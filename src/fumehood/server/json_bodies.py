@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any, LiteralString, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -67,9 +67,9 @@ def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentEr
     return InvalidArgumentError(field=field or "body", value=value, allowed=allowed)
 
 
-def wrong_form(allowed: LiteralString) -> PydanticCustomError:
+def wrong_form(allowed: str) -> PydanticCustomError:
     """Returns what a validator raises for a value of the wrong form; the refusal has the value's place."""
-    return PydanticCustomError("refused", allowed)
+    return PydanticCustomError("refused", "{allowed}", {"allowed": allowed})
 
 
 async def bounded_body(request: Request, max_bytes: int) -> bytes:

@@ -166,7 +166,7 @@ Verdict = Literal["allowed", "denied"]
 # From the least to the most.
 NETWORK_LEVELS = ("none", "pip", "listed", "internet")
 PRESETS = ("pip",)
-_MAX_RULES = 1000
+MAX_RULES = 1000
 _BYTES = Bound(1, 1024 * TIB, "bytes")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,8192}")
@@ -398,14 +398,14 @@ def read_secret_place(text: str) -> SecretPlace:
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > _MAX_RULES:
-        raise InvalidArgumentError(field=name, value=value, allowed=f"a list of up to {_MAX_RULES} texts")
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > MAX_RULES:
+        raise InvalidArgumentError(field=name, value=value, allowed=f"a list of up to {MAX_RULES} texts")
 
     return tuple(value)
 
 
 def _hosts(value: object) -> dict[str, str]:
-    if not isinstance(value, Mapping) or len(value) > _MAX_RULES:
+    if not isinstance(value, Mapping) or len(value) > MAX_RULES:
         raise InvalidArgumentError(field="network.hosts", value=value, allowed="addresses by name")
 
     read: dict[str, str] = {}
@@ -429,7 +429,7 @@ def _hosts(value: object) -> dict[str, str]:
 
 
 def _secrets(value: object) -> dict[str, Mapping[str, str]]:
-    if not isinstance(value, Mapping) or len(value) > _MAX_RULES:
+    if not isinstance(value, Mapping) or len(value) > MAX_RULES:
         raise InvalidArgumentError(
             field="network.secrets", value=type(value).__name__, allowed="headers by host"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from typing import Any
@@ -19,8 +20,14 @@ PORT = 8080
 
 
 def descriptors() -> set[str]:
-    """The descriptors that are open, without the one that lists them; those of other tests may be closed meanwhile."""
-    return {number for number in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{number}")}
+    """What is open, without the descriptor that lists it; those of other tests may be closed meanwhile."""
+    found = set()
+
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+
+    return found
 
 
 class Init:

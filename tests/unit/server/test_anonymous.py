@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote_to_bytes
+
 import pytest
 from starlette.types import Scope
 
+from fumehood.server import anonymous
 from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests, credential_of
 
 THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
@@ -77,6 +80,23 @@ def test_a_credential_is_the_same_whatever_else_the_address_asks_for() -> None:
     assert credential_of(request(b"token=a&path=1")) == credential_of(request(b"path=2&token=a"))
     assert credential_of(request(b"token=a")) != credential_of(request(b"token=b"))
     assert credential_of(request(b"tokens=a&path=%2F", cookie="a=b")) is None
+
+
+def test_a_long_query_costs_as_little_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read before anything is checked: of many names that are escaped none is looked at."""
+    unescaped = 0
+
+    def counted(text: bytes) -> bytes:
+        nonlocal unescaped
+        unescaped += 1
+        return unquote_to_bytes(text)
+
+    monkeypatch.setattr(anonymous, "unquote_to_bytes", counted)
+    assert credential_of(request(b"%41=&" * 10)) is None
+    assert unescaped == 10
+    credential = credential_of(request(b"%41=&" * 13_000))
+    assert credential not in (None, credential_of(request(b"%42=&" * 13_000)))
+    assert unescaped == 10
 
 
 @pytest.mark.parametrize("status", [200, 303, 404, 413, 503])

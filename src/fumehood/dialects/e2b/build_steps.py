@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from fumehood.dialects.e2b.answers import NotOfferedError
-from fumehood.dialects.e2b.messages import AnObject, Flag, Message, Objects, Texts
+from fumehood.dialects.e2b.messages import AnObject, Flag, Message, Texts, objects
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import Text
 from fumehood.values.guest_paths import HOME_PATH
@@ -89,7 +89,7 @@ class BuildBody(Message):
     from_image: Text = ""
     from_template: Text = ""
     from_image_registry: Annotated[_Registry | None, AnObject] = None
-    steps: Annotated[list[_Step], Objects] = Field(default_factory=list)
+    steps: Annotated[list[_Step], objects(_MOST_STEPS)] = Field(default_factory=list)
     start_cmd: Text = ""
     ready_cmd: Text = ""
     force: Flag = False
@@ -106,9 +106,6 @@ def read_build(body: BuildBody) -> BuildOrder:
 
     if (image is None) == (base is None):
         raise InvalidArgumentError(field="fromImage", value=image, allowed="either an image or a template")
-
-    if len(body.steps) > _MOST_STEPS:
-        raise InvalidArgumentError(field="steps", value=len(body.steps), allowed=f"at most {_MOST_STEPS}")
 
     translation = _Translation(is_new=image is not None)
     told = tuple(_told(body))

@@ -27,11 +27,12 @@ from fumehood.dialects.e2b.messages import (
     AnObject,
     Flag,
     Message,
-    Objects,
     Seconds,
     TextMap,
     Texts,
     is_filled,
+    messages_by_name,
+    objects,
 )
 from fumehood.dialects.e2b.sandboxes import is_default_template, kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
@@ -51,11 +52,12 @@ from fumehood.storage.idempotency import (
 )
 from fumehood.storage.policy import KeyPolicy
 from fumehood.values.limits import Limits
-from fumehood.values.network import NETWORK_LEVELS, Network, NetworkLevel
+from fumehood.values.network import MAX_RULES, NETWORK_LEVELS, Network, NetworkLevel
 from fumehood.values.requests import SandboxSpec
 from fumehood.values.sandbox import SandboxInfo, TimeoutAction
 
 _ALL = "0.0.0.0/0"
+_MOST_RULES_OF_HOST = 8
 _PLACEHOLDER = "${e2b."
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]|\$\{PORT\}){1,200}(?::(?:[0-9]{1,5}|\$\{PORT\}))?", re.ASCII)
 _NO_NETWORK = "its owner allows sandboxes no network; leave it out"
@@ -66,7 +68,7 @@ class _Transform(Message):
 
 
 class _Rule(Message):
-    transform: Annotated[_Transform, AnObject] = _Transform()
+    transform: Annotated[_Transform | None, AnObject] = None
 
 
 class NetworkRules(Message):
@@ -75,9 +77,9 @@ class NetworkRules(Message):
     allow_out: Texts = ()
     deny_out: Texts = ()
     # By the host whose requests a rule is for.
-    rules: Annotated[dict[str, Annotated[list[_Rule], Objects] | None], AnObject] = Field(
-        default_factory=dict
-    )
+    rules: Annotated[
+        dict[str, Annotated[list[_Rule], objects(_MOST_RULES_OF_HOST)] | None], messages_by_name(MAX_RULES)
+    ] = Field(default_factory=dict)
     mask_request_host: Text = ""
     allow_public_traffic: Flag = True
     # About how traffic is routed, not whether it is allowed: none of them is offered.
@@ -136,7 +138,7 @@ def _added_headers(rules: dict[str, list[_Rule] | None]) -> dict[str, dict[str, 
         headers: dict[str, str] = {}
 
         for rule in of_host or ():
-            headers.update(rule.transform.headers)
+            headers.update({} if rule.transform is None else rule.transform.headers)
 
         if any(_PLACEHOLDER in value for value in headers.values()):
             raise NotOfferedError(

@@ -80,11 +80,35 @@ def _object(value: object) -> object:
     return value
 
 
-def _objects(value: object) -> object:
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise wrong_form("a list of objects")
+def objects(most: int) -> BeforeValidator:
+    """Returns an annotation of a list of messages, as `AnObject` is one of a message.
 
-    return value
+    A list is bounded before its items become models, each of which costs as much as a hundred bytes of JSON.
+    """
+
+    def check(value: object) -> object:
+        if (
+            not isinstance(value, list)
+            or len(value) > most
+            or not all(isinstance(one, dict) for one in value)
+        ):
+            raise wrong_form(f"a list of at most {most} objects")
+
+        return value
+
+    return BeforeValidator(check)
+
+
+def messages_by_name(most: int) -> BeforeValidator:
+    """Returns an annotation of an object with messages in it, which is bounded as the lists of `objects` are."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, dict) or len(value) > most:
+            raise wrong_form(f"an object of at most {most} fields")
+
+        return value
+
+    return BeforeValidator(check)
 
 
 Whole = Annotated[int, BeforeValidator(_whole), Allowed("a whole number")]
@@ -97,9 +121,8 @@ Flag = Annotated[bool, Allowed("true or false")]
 Texts = Annotated[tuple[AnyText, ...], BeforeValidator(_tuple), Allowed("a list of texts")]
 TextMap = Annotated[dict[str, AnyText], Allowed("a map of texts")]
 Bytes = Annotated[InstanceOf[bytes], BeforeValidator(_bytes), Allowed("base64")]
-# Annotations of a message, or of a list of messages, in another one: what is wrong inside is named with its place.
+# An annotation of a message in another one: what is wrong inside is named with its place.
 AnObject = BeforeValidator(_object)
-Objects = BeforeValidator(_objects)
 
 
 def is_filled(value: object) -> bool:
