@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.waiting import until
 
 from fumehood import (
     ContextNotFoundError,
@@ -332,7 +333,8 @@ def test_ports_are_listed_with_their_program(sandbox):
         "six = socket.create_server(('::', 8002), family=socket.AF_INET6)\n"
         "out = socket.create_connection(('127.0.0.1', 8001))"
     )
-    ports = sandbox.activity.ports()
+    # An answer is kept for a second.
+    ports = until(lambda: (found := sandbox.activity.ports()).items and found, "the ports are listed")
     assert ports.state == "current"
     assert [(each.port, each.addresses) for each in ports.items] == [
         (8001, ("127.0.0.1",)),
@@ -346,7 +348,9 @@ def test_ports_are_listed_with_their_program(sandbox):
         assert each.started_at is not None
 
     sandbox.run_code("one.close()")
-    assert [each.port for each in sandbox.activity.ports().items] == [8002]
+    until(
+        lambda: [each.port for each in sandbox.activity.ports().items] == [8002], "a port is listed no more"
+    )
     # To look resumes nothing, and a paused one is seen too.
     sandbox.pause()
     assert [each.port for each in sandbox.activity.ports().items] == [8002]

@@ -126,7 +126,7 @@ class AsyncActivity:
         return await handle.backend.look(handle.id, ReadFamily())
 
     async def ports(self) -> PortList:
-        """Return the TCP ports on which programs of the sandbox listen, each with its program."""
+        """Return the TCP ports on which programs of the sandbox listen, each with its program; at most a second old."""
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadPorts())
 

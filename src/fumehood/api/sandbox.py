@@ -1332,7 +1332,7 @@ class Activity:
         return call(self._async.family)
 
     def ports(self) -> PortList:
-        """Return the TCP ports on which programs of the sandbox listen, each with its program."""
+        """Return the TCP ports on which programs of the sandbox listen, each with its program; at most a second old."""
         return call(self._async.ports)
 
     def use(self) -> SandboxUse:

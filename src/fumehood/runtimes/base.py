@@ -260,7 +260,10 @@ class Guest(ABC):
         return None
 
     async def listening(self) -> tuple[ListeningPort, ...] | None:
-        """The ports on which its programs listen, as the kernel knows it; None where it has no network of its own."""
+        """The ports on which its programs listen, as the kernel knew it at most a second ago.
+
+        None where it has no network of its own.
+        """
         return None
 
     @abstractmethod

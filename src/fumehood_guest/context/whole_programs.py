@@ -40,6 +40,9 @@ _CANNOT_START = 126
 _MARGIN_FACTOR = 2
 _MARGIN_BYTES = 64 << 20
 _KIB = 1024
+# One round ends a tree of any depth; more are needed only for processes that fork meanwhile.
+_MOST_ROUNDS = 50
+_MOST_REAPED_A_ROUND = 10_000
 
 
 class WholeProgramShell(ChildLanguage):
@@ -212,30 +215,47 @@ class Orphans:
             self._reap(ended.si_pid)
 
     def end(self) -> int:
-        """Kills and reaps all children; returns the peak of the largest one since the last call, in KiB.
+        """Kills and reaps all descendants; returns the peak of the largest one since the last call, in KiB.
 
-        The children of one that is killed become children of this process in their turn.
+        One that forks and exits faster than it is found may live on; it ends with the sandbox.
         """
-        with suppress(ChildProcessError):
-            while True:
-                for child in _children():
-                    process_usage.kill(child)
+        for _ in range(_MOST_ROUNDS):
+            if not self._reap_ended():
+                break
 
-                self._reap(-1)
+            # Listing /proc is the costly part: done once a round, and not for each child.
+            killed = list(process_usage.descendants(os.getpid()))
+
+            for pid in killed:
+                process_usage.kill(pid)
+
+            # A parent comes before its children, which are children of this process when it has been reaped.
+            for pid in killed:
+                with suppress(ChildProcessError):
+                    self._reap(pid)
 
         peak_kib, self._peak_kib = self._peak_kib, 0
         return peak_kib
 
-    def _reap(self, pid: int) -> None:
-        _, _, usage = os.wait4(pid, 0)
-        self._peak_kib = max(self._peak_kib, usage.ru_maxrss)
+    def _reap_ended(self) -> bool:
+        """Reaps the children that have ended; returns whether any child is left."""
+        with suppress(ChildProcessError):
+            for _ in range(_MOST_REAPED_A_ROUND):
+                if self._reap(-1, os.WNOHANG) == 0:
+                    break
 
+            return True
 
-def _children() -> List[int]:
-    """Returns the pids of this process's children, zombies included."""
-    own = str(os.getpid())
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if process_usage.stat_fields(pid)[1:2] == [own]]
+        return False
+
+    def _reap(self, pid: int, options: int = 0) -> int:
+        """Reaps a child and returns its pid; 0 if none has ended, where the options are not to wait for it."""
+        reaped, _, usage = os.wait4(pid, options)
+
+        if reaped:
+            self._peak_kib = max(self._peak_kib, usage.ru_maxrss)
+
+        return reaped
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -50,7 +50,7 @@ def live_among_others(place: str) -> None:
 def processes() -> Iterator[int]:
     """Yields the pids of this sandbox, without init."""
     if _Among.root:
-        yield from _descendants(_Among.root)
+        yield from descendants(_Among.root)
         return
 
     for name in os.listdir("/proc"):
@@ -58,7 +58,8 @@ def processes() -> Iterator[int]:
             yield int(name)
 
 
-def _descendants(root: int) -> Iterator[int]:
+def descendants(root: int) -> Iterator[int]:
+    """Yields the pids of all descendants of a process, zombies included, each after its parent."""
     children: Dict[int, List[int]] = {}
 
     for name in os.listdir("/proc"):

@@ -28,6 +28,7 @@ from fumehood.runtimes.namespaces.migration import (
     move_out,
 )
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
+from fumehood.runtimes.namespaces.shared_look import SharedLook
 from fumehood.runtimes.namespaces.usage import CountedGuest
 from fumehood.runtimes.packets import close_all, receive_word
 from fumehood.values.limits import Limits
@@ -160,6 +161,7 @@ class LinuxGuest(CountedGuest):
         self._gate: int | None = None
         self._is_open = False
         self._contexts: list[LinuxContext] = []
+        self._ports = SharedLook(self._look_at_ports)
 
     # -- start
 
@@ -260,6 +262,9 @@ class LinuxGuest(CountedGuest):
         return f"/proc/{self._pid}/net" if self._pidfd >= 0 else None
 
     async def listening(self) -> tuple[ListeningPort, ...] | None:
+        return await self._ports.answer()
+
+    async def _look_at_ports(self) -> tuple[ListeningPort, ...] | None:
         folder = self.network_view()
 
         if folder is None:

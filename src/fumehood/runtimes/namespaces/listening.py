@@ -24,7 +24,7 @@ _LISTENING = b"0A"
 _MOST_SOCKETS = 1024
 # Processes that are looked at, and descriptors of all of them together.
 _MOST_PROCESSES = 512
-_MOST_DESCRIPTORS = 16_384
+_MOST_DESCRIPTORS = 4096
 _LINK = re.compile(r"socket:\[(\d+)\]")
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Of /proc/PID/stat, behind the name: the state is field 3, the start field 22.

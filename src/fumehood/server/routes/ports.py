@@ -64,7 +64,10 @@ _RETRY_SECONDS = 5.0
 
 @router.get("", summary="List the open ports", response_model=PortsAnswer, responses=SANDBOX_PROBLEMS)
 async def list_ports(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Lists the TCP ports on which programs of a sandbox listen, as the kernel knows it; nothing inside runs for it."""
+    """Lists the TCP ports on which programs of a sandbox listen, as the kernel knows it; nothing inside runs for it.
+
+    The answer may be a second old.
+    """
     ports = await backend.look(sandbox_id, ReadPorts())
     return answer(ports)
 

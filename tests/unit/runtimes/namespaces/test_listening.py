@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,20 @@ def test_a_name_that_a_program_chose_misleads_no_field(name: str) -> None:
         here = found[one.getsockname()[1]]
         assert here.program == name.encode()[:15].decode("utf-8", "replace")
         assert (here.pid, here.started_at is not None) == (os.getpid(), True)
+
+
+def test_a_look_ends_after_4096_descriptors() -> None:
+    """A guest may open many more; the port behind them is listed without its program. In the control it has one."""
+    earlier = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(earlier[0], 8192), earlier[1]))
+
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as before:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, earlier)
+        descriptors = [os.dup(0) for _ in range(4096)]
+        stack.callback(lambda: [os.close(one) for one in descriptors])
+        behind = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        found = {each.port: each.pid for each in read_listening("/proc/self/net", [os.getpid()])}
+        assert [found[one.getsockname()[1]] for one in (before, behind)] == [os.getpid(), None]
 
 
 def test_processes_of_a_namespace_are_found_without_a_control_group() -> None:
