@@ -23,7 +23,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 SECRET_FIELDS = ("token",)
 # Lists of NAME=VALUE, of which a value may be a secret of the programs that get it.
 _ENVS_FIELDS = ("replit_envs",)
-_HIDDEN = "***"
+HIDDEN = "***"
 _MAX_LINE_CHARACTERS = 500
 # The password between `//` and `@` of an address, and its query.
 _PASSWORD = re.compile(r"(?<=://)([^/?#:@]*):[^/?#]*@")
@@ -185,7 +185,7 @@ def load_environment(kind: type[_Declared], environ: Mapping[str, str]) -> _Decl
 
 
 def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
-    """Returns the settings as a TOML file that can be read again; secrets are not shown."""
+    """Returns the settings as a TOML file that can be read again, with `***` in the place of each secret."""
     lines = []
 
     for item in fields(settings):
@@ -250,7 +250,7 @@ class DescribedSetting:
 
 
 def describe_settings(settings: SettingsKind, sources: Mapping[str, str]) -> list[DescribedSetting]:
-    """Returns every setting, by heading; secrets and the values of environment variables are not shown.
+    """Returns every setting, by heading; secrets are not shown.
 
     Args:
         settings: The settings.
@@ -263,10 +263,6 @@ def describe_settings(settings: SettingsKind, sources: Mapping[str, str]) -> lis
     for item in sorted(fields(settings), key=lambda one: order.get(one.name, -1)):
         source = sources.get(item.name, "default")
         value = _without_secrets(item.name, getattr(settings, item.name))
-
-        if item.name in _ENVS_FIELDS:
-            value = tuple(f"{each.partition('=')[0]}={_HIDDEN}" for each in value)
-
         found.append(
             DescribedSetting(
                 name=item.name,
@@ -282,17 +278,20 @@ def describe_settings(settings: SettingsKind, sources: Mapping[str, str]) -> lis
 
 
 def is_secret(name: str, value: Any) -> bool:
-    """Returns whether a value of a setting holds a secret: a token, or an address with a password."""
+    """Returns whether a value of a setting holds a secret: a token, a variable, or an address with a password."""
     return bool(_without_secrets(name, value) != value)
 
 
 def _without_secrets(name: str, value: Any) -> Any:
     if name in SECRET_FIELDS and value:
-        return _HIDDEN
+        return HIDDEN
+
+    if name in _ENVS_FIELDS:
+        return tuple(f"{each.partition('=')[0]}={HIDDEN}" for each in value)
 
     if isinstance(value, str) and "://" in value:
         # The address of a database or a bucket may hold a password, or a key in its query.
-        return _QUERY.sub(f"?{_HIDDEN}", _PASSWORD.sub(rf"\1:{_HIDDEN}@", value))
+        return _QUERY.sub(f"?{HIDDEN}", _PASSWORD.sub(rf"\1:{HIDDEN}@", value))
 
     return value
 

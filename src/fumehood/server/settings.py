@@ -18,6 +18,7 @@ from fumehood.bounds import MIB
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
 from fumehood.setting_fields import (
+    HIDDEN,
     check_log_format,
     check_log_level,
     load,
@@ -196,6 +197,10 @@ class ServerSettings(EngineSettings):
         for text in self.replit_envs:
             if not text.partition("=")[0] or "=" not in text or "\0" in text:
                 raise InvalidArgumentError(field="replit_envs", value=text, allowed="NAME=VALUE")
+
+            if text.partition("=")[2] == HIDDEN:
+                allowed = "the value itself: what is printed of settings has *** in its place"
+                raise InvalidArgumentError(field="replit_envs", value=text, allowed=allowed)
 
         if self.max_network not in NETWORK_LEVELS:
             raise InvalidArgumentError(

@@ -13,7 +13,13 @@ from fumehood.daemon.settings import HostSettings, load_host_settings
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.settings import ServerSettings, load_settings
-from fumehood.setting_fields import changed_settings, describe_settings, load_environment, print_settings
+from fumehood.setting_fields import (
+    changed_settings,
+    describe_settings,
+    load_environment,
+    print_settings,
+    shown_settings,
+)
 
 
 def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
@@ -127,6 +133,29 @@ def test_what_is_printed_is_a_file_that_says_the_same(tmp_path: Path) -> None:
     values = tomllib.loads(text)
     assert values["token"] == "***"
     again, _ = load_settings({"token": given.token}, environ={}, file=str(file))
+    assert again == given
+
+
+def test_values_of_variables_are_shown_nowhere(tmp_path: Path) -> None:
+    """Where a start prints settings, in the log, and as a file: which can be read once it has the values again."""
+    environ = {"FUMEHOOD_REPLIT_ENVS": "API=hunter2,B=hunter2"}
+    given, sources = load_settings({"state_folder": str(tmp_path)}, environ=environ)
+    printed = print_settings(given, sources)
+    assert "hunter2" not in printed + str(shown_settings(given)) + str(
+        changed_settings(given, sources, "serve")
+    )
+    shown = ("API=***", "B=***")
+    assert tuple(tomllib.loads(printed)["replit_envs"]) == shown_settings(given)["replit_envs"] == shown
+    assert '    replit_envs = ["API=***", "B=***"] (FUMEHOOD_REPLIT_ENVS)' in changed_settings(
+        given, sources, "serve"
+    )
+    file = tmp_path / "fumehood.toml"
+    file.write_text(printed)
+
+    with pytest.raises(InvalidArgumentError, match=r"replit_envs='API=\*\*\*' is refused"):
+        load_settings({}, environ={}, file=str(file))
+
+    again, _ = load_settings({}, environ=environ, file=str(file))
     assert again == given
 
 
