@@ -68,6 +68,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     machines.router,
     meta.router,
     meta.guarded,
+    meta.of_owner,
     documentation.router,
     openapi_pages.router,
 )

@@ -36,6 +36,8 @@ from fumehood.setting_fields import describe_settings
 router = APIRouter(tags=["server"])
 # What callers ask, also by the login of a browser.
 guarded = guarded_router("server")
+# What its owner asks of the whole server; a host daemon has no such answers.
+of_owner = guarded_router("server")
 _REASON_CHARACTERS = 500
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _HTML = "text/html"
@@ -165,14 +167,14 @@ async def capacity(principal: KeysCaller, services: ServicesOf) -> Response:
     return answer(await services.backend.capacity())
 
 
-@guarded.get("/v1/settings", summary="List the settings of the server", response_model=SettingList)
+@of_owner.get("/v1/settings", summary="List the settings of the server", response_model=SettingList)
 async def settings(principal: AnyCaller, services: StoresOf) -> Response:
     """Returns every setting and where it came from, for the owner of the server; secrets are not shown."""
     _check_owner(principal)
     return items(describe_settings(services.settings, services.sources))
 
 
-@guarded.get("/v1/security-events", summary="Count the security events of the server")
+@of_owner.get("/v1/security-events", summary="Count the security events of the server")
 async def security_events(principal: AnyCaller, services: ServicesOf) -> SecurityEventCounts:
     """Returns how often each kind of security event was seen since the start, for the owner of the server."""
     _check_owner(principal)
