@@ -235,10 +235,14 @@ def _is_chosen(item: pytest.Item) -> bool:
     if combination is None:
         return True
 
-    if item.get_closest_marker("in_guest") is not None and "FACES" not in os.environ:
+    is_in_guest = item.get_closest_marker("in_guest") is not None
+    is_in_process = item.get_closest_marker("in_process") is not None
+    # The one is asked over HTTP alone, the other never: a test with both would run nowhere.
+    assert not (is_in_guest and is_in_process), f"{item.nodeid} is marked in_guest and in_process"
+
+    if is_in_guest and "FACES" not in os.environ:
         return combination == _LONGEST_WAY
 
-    is_in_process = item.get_closest_marker("in_process") is not None
     is_remote = combination in REMOTE
 
     if is_in_process and is_remote:
