@@ -13,8 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fumehood.daemon.socket import is_trusted
 from fumehood.log import events
 from fumehood.log.request_ids import note_key
+from fumehood.server.admission import admit_caller
 from fumehood.server.authenticator import Authenticator
-from fumehood.server.body_limits import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 
 
@@ -57,7 +57,7 @@ class PeerAuthenticator(Authenticator):
         note_key(OWNER_ID)
         return Principal(key_id=OWNER_ID)
 
-    async def look(self, token: str | None) -> Principal:
+    async def look(self, token: str | None, *, meant: str | None = None) -> Principal:
         """Returns the owner; see `Authenticator`."""
         return Principal(key_id=OWNER_ID)
 

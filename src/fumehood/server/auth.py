@@ -17,11 +17,11 @@ from starlette.websockets import WebSocket
 
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
+from fumehood.server.admission import CHECK_SECONDS
 from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
 from fumehood.storage.logins import Login
 
-_CHECK_SECONDS = 2.0
 _QUERY_FIELD = "token"
 _TOKEN_PROTOCOL = "fumehood.token."  # noqa: S105 - what goes before a token
 # These describe themselves in OpenAPI; the token is read by `token_of`.
@@ -106,7 +106,7 @@ async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") 
         or its login has ended.
     """
     while True:
-        await asyncio.sleep(_CHECK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
 
         if (error := await refusal_of(connection, scope)) is not None:
             return error

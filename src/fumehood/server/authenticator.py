@@ -16,7 +16,7 @@ from pathlib import Path
 from fumehood.errors import ForbiddenError, InvalidArgumentError, KeyNotFoundError, UnauthenticatedError
 from fumehood.log import events
 from fumehood.log.request_ids import note_key
-from fumehood.server.body_limits import admit_caller
+from fumehood.server.admission import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.rate_limits import RateLimits
 from fumehood.server.state_files import make_once
@@ -44,8 +44,12 @@ class Authenticator(ABC):
         """
 
     @abstractmethod
-    async def look(self, token: str | None) -> Principal:
+    async def look(self, token: str | None, *, meant: str | None = None) -> Principal:
         """Returns the principal of a token that was accepted before; counts as neither a use nor a request.
+
+        Args:
+            token: The token from the client.
+            meant: The server's token that it encodes.
 
         Raises:
             UnauthenticatedError: The token is no longer valid.
@@ -83,20 +87,21 @@ class TokenAuthenticator(Authenticator):
             events.KEY_REFUSED.log(reason=error.message)
             raise
 
-        admit_caller()
+        admit_caller(lambda: self.look(token, meant=meant))
         note_key(principal.key_id)
         self._limits.count_request(principal)
         events.KEY_USED.log(key_id=principal.key_id)
         return principal
 
-    async def look(self, token: str | None) -> Principal:
+    async def look(self, token: str | None, *, meant: str | None = None) -> Principal:
         """Returns the principal of a token that was accepted before; see `Authenticator`."""
-        principal = await self._found(token, is_use=False)
+        for candidate in (token, meant):
+            principal = await self._found(candidate, is_use=False)
 
-        if principal is None:
-            raise UnauthenticatedError(reason="the token has expired or was revoked")
+            if principal is not None:
+                return principal
 
-        return principal
+        raise UnauthenticatedError(reason="the token has expired or was revoked")
 
     async def _holder(self, token: str | None, meant: str | None) -> Principal:
         if not token:
@@ -166,7 +171,12 @@ class TokenAuthenticator(Authenticator):
     async def signer(self, key_id: str) -> Principal:
         """Returns the holder of the key with which something was signed; see `Authenticator`."""
         note_key(key_id)
+        principal = await self._living(key_id)
+        self._limits.count_visit(principal)
+        admit_caller(lambda: self._living(key_id))
+        return principal
 
+    async def _living(self, key_id: str) -> Principal:
         if key_id == OWNER_ID:
             return Principal(key_id=OWNER_ID)
 
@@ -180,9 +190,7 @@ class TokenAuthenticator(Authenticator):
         if record.revoked_at is not None or (expires_at is not None and expires_at <= time.time()):
             raise _ended(key_id)
 
-        principal = _principal(record)
-        self._limits.count_visit(principal)
-        return principal
+        return _principal(record)
 
 
 def _principal(record: KeyRecord) -> Principal:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextvars import ContextVar
 
 from cachetools import LRUCache
 from starlette.exceptions import HTTPException
@@ -19,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
+from fumehood.server.admission import Admission
 from fumehood.server.rate_limits import network_of
 
 UNKNOWN_BODY_BYTES = 1 << 20
@@ -58,50 +58,6 @@ def is_departure(error: BaseException) -> bool:
 
     # The second one is raised where something is sent over a WebSocket.
     return isinstance(error, ClientDisconnect | ClientDisconnected)
-
-
-class Admission:
-    """Whether the caller of one request is known; a context manager around the app that answers it.
-
-    Attributes:
-        is_given: Whether the app may take what the caller sends.
-        is_authenticated: Whether a credential was the reason.
-    """
-
-    __slots__ = ("_token", "is_authenticated", "is_given")
-
-    def __init__(self) -> None:
-        self.is_given = False
-        self.is_authenticated = False
-
-    def __enter__(self) -> Admission:
-        self._token = _ADMISSION.set(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _ADMISSION.reset(self._token)
-
-
-_ADMISSION: ContextVar[Admission] = ContextVar("fumehood_admission")
-
-
-def admit_caller() -> None:
-    """Notes that the caller of the current request is authenticated.
-
-    The authenticator does this; a route that authenticates callers without it must call it itself.
-    """
-    admission = _ADMISSION.get(None)
-
-    if admission is not None:
-        admission.is_given = admission.is_authenticated = True
-
-
-def admit_every_caller() -> None:
-    """Notes that the current request is for something that is open to every caller, whatever credential it brings."""
-    admission = _ADMISSION.get(None)
-
-    if admission is not None:
-        admission.is_given = True
 
 
 class UnknownBodies:

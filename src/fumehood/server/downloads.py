@@ -127,9 +127,12 @@ class Download(Response):
         async with aclosing(self._pieces):
             sending = send_unless_gone(self._send(scope, send), receive)
 
-            if self._until_over is None:
-                await sending
-            elif (reason := await _unless_over(sending, self._until_over())) is not None:
+            try:
+                reason = await _unless_over(sending, (self._until_over or _never_over)())
+            except FumehoodError as error:
+                reason = error.message
+
+            if reason is not None:
                 await break_off(scope, reason)
 
     async def _send(self, scope: Scope, send: Send) -> None:
@@ -144,6 +147,10 @@ class Download(Response):
             return
 
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _never_over() -> str:
+    return await asyncio.Future()
 
 
 async def _unless_over(

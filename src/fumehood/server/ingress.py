@@ -22,9 +22,9 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.errors import ServerEndingError
 from fumehood.log import events
 from fumehood.log.request_ids import LoggedRequest, logged_request
+from fumehood.server.admission import Admission
 from fumehood.server.anonymous import AnonymousRequests, credential_of
 from fumehood.server.body_limits import (
-    Admission,
     BodyTooLargeError,
     Incoming,
     UnknownBodies,

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -20,6 +21,7 @@ from starlette.responses import Response
 
 from fumehood.errors import UnauthenticatedError
 from fumehood.log import events
+from fumehood.server.admission import admit_caller
 from fumehood.server.authenticator import TokenAuthenticator
 from fumehood.server.principal import Principal
 from fumehood.server.settings import ServerSettings
@@ -130,7 +132,15 @@ class ConsoleLogins:
         if found is None or principal is None:
             raise _refused("the login has ended: log in again")
 
+        if is_use:
+            admit_caller(partial(self._look, connection))
+
         return principal, found.login
+
+    async def _look(self, connection: HTTPConnection) -> Principal:
+        found = await self.principal_of(connection, is_use=False)
+        assert found is not None, "a request keeps its cookie"
+        return found[0]
 
     def check_page(self, connection: HTTPConnection) -> None:
         """Raises UnauthenticatedError unless only a page of this server can have sent the request."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from fumehood.errors import ForbiddenError
 from fumehood.log import events
+from fumehood.server.admission import note_scope
 from fumehood.storage.policy import KeyPolicy
 
 Scope = Literal["execute", "sandboxes", "keys", "metrics"]
@@ -37,8 +38,10 @@ class Principal:
         return self.key_id == OWNER_ID
 
     def require(self, scope: Scope) -> None:
-        """Raises ForbiddenError if the principal lacks this scope."""
+        """Raises ForbiddenError if the principal lacks this scope, which is required until the end of its request."""
         if scope not in self.scopes:
             error = ForbiddenError(reason=f"it lacks the scope {scope!r}")
             events.KEY_REFUSED.log(key_id=self.key_id, reason=error.message)
             raise error
+
+        note_scope(scope)

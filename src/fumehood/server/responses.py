@@ -22,6 +22,7 @@ from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, when_done
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
 from fumehood.off_loop import SMALL_BYTES, json_in_pieces, off_loop
+from fumehood.server.admission import until_right_is_lost
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.problems import problem_data, request_id_of
 from fumehood.values import carried
@@ -114,7 +115,8 @@ async def stream_response(
         lines: The lines; closed at the end, or when the client has gone.
         max_waiting_bytes: How much may wait for a slow reader, if `lines` cannot be paused; a reader that falls
             further behind gets an error as its last line. None: `lines` waits.
-        until_refused: Waits until the caller may read no longer; returns the error that becomes the last line.
+        until_refused: Waits until the caller may read no longer; returns the error that becomes the last line. None: as
+            the authenticator of the request finds out.
 
     Raises:
         FumehoodError: What `lines` raised before the first of them: it becomes an answer with its own status.
@@ -131,11 +133,11 @@ async def stream_response(
         await following.close()
         raise
 
-    return _LineStream(following, form, request, until_refused or _never_refused)
+    return _LineStream(following, form, request, until_refused or _until_refused)
 
 
-async def _never_refused(_: Request) -> FumehoodError:
-    return await asyncio.Future()
+async def _until_refused(_: Request) -> FumehoodError:
+    return await until_right_is_lost()
 
 
 def event_data(event: Event) -> dict[str, Any]:
@@ -231,17 +233,23 @@ async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive)
     """Sends a response; cancels the sending when the client disconnects first.
 
     Sending to a disconnected client raises no error: without this, an endless iterator would be read for no client.
+
+    Raises:
+        FumehoodError: The caller may have it no longer, so that sending was cancelled too.
     """
     task = asyncio.create_task(sending)
     gone = asyncio.create_task(_until_gone(receive))
+    lost = asyncio.create_task(until_right_is_lost())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        is_sent = task.done()
+        await asyncio.wait({task, gone, lost}, return_when=asyncio.FIRST_COMPLETED)
+        is_sent, is_lost = task.done(), lost.done()
     finally:
-        await cancel_and_wait(gone, task)
+        await cancel_and_wait(gone, task, lost)
 
     if is_sent:
         task.result()
+    elif is_lost:
+        raise lost.result()
 
 
 async def unless_gone(
@@ -252,7 +260,8 @@ async def unless_gone(
     Args:
         request: The request.
         work: What it waits for.
-        until_refused: Returns, when the caller may have it no longer, the error that is raised in its place.
+        until_refused: Returns, when the caller may have it no longer, the error that is raised in its place; None: as
+            the authenticator of the request finds out.
 
     Raises:
         ServerEndingError: The server ends, and has waited for it as long as it may.
@@ -260,7 +269,7 @@ async def unless_gone(
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_until_gone(request.receive))
     over = asyncio.create_task(_end_of_server(request).wait())
-    refused = asyncio.create_task((until_refused or _never_refused)(request))
+    refused = asyncio.create_task((until_refused or _until_refused)(request))
     try:
         await asyncio.wait({task, gone, over, refused}, return_when=asyncio.FIRST_COMPLETED)
 

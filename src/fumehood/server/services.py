@@ -17,10 +17,10 @@ from pathlib import Path
 from starlette.requests import HTTPConnection
 
 from fumehood.port.backend import Backend
+from fumehood.server.admission import admit_caller
 from fumehood.server.allowance import Allowance, CpuMeter, Spending
 from fumehood.server.authenticator import Authenticator
 from fumehood.server.batches import Batches
-from fumehood.server.body_limits import admit_caller
 from fumehood.server.detached import DetachedRuns
 from fumehood.server.drain import Drain
 from fumehood.server.logins import ConsoleLogins

@@ -17,8 +17,8 @@ from starlette.requests import HTTPConnection
 
 from fumehood.errors import ForbiddenError, FumehoodError, OverloadedError, UnauthenticatedError
 from fumehood.log import events
+from fumehood.server.admission import admit_caller
 from fumehood.server.authenticator import TokenAuthenticator
-from fumehood.server.body_limits import admit_caller
 from fumehood.server.principal import Principal
 from fumehood.server.rate_limits import RateLimits
 from fumehood.storage.keys import token_digest
@@ -122,9 +122,12 @@ class SandboxShares:
 
             self._limits.note_right(digest)
 
-        admit_caller()
+        admit_caller(lambda: self._principal_of(share_id, token))
         self._limits.count_reading(share.id, principal)
         return share, principal
+
+    async def _principal_of(self, share_id: str, token: str) -> Principal:
+        return (await self.look(share_id, token))[1]
 
     async def look(self, share_id: str, token: str) -> tuple[Share, Principal]:
         """Returns what `reader_of` does, without counting a request.

@@ -9,12 +9,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Scope
 
 from fumehood.server import body_limits
+from fumehood.server.admission import admit_caller
 from fumehood.server.body_limits import (
     BodyTooLargeError,
     Incoming,
     IngressRefusalError,
     UnknownBodies,
-    admit_caller,
     is_departure,
 )
 

@@ -21,6 +21,7 @@ from starlette.requests import Request
 
 from fumehood.errors import KeyNotFoundError, UnauthenticatedError
 from fumehood.port.backend import Backend
+from fumehood.server.admission import admit_caller
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.services import Services
 from fumehood.values.sandbox import SandboxInfo
@@ -151,7 +152,7 @@ def _is_same(expected: str, given: str | None) -> bool:
 
 
 _REMEMBERED = 10_000
-_FRESH_SECONDS = 5.0
+_FRESH_SECONDS = 2.0
 _PREFIX = "e2b_"
 
 
@@ -219,12 +220,10 @@ class Callers:
         principal = await self._principal(owner)
         limits = self._services.rate_limits
         (limits.count_visit if is_visit or is_from_inside else limits.count_request)(principal)
+        admit_caller(lambda: self._ask(owner))
         return (self._inside if is_from_inside else self._services).backend_for(principal)
 
     async def _principal(self, key_id: str) -> Principal:
-        if key_id in ("", OWNER_ID):
-            return Principal(key_id=OWNER_ID)
-
         principal = self._known.get(key_id)
 
         if principal is None:
@@ -233,6 +232,9 @@ class Callers:
         return principal
 
     async def _ask(self, key_id: str) -> Principal:
+        if key_id in ("", OWNER_ID):
+            return Principal(key_id=OWNER_ID)
+
         try:
             record = await self._services.keys.get(key_id)
         except KeyNotFoundError:

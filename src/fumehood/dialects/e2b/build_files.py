@@ -22,7 +22,7 @@ from fumehood.dialects.e2b.answers import control_answer, plain_answer
 from fumehood.dialects.e2b.auth import Caller
 from fumehood.dialects.e2b.build_steps import FILES_HASH
 from fumehood.errors import ForbiddenError, FumehoodError, InvalidArgumentError, RequestTooLargeError
-from fumehood.server.body_limits import admit_caller
+from fumehood.server.admission import admit_caller
 from fumehood.server.principal import OWNER_ID
 from fumehood.server.services import Services
 from fumehood.server.state_files import derive, server_secret

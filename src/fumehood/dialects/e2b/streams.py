@@ -45,7 +45,10 @@ class StreamAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the response, until it ends or the client disconnects."""
         # The stream is closed before the response is known to be over.
-        await send_unless_gone(self._send(scope, send), receive)
+        try:
+            await send_unless_gone(self._send(scope, send), receive)
+        except FumehoodError as error:
+            await break_off(scope, error.message)
 
     async def _send(self, scope: Scope, send: Send) -> None:
         async with aclosing(self._pieces):

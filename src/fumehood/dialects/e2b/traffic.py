@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketState
 
 from fumehood.dialects.e2b.answers import (
     answered,
@@ -33,10 +33,12 @@ from fumehood.dialects.e2b.interpreter import Interpreter
 from fumehood.dialects.e2b.sandboxes import port_rules
 from fumehood.errors import FumehoodError, PortClosedError, UnauthenticatedError
 from fumehood.port.backend import Backend
+from fumehood.server.admission import while_right_lasts
 from fumehood.server.ports.access import MAX_PORT, address_of_host
 from fumehood.server.ports.headers import PortTarget
 from fumehood.server.ports.proxy import proxy_http, proxy_websocket
 from fumehood.server.ports.rules import PortRules
+from fumehood.server.routes.ports import refuse_websocket
 
 _REMEMBERED = 10_000
 
@@ -67,8 +69,13 @@ class Ports:
         """Passes one WebSocket on."""
         try:
             backend = await self.allowed(websocket, sandbox_id)
-            await proxy_websocket(backend, await self._target(websocket, sandbox_id, port), websocket)
+            target = await self._target(websocket, sandbox_id, port)
+            await while_right_lasts(proxy_websocket(backend, target, websocket))
         except FumehoodError as error:
+            if websocket.application_state is not WebSocketState.CONNECTING:
+                await refuse_websocket(websocket, error)
+                return
+
             await websocket.send_denial_response(_refusal(websocket, error, sandbox_id, port))
 
     async def opened(self, connection: HTTPConnection, sandbox_id: str) -> Backend | None:

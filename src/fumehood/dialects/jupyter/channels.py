@@ -20,6 +20,7 @@ from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
 from fumehood.dialects.jupyter.messages import V1_PROTOCOL, decode_default, decode_v1
 from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.server.admission import until_right_is_lost
 from fumehood.server.pace import ConnectionPace, SharedPace
 from fumehood.server.services import Services
 
@@ -29,7 +30,6 @@ _MALFORMED = 1007
 _POLICY_VIOLATION = 1008
 _MAX_SESSION_CHARACTERS = 255
 _MAX_REASON_BYTES = 123
-_RECHECK_SECONDS = 30.0
 
 
 class ChannelsEndpoint:
@@ -65,20 +65,16 @@ class ChannelsEndpoint:
             await _until_first(
                 _send(socket, client),
                 _receive(socket, client, kernel, ConnectionPace(self._pace), speaks_v1=speaks_v1),
-                self._recheck(socket, token),
+                _until_refused(socket),
             )
         finally:
             kernel.audience.leave(client)
 
-    async def _recheck(self, socket: WebSocket, token: str | None) -> None:
-        """Ends the connection when its key has been revoked or has expired."""
-        while True:
-            await asyncio.sleep(_RECHECK_SECONDS)
-            try:
-                await self._callers.principal_of_token(token)
-            except FumehoodError as error:
-                await _close(socket, _POLICY_VIOLATION, error.message)
-                return
+
+async def _until_refused(socket: WebSocket) -> None:
+    """Ends the connection when its caller has lost the right to it."""
+    error = await until_right_is_lost()
+    await _close(socket, _POLICY_VIOLATION, error.message)
 
 
 async def _send(socket: WebSocket, client: Client) -> None:

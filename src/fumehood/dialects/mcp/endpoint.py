@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from fumehood.cancellation import cancel_and_wait, wait_shared
-from fumehood.errors import RequestTooLargeError, ServerEndingError
+from fumehood.errors import FumehoodError, RequestTooLargeError, ServerEndingError
+from fumehood.server.admission import while_right_lasts
 from fumehood.server.allowance import most_network
 from fumehood.server.auth import principal_of
 from fumehood.server.drain import RETRY_SECONDS
@@ -66,7 +67,7 @@ class Endpoint:
             is_begun = True
             await send(message)
 
-        answering = asyncio.create_task(answer(send_on))
+        answering = asyncio.create_task(while_right_lasts(answer(send_on)))
         over = asyncio.create_task(self._services.drain.over.wait())
         try:
             await asyncio.wait({answering, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -74,6 +75,10 @@ class Endpoint:
             if answering.done():
                 await answering
                 return
+        except FumehoodError:
+            # An answer that has begun ends without a result; of another the app makes the refusal.
+            if not is_begun:
+                raise
         finally:
             await cancel_and_wait(answering, over)
 

@@ -18,8 +18,9 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from fumehood.cancellation import cancel_and_wait
-from fumehood.errors import BadGatewayError, SandboxError
+from fumehood.errors import BadGatewayError, FumehoodError, SandboxError
 from fumehood.port.backend import Backend, ByteStream
+from fumehood.server.admission import while_right_lasts
 from fumehood.server.connections import break_off
 from fumehood.server.ports.headers import Header, PortTarget, inner_headers, outer_headers
 from fumehood.server.ports.websocket import carry_websocket
@@ -207,8 +208,8 @@ class _Carried(Response):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-            await self._exchange.carry(send)
-        except (SandboxError, h11.ProtocolError) as error:
+            await while_right_lasts(self._exchange.carry(send))
+        except (FumehoodError, h11.ProtocolError) as error:
             await break_off(scope, str(error))
         finally:
             await self._exchange.close()

@@ -23,8 +23,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
+from fumehood.server.admission import admit_every_caller, while_right_lasts
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, refusal_of, until_refused
-from fumehood.server.body_limits import admit_every_caller
 from fumehood.server.ports.access import (
     MAX_PORT,
     SandboxPort,
@@ -216,7 +216,7 @@ async def _carry(websocket: WebSocket, way: Awaitable[tuple[Backend, PortTarget]
     """Carries a WebSocket connection; an error before it was accepted is reported in the refusal."""
     try:
         backend, target = await way
-        await _unless_refused(websocket, proxy_websocket(backend, target, websocket))
+        await while_right_lasts(proxy_websocket(backend, target, websocket))
     except FumehoodError as error:
         await refuse_websocket(websocket, error)
 
@@ -225,7 +225,7 @@ async def _carry_by_host(websocket: WebSocket, address: SandboxPort) -> None:
     """Carries a WebSocket connection to a host name; a refusal has the form of the dialect that it concerns."""
     try:
         backend, target = await _by_host(websocket, address)
-        await _unless_refused(websocket, proxy_websocket(backend, target, websocket))
+        await while_right_lasts(proxy_websocket(backend, target, websocket))
     except FumehoodError as error:
         refusal = _refused(websocket, error, address)
 
@@ -235,30 +235,6 @@ async def _carry_by_host(websocket: WebSocket, address: SandboxPort) -> None:
 
         with suppress(WebSocketDisconnect, RuntimeError):
             await websocket.send_denial_response(refusal)
-
-
-async def _unless_refused(websocket: WebSocket, carrying: Coroutine[None, None, None]) -> None:
-    """Carries a connection for as long as the caller's key gives the right to it; one without a key to its end.
-
-    Raises:
-        FumehoodError: The caller has lost the right, or the connection cannot be carried.
-    """
-    if getattr(websocket.state, "principal", None) is None:
-        # Its address is signed, or it has a token of a dialect, or the port is public.
-        await carrying
-        return
-
-    carried = asyncio.create_task(carrying)
-    refused = asyncio.create_task(until_refused(websocket))
-    try:
-        await asyncio.wait((carried, refused), return_when=asyncio.FIRST_COMPLETED)
-
-        if not carried.done():
-            raise refused.result()
-
-        carried.result()
-    finally:
-        await cancel_and_wait(carried, refused)
 
 
 def _refused(connection: HTTPConnection, error: FumehoodError, address: SandboxPort) -> Response | None:
