@@ -481,6 +481,28 @@ def test_readers_who_do_not_read_hold_little_and_not_for_long(shared: Shared) ->
                 answer.read()
 
 
+def test_large_answers_of_a_share_take_the_places_of_files(shared: Shared) -> None:
+    """Their readers can hold no more of them either, and lose them when the share ends."""
+    shared.run("for _ in range(15): display({'text/plain': 'x' * (1000 << 10)}, raw=True)")
+    made = shared.share("record", "files")
+    reader = shared.reader(made)
+    place = f"/executions/{reader.get('/executions').json()['items'][-1]['id']}"
+    assert len(reader.get(place).content) > 14 << 20
+
+    with ExitStack() as open_streams:
+        held = [open_streams.enter_context(reader.stream("GET", place)) for _ in range(4)]
+        assert [answer.status_code for answer in held] == [200] * 4
+        refused = reader.get(place)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        # Control: small ones need no place.
+        assert reader.get("/executions?limit=1").status_code == 200
+        shared.key.delete(f"/v1/shares/{made['share']['id']}").raise_for_status()
+
+        for answer in held:
+            with pytest.raises(httpx2.TransportError):
+                answer.read()
+
+
 def test_reads_of_a_share_stay_in_the_home_and_fill_no_audit_record(shared: Shared) -> None:
     """Links that lead out are refused; few reads are noted, as those of the share, and the rest is counted."""
     shared.run(
@@ -496,6 +518,25 @@ def test_reads_of_a_share_stay_in_the_home_and_fill_no_audit_record(shared: Shar
         return [client.get(place + suffix, params={"path": path}).status_code for suffix, path in paths]
 
     assert asked_by(reader, "/files") == [403, 403, 403, 200]
+
+    def listed_by(client: httpx2.Client, place: str) -> dict[str, tuple[str, str]]:
+        items = client.get(place).json()["items"]
+        return {
+            item["name"]: (item["type"], item["resolved_target"]) for item in items if item["symlink_target"]
+        }
+
+    # Of what links lead to outside, a listing tells nothing either: neither its kind nor where it is.
+    within = ("file", "/home/user/in.txt")
+    aside = {"folder": ("symlink", "/tmp"), "file": ("symlink", "/tmp/out.txt"), "within": within}
+    shared.run("os.symlink('/proc/self', 'me')")
+    assert listed_by(reader, "/files") == {**aside, "me": ("symlink", "/proc/self")}
+    seen_by_key = listed_by(shared.key, mine)
+    assert (seen_by_key["folder"][0], seen_by_key["file"][0], seen_by_key["within"]) == (
+        "dir",
+        "file",
+        within,
+    )
+    assert seen_by_key["me"][1] != "/proc/self"
     # Control: the key follows them.
     assert asked_by(shared.key, mine) == [200] * 4
 

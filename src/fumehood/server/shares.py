@@ -25,7 +25,7 @@ from fumehood.storage.keys import token_digest
 from fumehood.storage.shares import Share, Shares
 
 MAX_READERS = 50
-# Transfers of files at once. Each has a megabyte or two in memory, and no longer than this.
+# Transfers of files and of large answers at once. Each has a megabyte or two in memory, and no longer than this.
 MAX_TRANSFERS_OF_SHARE = 4
 MAX_TRANSFERS = 16
 TRANSFER_SECONDS = 120.0
@@ -164,15 +164,15 @@ class SandboxShares:
 
     @contextmanager
     def transferring(self, share_id: str) -> Iterator[None]:
-        """Counts a transfer of a share's file, while the block runs.
+        """Counts a transfer of a share's file or of a large answer, while the block runs.
 
         Raises:
             OverloadedError: As many are under way as may, of this share or of all.
         """
         if self._transfers[share_id] >= MAX_TRANSFERS_OF_SHARE:
-            reason = f"{MAX_TRANSFERS_OF_SHARE} files of this share are read already"
+            reason = f"{MAX_TRANSFERS_OF_SHARE} large answers of this share are read already"
         elif self._transfers.total() >= MAX_TRANSFERS:
-            reason = f"{MAX_TRANSFERS} files of shares are read already"
+            reason = f"{MAX_TRANSFERS} large answers of shares are read already"
         else:
             reason = ""
 
@@ -187,12 +187,12 @@ class SandboxShares:
             self._transfers -= Counter({share_id: 1})
 
     async def until_over(self, share_id: str, token: str) -> str:
-        """Returns why the transfer of a file may go on no longer: its share has ended, or it has taken too long."""
+        """Returns why a transfer may go on no longer: its share has ended, or it has taken too long."""
         try:
             async with asyncio.timeout(TRANSFER_SECONDS):
                 return (await self.until_refused(share_id, token)).message
         except TimeoutError:
-            return f"a reader of a share took longer than {TRANSFER_SECONDS:g} s for a file"
+            return f"a reader of a share took longer than {TRANSFER_SECONDS:g} s for one answer"
 
     async def until_refused(self, share_id: str, token: str) -> FumehoodError:
         """Returns, within a second, why the reader of a share may read it no longer."""

@@ -131,8 +131,9 @@ def _open_to_read(path: str, beneath: Optional[str]) -> _Opened:
     # Non-blocking: opening a FIFO would otherwise block init until its other end is opened.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        _check_regular(os.fstat(fd))
+        # First: what a file elsewhere is must not be told either.
         _check_beneath(fd, beneath)
+        _check_regular(os.fstat(fd))
     except OSError:
         os.close(fd)
         raise
@@ -180,11 +181,15 @@ def _check_regular(info: os.stat_result) -> None:
 
 def _check_beneath(fd: int, folder: Optional[str]) -> None:
     """Raises PermissionError for an open file or folder that is not in `folder`, if one is given."""
-    if folder is not None:
-        real = os.readlink(f"/proc/self/fd/{fd}")
+    if not _is_beneath(fd, folder):
+        raise PermissionError(errno.EACCES, f"a link leads out of {folder}")
 
-        if not _lies_in(real, os.path.realpath(absolute(folder))):
-            raise PermissionError(errno.EACCES, f"a link leads out of {folder}")
+
+def _is_beneath(fd: int, folder: Optional[str]) -> bool:
+    if folder is None:
+        return True
+
+    return _lies_in(os.readlink(f"/proc/self/fd/{fd}"), os.path.realpath(absolute(folder)))
 
 
 def stat_entry(path: str) -> Reply:
@@ -195,25 +200,32 @@ def stat_entry(path: str) -> Reply:
 def list_entries(path: str, depth: int, offset: int = 0, beneath: Optional[str] = None) -> Reply:
     """Describes the entries beneath a folder, down to `depth`, in order, from entry number `offset` on.
 
-    With `beneath`, the folder must be in that one, wherever links lead.
+    With `beneath`, the folder must be in that one, wherever links lead: its own entries are described, and of what a
+    link leads to outside nothing is.
     """
     full = absolute(path)
 
-    if not os.path.isdir(full):
-        os.stat(full)
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-
     if beneath is not None:
-        fd = os.open(full, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(full, os.O_PATH | os.O_CLOEXEC)
         try:
             _check_beneath(fd, beneath)
+            # By the descriptor: the guest may put a link in place of the folder meanwhile.
+            return _list(f"/proc/self/fd/{fd}", 1, offset, full, beneath)
         finally:
             os.close(fd)
+
+    return _list(full, depth, offset, full, None)
+
+
+def _list(folder: str, depth: int, offset: int, shown: str, beneath: Optional[str]) -> Reply:
+    if not os.path.isdir(folder):
+        os.stat(folder)
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     found: List[Dict[str, Any]] = []
     room = _MAX_PAGE_BYTES
 
-    for number, name in enumerate(_walk(full, depth)):
+    for number, name in enumerate(_walk(folder, depth)):
         if number < offset:
             continue
 
@@ -221,7 +233,7 @@ def list_entries(path: str, depth: int, offset: int = 0, beneath: Optional[str] 
             return {"entries": found, "next": number}, b""
 
         try:
-            described = entry(name)
+            described = entry(name, shown + name[len(folder) :], beneath)
         except OSError:
             # It was removed between the listing and this call, which is no error.
             continue
@@ -292,18 +304,33 @@ def set_places(places: Dict[str, str]) -> None:
     _places.update(places)
 
 
-def entry(path: str) -> Dict[str, Any]:
-    """Returns the description of one path in the format of the host's `FileInfo`."""
+def entry(path: str, shown: Optional[str] = None, beneath: Optional[str] = None) -> Dict[str, Any]:
+    """Returns the description of one path in the format of the host's `FileInfo`.
+
+    With `shown`, the description has this path. With `beneath`, a link out of that folder is described by itself.
+    """
     info = os.lstat(path)
-    described: Dict[str, Any] = {"name": os.path.basename(path), "path": path}
+    shown = shown or path
+    described: Dict[str, Any] = {"name": os.path.basename(shown), "path": shown}
+    metadata: Dict[str, str] = {}
 
     if stat.S_ISLNK(info.st_mode):
         described["symlink_target"] = os.readlink(path)
-        described["resolved_target"] = _resolved(path, described["symlink_target"])
-        try:
-            info = os.stat(path)
-        except OSError:
-            pass
+        target = _open_target(path, beneath)
+
+        if target is None:
+            # Where its own text points.
+            folder = os.path.dirname(shown)
+            described["resolved_target"] = os.path.normpath(os.path.join(folder, described["symlink_target"]))
+        else:
+            try:
+                described["resolved_target"] = os.readlink(f"/proc/self/fd/{target}")
+                info = os.fstat(target)
+                metadata = _metadata(f"/proc/self/fd/{target}")
+            finally:
+                os.close(target)
+    else:
+        metadata = _metadata(path)
 
     described.update(
         type=kind(info.st_mode),
@@ -315,24 +342,27 @@ def entry(path: str) -> Dict[str, Any]:
         modified_at=info.st_mtime,
     )
 
-    if metadata := _metadata(path):
+    if metadata:
         described["metadata"] = metadata
 
     return described
 
 
-def _resolved(path: str, target: str) -> str:
-    """Returns the final target of a link, as resolved by the kernel, which follows up to 40 links."""
+def _open_target(path: str, beneath: Optional[str]) -> Optional[int]:
+    """Opens the final target of a link, as resolved by the kernel, which follows up to 40 links.
+
+    Returns None for a link that is dangling, cyclic or leads out of the folder `beneath`.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-
-        try:
-            return os.readlink(f"/proc/self/fd/{fd}")
-        finally:
-            os.close(fd)
     except OSError:
-        # The link is dangling or cyclic: return where its own text points.
-        return os.path.normpath(os.path.join(os.path.dirname(path), target))
+        return None
+
+    if _is_beneath(fd, beneath):
+        return fd
+
+    os.close(fd)
+    return None
 
 
 def _metadata(path: str) -> Dict[str, str]:

@@ -61,6 +61,8 @@ _INERT = {
     "Content-Disposition": "attachment",
     "Cache-Control": "no-store",
 }
+# What is sent of a large answer at once; a smaller one is sent whole.
+_PIECE_BYTES = 1 << 20
 _ShareId = Annotated[str, Path(max_length=64, description="The share.")]
 
 
@@ -93,6 +95,31 @@ async def _reader(request: Request, share_id: _ShareId, bearer: _Bearer) -> Shar
 
 
 Reader = Annotated[SharedSandbox, Depends(_reader)]
+
+
+async def _large_answer(value: object, request: Request) -> Response:
+    """Returns a value as JSON; while a large one is sent it has one of the places of files, and two minutes.
+
+    Raises:
+        OverloadedError: As many transfers are under way as may.
+    """
+    answer = await off_loop_answer(value)
+    body = bytes(answer.body)
+
+    if len(body) <= _PIECE_BYTES:
+        return answer
+
+    shares, share, token = stores_of(request).shares, request.state.share, share_token_of(request) or ""
+
+    async def sent() -> AsyncGenerator[bytes, None]:
+        with shares.transferring(share.id):
+            for start in range(0, len(body), _PIECE_BYTES):
+                yield body[start : start + _PIECE_BYTES]
+
+    pieces = sent()
+    first = await anext(pieces)
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    return Download(first, pieces, headers, until_over=lambda: shares.until_over(share.id, token))
 
 
 async def shared_answer(services: Services, share: Share) -> SharedSandboxAnswer:
@@ -128,13 +155,14 @@ async def describe_share(reader: Reader, request: Request) -> SharedSandboxAnswe
 )
 async def shared_cells(
     reader: Reader,
+    request: Request,
     before: Annotated[
         int | None, Query(ge=-1, le=1 << 53, description="Only those before this position.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most.")] = 50,
 ) -> Response:
     """Returns a page of what ran in the shared context and time, in order; the newest without a position."""
-    return await off_loop_answer(await reader.cells(before, limit))
+    return await _large_answer(await reader.cells(before, limit), request)
 
 
 @router.get(
@@ -145,10 +173,11 @@ async def shared_cells(
 )
 async def shared_cell(
     reader: Reader,
+    request: Request,
     execution_id: Annotated[str, Path(max_length=255, description="The execution.")],
 ) -> Response:
     """Returns an execution with its outputs; calls of tools and what it changed are left out."""
-    return await off_loop_answer(await reader.cell(execution_id))
+    return await _large_answer(await reader.cell(execution_id), request)
 
 
 @router.get(
@@ -156,6 +185,7 @@ async def shared_cell(
 )
 async def shared_variables(
     reader: Reader,
+    request: Request,
     q: Annotated[str, Query(max_length=60, pattern=_NO_NUL, description="Only those with this text.")] = "",
     cursor: Annotated[
         str | None, Query(max_length=200, pattern=_NO_NUL, description="`next_cursor` of the page before.")
@@ -163,7 +193,7 @@ async def shared_variables(
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="How many at most.")] = 200,
 ) -> Response:
     """Lists the variables of the shared context as they are now."""
-    return await off_loop_answer(await reader.variables(q, cursor, limit))
+    return await _large_answer(await reader.variables(q, cursor, limit), request)
 
 
 @router.get(
@@ -173,18 +203,20 @@ async def shared_variables(
     responses=_PROBLEMS,
 )
 async def shared_variable(
-    reader: Reader, name: Annotated[str, Path(max_length=200, pattern=_NO_NUL, description="The variable.")]
+    reader: Reader,
+    request: Request,
+    name: Annotated[str, Path(max_length=200, pattern=_NO_NUL, description="The variable.")],
 ) -> Response:
     """Returns one variable in detail, as the one item of the answer."""
-    return await off_loop_answer(await reader.variable(name))
+    return await _large_answer(await reader.variable(name), request)
 
 
 @router.get(
     "/files", summary="List a directory, through a share", response_model=FileList, responses=_PROBLEMS
 )
-async def shared_files(reader: Reader, path: _PathQuery = ".") -> Response:
+async def shared_files(reader: Reader, request: Request, path: _PathQuery = ".") -> Response:
     """Lists a directory below the home directory; of a paused sandbox nothing is listed."""
-    return await off_loop_answer({"items": await reader.files(path)})
+    return await _large_answer({"items": await reader.files(path)}, request)
 
 
 @router.get(
@@ -230,9 +262,9 @@ async def shared_file(
     response_model=SharedAudit,
     responses=_PROBLEMS,
 )
-async def shared_audit(reader: Reader) -> Response:
+async def shared_audit(reader: Reader, request: Request) -> Response:
     """Returns an extract without hashes: the executions of the context in the shared time, and the sandbox's states."""
-    return await off_loop_answer({"items": await reader.audit(), "is_verifiable": False})
+    return await _large_answer({"items": await reader.audit(), "is_verifiable": False}, request)
 
 
 @router.get(
@@ -241,9 +273,9 @@ async def shared_audit(reader: Reader) -> Response:
     response_model=SharedNetworkLog,
     responses=_PROBLEMS,
 )
-async def shared_network(reader: Reader) -> Response:
+async def shared_network(reader: Reader, request: Request) -> Response:
     """Returns the connections of the shared time, with the rule that decided."""
-    return await off_loop_answer({"items": await reader.network()})
+    return await _large_answer({"items": await reader.network()}, request)
 
 
 @router.get(
