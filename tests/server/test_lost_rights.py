@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import select
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -19,7 +26,11 @@ from .test_ports import ECHO
 
 SLEEP = "print('begun', flush=True); import time; time.sleep(60)"
 # Two seconds, and what a busy machine takes.
-SOON_SECONDS = 20.0
+SOON_SECONDS = 10.0
+# What each says of a run whose caller has lost the right.
+ENDED = {"fusion": "401 ", "librechat": "401 ", "e2b": ("ReadError", "RemoteProtocolError")}
+# Takes connections of a port, and answers none.
+SILENT = "import socket; silent = socket.create_server(('127.0.0.1', 8002))"
 
 
 @pytest.fixture
@@ -41,11 +52,122 @@ class Key:
         self.sandbox_id = sandbox.json()["sandboxID"]
         self.inside = {"E2b-Sandbox-Id": self.sandbox_id, "X-Access-Token": sandbox.json()["envdAccessToken"]}
         self.place = f"/v1/sandboxes/{self.sandbox_id}"
-        ran = self.client.post(f"{self.place}/executions", json={"code": ECHO})
+        ran = self.client.post(f"{self.place}/executions", json={"code": f"{ECHO}\n{SILENT}"})
         assert ran.json()["error"] is None
+        self.pid = self.client.post(f"{self.place}/commands", json={"argv": ["cat"], "stdin": True}).json()[
+            "pid"
+        ]
 
     def end(self, owner: httpx2.Client) -> None:
         owner.delete(f"/v1/keys/{self.id}", params={"sandboxes": "keep"}).raise_for_status()
+
+
+class Sending:
+    """A request whose body does not end, from a client that only listens.
+
+    Args:
+        server: The server.
+        method: Of the request.
+        path: Its path.
+        headers: Its headers.
+        piece: What is sent of the body.
+    """
+
+    def __init__(
+        self, server: RunningServer, method: str, path: str, headers: dict[str, str], piece: bytes
+    ) -> None:
+        address = urlsplit(server.url)
+        assert address.hostname is not None
+        self._socket = socket.create_connection((address.hostname, address.port), timeout=60)
+        lines = [f"{name}: {value}" for name, value in {"Host": address.netloc, **headers}.items()]
+        head = [f"{method} {path} HTTP/1.1", *lines, "Transfer-Encoding: chunked", "", ""]
+        self._socket.sendall("\r\n".join(head).encode())
+        self.send(piece)
+
+    def __enter__(self) -> Sending:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._socket.close()
+
+    def send(self, *pieces: bytes) -> None:
+        """Send more pieces; an empty one ends the body."""
+        self._socket.sendall(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces))
+
+    def is_answered(self) -> bool:
+        """Say whether an answer has begun."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def answer(self) -> str:
+        """Wait for the answer and return it, with its head."""
+        with http.client.HTTPResponse(self._socket) as answer:
+            answer.begin()
+            return f"{answer.status} {answer.read().decode()}"
+
+
+def test_w09_what_is_sent_ends_with_the_key(dialect_server: RunningServer, owner: httpx2.Client) -> None:
+    """Input of commands, files, and requests to a server in the sandbox, from clients that have not sent all."""
+    key, other = Key(dialect_server, owner), Key(dialect_server, owner)
+
+    def sending(of: Key, by: str) -> Sending:
+        start = json.dumps({"start": {"process": {"pid": of.pid}}}).encode()
+        bearer = {"Authorization": f"Bearer {of.token}"}
+        inside = {**of.inside, "E2b-Sandbox-Port": "49983"}
+
+        match by:
+            case "input of e2b":
+                framed = struct.pack(">BI", 0, len(start)) + start
+                headers = {**inside, "Content-Type": "application/connect+json"}
+                return Sending(dialect_server, "POST", "/process.Process/StreamInput", headers, framed)
+            case "input":
+                return Sending(dialect_server, "POST", f"{of.place}/commands/{of.pid}/stdin", bearer, b"a")
+            case "port":
+                signed = of.client.post(f"{of.place}/ports/8002/sign", json={}).json()["url"]
+                return Sending(dialect_server, "POST", urlsplit(signed).path, {}, b"a")
+            case "file of e2b":
+                headers = {**inside, "Content-Type": "application/octet-stream"}
+                return Sending(dialect_server, "POST", "/files?path=sent.txt", headers, b"a")
+            case "file":
+                return Sending(dialect_server, "PUT", f"{of.place}/files/content?path=sent.txt", bearer, b"a")
+
+        raise AssertionError(by)
+
+    with ExitStack() as opened:
+        at_once, at_next_piece = ("input of e2b", "input", "port"), ("file of e2b", "file")
+        sent = {by: opened.enter_context(sending(key, by)) for by in (*at_once, *at_next_piece)}
+        of_other = {by: opened.enter_context(sending(other, by)) for by in (*at_once, *at_next_piece)}
+        assert not any(one.is_answered() for one in sent.values())
+        revoked = time.monotonic()
+        key.end(owner)
+
+        for by in at_once:
+            said = sent[by].answer()
+            assert time.monotonic() - revoked < SOON_SECONDS, (by, said)
+            assert "unauthenticated" in said or said.startswith(("401", "403")), (by, said)
+
+        for by in at_next_piece:
+            assert not sent[by].is_answered()
+            sent[by].send(b"b", b"")
+            said = sent[by].answer()
+            assert said.startswith("401"), (by, said)
+
+        listed = owner.get(f"{key.place}/files").json()["items"]
+        assert "sent.txt" not in [item["name"] for item in listed]
+
+        # Control: those of another key go on to their end.
+        assert not any(one.is_answered() for one in of_other.values())
+
+        for by in ("input of e2b", "input", "file of e2b", "file"):
+            of_other[by].send(b"")
+            said = of_other[by].answer()
+            assert said.startswith("2"), (by, said)
+            assert "error" not in said, (by, said)
+
+        assert other.client.get(f"{other.place}/files/content", params={"path": "sent.txt"}).content == b"a"
+
+    for one in (key, other):
+        owner.delete(one.place)
+        one.client.close()
 
 
 def test_w09_what_a_dialect_has_under_way_ends_with_the_key(
@@ -90,8 +212,9 @@ def test_w09_what_a_dialect_has_under_way_ends_with_the_key(
 
         for name, future in begun.items():
             at, said = future.result(timeout=60)
-            assert at - revoked < SOON_SECONDS, (name, said)
-            assert "begun" not in said, (name, said)
+            # A run that had ended by itself, or before, would have said so, and not this.
+            assert 0 < at - revoked < SOON_SECONDS, (name, said)
+            assert said.startswith(ENDED[name]), (name, said)
 
         for socket in (by_token, by_signature):
             with pytest.raises(ConnectionClosed) as closed:

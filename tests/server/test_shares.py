@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from socket import IPPROTO_TCP, TCP_INFO
 from typing import Any
 
 import httpx2
 import pytest
 from starlette.routing import BaseRoute
 from tests.conftest import RunningServer
+from tests.waiting import until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -23,6 +25,8 @@ from .walking import OPEN, REFUSED, SITE, FromManyAddresses, dialect_of, filled,
 ALL = ["record", "variables", "files", "audit", "network"]
 # Where the token of a share is taken, or none is needed; what a reader has is asked for below.
 _OF_SHARES = "/v1/shares/{share_id}"
+# Of `TCP_INFO` in Linux.
+_TCP_CLOSE = 7
 # The description, and what looks at no token.
 _PUBLIC = {"/openapi.json", "/v1/login"}
 
@@ -481,8 +485,16 @@ def test_readers_who_do_not_read_hold_little_and_not_for_long(shared: Shared) ->
                 answer.read()
 
 
-def test_large_answers_of_a_share_take_the_places_of_files(shared: Shared) -> None:
-    """Their readers can hold no more of them either, and lose them when the share ends."""
+def is_reset(answer: httpx2.Response) -> bool:
+    """Say whether the connection of an answer was reset, without reading from it."""
+    sock = answer.extensions["network_stream"].get_extra_info("socket")
+    state: int = sock.getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0]
+    return state == _TCP_CLOSE
+
+
+def test_large_answers_of_a_share_have_few_places_of_their_own(shared: Shared) -> None:
+    """Readers can hold no more of them than of files, and not those either; and lose them when the share ends."""
+    shared.run("open('short.txt', 'w').write('hello')")
     shared.run("for _ in range(15): display({'text/plain': 'x' * (1000 << 10)}, raw=True)")
     made = shared.share("record", "files")
     reader = shared.reader(made)
@@ -494,11 +506,14 @@ def test_large_answers_of_a_share_take_the_places_of_files(shared: Shared) -> No
         assert [answer.status_code for answer in held] == [200] * 4
         refused = reader.get(place)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        # Control: small ones need no place.
+        # Control: small ones need no place, and files have their own.
         assert reader.get("/executions?limit=1").status_code == 200
+        assert reader.get("/files/content", params={"path": "short.txt"}).content == b"hello"
         shared.key.delete(f"/v1/shares/{made['share']['id']}").raise_for_status()
 
         for answer in held:
+            # A client that reads before the server has noticed may still be given the whole, which is in its memory.
+            until(lambda answer=answer: is_reset(answer), "its connection is reset")
             with pytest.raises(httpx2.TransportError):
                 answer.read()
 

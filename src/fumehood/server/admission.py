@@ -7,15 +7,18 @@ ingress, bodies and what takes long ask. It never sees a credential.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from fumehood.cancellation import cancel_and_wait
-from fumehood.errors import FumehoodError
+from fumehood.errors import ForbiddenError, FumehoodError, UnauthenticatedError
 
 _T = TypeVar("_T")
 CHECK_SECONDS = 2.0
+# So long a right lasts that cannot be checked, as during a failure of the database.
+GIVE_UP_SECONDS = 30.0
+LOST_RIGHT = (UnauthenticatedError, ForbiddenError)
 
 
 class Holder(Protocol):
@@ -89,26 +92,70 @@ def note_scope(scope: str) -> None:
         admission.scopes.add(scope)
 
 
+class Checks:
+    """Checks of one right, one after the other: a failure to check is no loss of the right until it has lasted.
+
+    Args:
+        check: Returns if the caller has the right, and raises an error of `LOST_RIGHT` if not.
+    """
+
+    def __init__(self, check: Callable[[], Awaitable[object]]) -> None:
+        self._check = check
+        self._failing_since: float | None = None
+
+    async def refusal(self) -> FumehoodError | None:
+        """Returns the error for a right that is lost, or could not be checked for 30 seconds; None while it lasts."""
+        try:
+            await self._check()
+        except LOST_RIGHT as error:
+            return error
+        except FumehoodError as error:
+            now = asyncio.get_running_loop().time()
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            return error if now - self._failing_since >= GIVE_UP_SECONDS else None
+
+        self._failing_since = None
+        return None
+
+
 async def until_right_is_lost() -> FumehoodError:
     """Checks every two seconds whether the caller of the current request may still have what is under way.
 
     Returns:
         The error for a caller that has lost the right: its key was revoked, has expired or lost a scope, its token was
-        replaced, or its login has ended. Waits without an end for a caller that was admitted without a credential.
+        replaced, or its login has ended; or that of the checks, which have failed for 30 seconds. Waits without an end
+        for a caller that was admitted without a credential.
     """
+    check = _check_of_request()
+    return await (asyncio.Future() if check is None else until_refused_by(check))
+
+
+def _check_of_request() -> Callable[[], Awaitable[None]] | None:
+    """Returns what checks the right of the caller of the current request; None for a right that cannot end."""
     admission = _ADMISSION.get(None)
 
     if admission is None or admission.look_again is None:
-        return await asyncio.Future()
+        return None
+
+    look_again = admission.look_again
+
+    async def check() -> None:
+        holder = await look_again()
+
+        for scope in tuple(admission.scopes):
+            holder.require(scope)
+
+    return check
+
+
+async def until_refused_by(check: Callable[[], Awaitable[object]]) -> FumehoodError:
+    """Checks a right every two seconds; returns the error for one that is lost, see `Checks`."""
+    checks = Checks(check)
 
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        try:
-            principal = await admission.look_again()
 
-            for scope in tuple(admission.scopes):
-                principal.require(scope)
-        except FumehoodError as error:
+        if (error := await checks.refusal()) is not None:
             return error
 
 
@@ -129,3 +176,24 @@ async def while_right_lasts(work: Coroutine[Any, Any, _T]) -> _T:
         return task.result()
     finally:
         await cancel_and_wait(task, lost)
+
+
+async def sent_while_right_lasts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yields what the caller of the current request sends; a piece that comes after it has lost the right is dropped.
+
+    The right is checked when a piece comes, and not before two seconds have passed since the last check.
+
+    Raises:
+        FumehoodError: The error for a caller that has lost the right; see `Checks`.
+    """
+    check, now = _check_of_request(), asyncio.get_running_loop().time
+    checks, checked_at = None if check is None else Checks(check), now()
+
+    async for piece in pieces:
+        if checks is not None and now() - checked_at >= CHECK_SECONDS:
+            if (error := await checks.refusal()) is not None:
+                raise error
+
+            checked_at = now()
+
+        yield piece

@@ -5,7 +5,6 @@ Dialects read tokens where their clients put them, and use the same authenticato
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
@@ -17,7 +16,7 @@ from starlette.websockets import WebSocket
 
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
-from fumehood.server.admission import CHECK_SECONDS
+from fumehood.server.admission import until_refused_by
 from fumehood.server.principal import Principal, Scope
 from fumehood.server.services import AppServices, Services, services_of, stores_of
 from fumehood.storage.logins import Login
@@ -103,28 +102,28 @@ async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") 
 
     Returns:
         The error for a caller that has lost the right: its key was revoked or lost the scope, its token was replaced,
-        or its login has ended.
+        or its login has ended; or that of the checks, which have failed for 30 seconds.
     """
-    while True:
-        await asyncio.sleep(CHECK_SECONDS)
-
-        if (error := await refusal_of(connection, scope)) is not None:
-            return error
+    return await until_refused_by(lambda: _look_again(connection, scope))
 
 
 async def refusal_of(connection: HTTPConnection, scope: Scope = "sandboxes") -> FumehoodError | None:
     """Returns the error for a caller that has lost the right to what it has open; None while it has it.
 
-    As a check of `until_refused`, for the moment before something new is handed out.
+    For the moment before something new is handed out: unlike in `until_refused`, a check that fails is a refusal.
     """
-    token = getattr(connection.state, "token", None) or token_of(connection)
     try:
-        principal = await _authenticated(connection, token, takes_login=True, is_use=False)
-        principal.require(scope)
+        await _look_again(connection, scope)
     except FumehoodError as error:
         return error
 
     return None
+
+
+async def _look_again(connection: HTTPConnection, scope: Scope) -> None:
+    token = getattr(connection.state, "token", None) or token_of(connection)
+    principal = await _authenticated(connection, token, takes_login=True, is_use=False)
+    principal.require(scope)
 
 
 async def _authenticated(

@@ -172,8 +172,9 @@ class TokenAuthenticator(Authenticator):
         """Returns the holder of the key with which something was signed; see `Authenticator`."""
         note_key(key_id)
         principal = await self._living(key_id)
-        self._limits.count_visit(principal)
+        # First: a caller that asks too often has a right credential all the same.
         admit_caller(lambda: self._living(key_id))
+        self._limits.count_visit(principal)
         return principal
 
     async def _living(self, key_id: str) -> Principal:

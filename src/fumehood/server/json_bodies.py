@@ -24,6 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import Request
 
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
+from fumehood.server.admission import sent_while_right_lasts
 from fumehood.values.json_values import check_values
 
 _SHOWN_BYTES = 80
@@ -77,10 +78,11 @@ async def bounded_body(request: Request, max_bytes: int) -> bytes:
 
     Raises:
         RequestTooLargeError: It is larger than `max_bytes`.
+        FumehoodError: The caller has lost the right while it sent it.
     """
     body = bytearray()
 
-    async for piece in request.stream():
+    async for piece in sent_while_right_lasts(request.stream()):
         body += piece
 
         if len(body) > max_bytes:

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 from fumehood.errors import ForbiddenError, FumehoodError, OverloadedError, UnauthenticatedError
 from fumehood.log import events
-from fumehood.server.admission import admit_caller
+from fumehood.server.admission import Checks, admit_caller
 from fumehood.server.authenticator import TokenAuthenticator
 from fumehood.server.principal import Principal
 from fumehood.server.rate_limits import RateLimits
@@ -25,15 +25,52 @@ from fumehood.storage.keys import token_digest
 from fumehood.storage.shares import Share, Shares
 
 MAX_READERS = 50
-# Transfers of files and of large answers at once. Each has a megabyte or two in memory, and no longer than this.
+# Of files, and apart from them of large answers, so many are sent at once, and no longer than this.
 MAX_TRANSFERS_OF_SHARE = 4
 MAX_TRANSFERS = 16
-TRANSFER_SECONDS = 120.0
+FILE_SECONDS = 120.0
+ANSWER_SECONDS = 30.0
 _CHECK_SECONDS = 1.0
 _REMEMBERED_ENDS = 10_000
 _RETRY_SECONDS = 5.0
 _MAX_TOKEN_CHARACTERS = 200
 _ENDED = "the share has ended, was revoked, or never was"
+
+
+class Places:
+    """Places for what is sent to readers at once: few for each share, and few for all.
+
+    Args:
+        what: What is sent, in the plural.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def taken(self, share_id: str) -> Iterator[None]:
+        """Takes a place of a share, while the block runs.
+
+        Raises:
+            OverloadedError: As many are taken as may be, of this share or of all.
+        """
+        if self._taken[share_id] >= MAX_TRANSFERS_OF_SHARE:
+            reason = f"{MAX_TRANSFERS_OF_SHARE} {self._what} of this share are read already"
+        elif self._taken.total() >= MAX_TRANSFERS:
+            reason = f"{MAX_TRANSFERS} {self._what} of shares are read already"
+        else:
+            reason = ""
+
+        if reason:
+            raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
+
+        self._taken[share_id] += 1
+
+        try:
+            yield
+        finally:
+            self._taken -= Counter({share_id: 1})
 
 
 class SandboxShares:
@@ -48,6 +85,8 @@ class SandboxShares:
     Attributes:
         readers: How many follow each share now, by its id.
         ends: Where the record of each share ends, for those that are not live.
+        files: The places for contents of files.
+        answers: The places for large answers, so that readers of files leave the record to others.
     """
 
     def __init__(
@@ -57,11 +96,11 @@ class SandboxShares:
         self.is_on = is_on
         self.readers: Counter[str] = Counter()
         self.ends: LRUCache[str, int] = LRUCache(_REMEMBERED_ENDS)
+        self.files = Places("files")
+        self.answers = Places("large answers")
         self._authenticator = authenticator
         self._limits = limits
         self._changed = asyncio.Event()
-        # How many files are read now, by share.
-        self._transfers: Counter[str] = Counter()
 
     def require_on(self) -> None:
         """Raises ForbiddenError where there are no shares."""
@@ -162,46 +201,22 @@ class SandboxShares:
         finally:
             self.readers -= Counter({share_id: 1})
 
-    @contextmanager
-    def transferring(self, share_id: str) -> Iterator[None]:
-        """Counts a transfer of a share's file or of a large answer, while the block runs.
-
-        Raises:
-            OverloadedError: As many are under way as may, of this share or of all.
-        """
-        if self._transfers[share_id] >= MAX_TRANSFERS_OF_SHARE:
-            reason = f"{MAX_TRANSFERS_OF_SHARE} large answers of this share are read already"
-        elif self._transfers.total() >= MAX_TRANSFERS:
-            reason = f"{MAX_TRANSFERS} large answers of shares are read already"
-        else:
-            reason = ""
-
-        if reason:
-            raise OverloadedError(reason=reason, retry_after_seconds=_RETRY_SECONDS)
-
-        self._transfers[share_id] += 1
-
+    async def until_over(self, share_id: str, token: str, seconds: float) -> str:
+        """Returns why a transfer may go on no longer: its share has ended, or it has taken longer than `seconds`."""
         try:
-            yield
-        finally:
-            self._transfers -= Counter({share_id: 1})
-
-    async def until_over(self, share_id: str, token: str) -> str:
-        """Returns why a transfer may go on no longer: its share has ended, or it has taken too long."""
-        try:
-            async with asyncio.timeout(TRANSFER_SECONDS):
+            async with asyncio.timeout(seconds):
                 return (await self.until_refused(share_id, token)).message
         except TimeoutError:
-            return f"a reader of a share took longer than {TRANSFER_SECONDS:g} s for one answer"
+            return f"a reader of a share took longer than {seconds:g} s for one answer"
 
     async def until_refused(self, share_id: str, token: str) -> FumehoodError:
         """Returns, within a second, why the reader of a share may read it no longer."""
+        checks = Checks(lambda: self.look(share_id, token))
+
         while True:
             changed = self._changed
 
-            try:
-                await self.look(share_id, token)
-            except FumehoodError as error:
+            if (error := await checks.refusal()) is not None:
                 return error
 
             try:

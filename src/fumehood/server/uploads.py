@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.server.admission import sent_while_right_lasts
 from fumehood.values.checks import check_metadata
 
 _STALL_SECONDS = 60.0
@@ -64,10 +65,11 @@ async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
     """Yields a request's body as it arrives.
 
     Raises:
+        FumehoodError: The caller has lost the right to send more.
         HTTPException: 408: nothing came for a minute.
         ClientDisconnect: The client has gone.
     """
-    stream = request.stream().__aiter__()
+    stream = sent_while_right_lasts(request.stream())
 
     while True:
         try:

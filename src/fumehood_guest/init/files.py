@@ -131,7 +131,7 @@ def _open_to_read(path: str, beneath: Optional[str]) -> _Opened:
     # Non-blocking: opening a FIFO would otherwise block init until its other end is opened.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        # First: what a file elsewhere is must not be told either.
+        # First: an error must not say what a file elsewhere is, either.
         _check_beneath(fd, beneath)
         _check_regular(os.fstat(fd))
     except OSError:

@@ -20,7 +20,7 @@ from fumehood.errors import (
     InvalidArgumentError,
     QuotaError,
 )
-from fumehood.server import auth
+from fumehood.server import admission
 from fumehood.server import batches as batches_module
 from fumehood.server.batches import Batch, Batches
 from fumehood.server.drain import Drain
@@ -108,7 +108,7 @@ async def _some_turns() -> None:
 @pytest.fixture(autouse=True)
 def _kept_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look at the rights of the caller, which has no server here: on a busy machine one would be due."""
-    monkeypatch.setattr(auth, "CHECK_SECONDS", 3600)
+    monkeypatch.setattr(admission, "CHECK_SECONDS", 3600)
 
 
 @on_loop

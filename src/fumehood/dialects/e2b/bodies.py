@@ -18,6 +18,7 @@ from fumehood.bounds import MIB
 from fumehood.dialects.e2b.messages import Message as E2BMessage
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.server import json_bodies
+from fumehood.server.admission import sent_while_right_lasts
 from fumehood.server.body_limits import IngressRefusalError
 from fumehood.server.json_bodies import bounded_body, read_fields
 
@@ -90,13 +91,15 @@ async def body_pieces(request: Request, max_bytes: int) -> AsyncGenerator[bytes,
     Raises:
         InvalidArgumentError: It is compressed in another way, or is not what its headers say.
         RequestTooLargeError: Decompressed it is larger than `max_bytes`.
+        FumehoodError: The caller has lost the right to send more.
     """
     packing = request.headers.get("content-encoding", "identity").strip().lower()
 
     if packing not in ("identity", "gzip"):
         raise InvalidArgumentError(field="Content-Encoding", value=packing, allowed="gzip, or nothing")
 
-    pieces = _unpacked(request.stream()) if packing == "gzip" else request.stream()
+    sent = sent_while_right_lasts(request.stream())
+    pieces = _unpacked(sent) if packing == "gzip" else sent
     size = 0
 
     async for piece in pieces:

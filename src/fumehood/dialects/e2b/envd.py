@@ -51,6 +51,7 @@ from fumehood.errors import (
     UnauthenticatedError,
 )
 from fumehood.port.backend import Backend
+from fumehood.server.admission import while_right_lasts
 from fumehood.server.json_bodies import read_fields
 from fumehood.values.requests import ProcessOutput, ProcessSpec
 
@@ -118,7 +119,7 @@ class Call:
         if name == "process.Process/StreamInput":
             async with self._deadline(), aclosing(connect.frames(self._request.stream())) as inputs:
                 messages = (read_fields(StreamInputRequest, one) async for one in inputs)
-                return connect.reply_answer(await self._processes.stream_input(messages))
+                return connect.reply_answer(await while_right_lasts(self._processes.stream_input(messages)))
 
         if name not in self._streams:
             return JSONResponse({"code": "unimplemented", "message": f"no such method: {name[:200]}"}, 501)

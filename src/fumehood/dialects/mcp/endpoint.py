@@ -15,9 +15,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fumehood.cancellation import cancel_and_wait, wait_shared
 from fumehood.errors import FumehoodError, RequestTooLargeError, ServerEndingError
-from fumehood.server.admission import while_right_lasts
+from fumehood.server.admission import LOST_RIGHT, sent_while_right_lasts, while_right_lasts
 from fumehood.server.allowance import most_network
 from fumehood.server.auth import principal_of
+from fumehood.server.connections import break_off
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.services import Services
 from fumehood.values.json_values import check_values
@@ -56,9 +57,11 @@ class Endpoint:
         backend = self._services.backend_for(principal)
         given = _once_more(body, receive)
         most = most_network(self._services.settings, principal.policy)
-        await self._until_over(send, lambda sent: transport.answer(scope, given, sent, backend, most))
+        await self._until_over(scope, send, lambda sent: transport.answer(scope, given, sent, backend, most))
 
-    async def _until_over(self, send: Send, answer: Callable[[Send], Coroutine[None, None, None]]) -> None:
+    async def _until_over(
+        self, scope: Scope, send: Send, answer: Callable[[Send], Coroutine[None, None, None]]
+    ) -> None:
         """Answers, or stops in the middle when the server ends and has waited for it as long as it may."""
         is_begun = False
 
@@ -75,10 +78,14 @@ class Endpoint:
             if answering.done():
                 await answering
                 return
-        except FumehoodError:
-            # An answer that has begun ends without a result; of another the app makes the refusal.
+        except FumehoodError as error:
+            # The app makes a response of it, unless one has begun: that ends without a result.
             if not is_begun:
                 raise
+
+            if not isinstance(error, LOST_RIGHT):
+                await break_off(scope, error.message)
+                return
         finally:
             await cancel_and_wait(answering, over)
 
@@ -96,7 +103,7 @@ class Endpoint:
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
 
-        async for piece in request.stream():
+        async for piece in sent_while_right_lasts(request.stream()):
             body += piece
 
             if len(body) > self._max_bytes:

@@ -40,12 +40,13 @@ async def proxy_http(backend: Backend, target: PortTarget, request: Request) -> 
     Raises:
         PortClosedError: Nothing listens there.
         BadGatewayError: The server inside does not speak HTTP.
+        FumehoodError: The caller has lost the right to it.
     """
     stream = await backend.open_port(target.sandbox_id, target.port)
     exchange = _Exchange(stream, request, target)
 
     try:
-        return await exchange.begin()
+        return await while_right_lasts(exchange.begin())
     except BaseException:
         await exchange.close()
         raise

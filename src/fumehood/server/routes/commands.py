@@ -14,6 +14,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from fumehood.server.admission import while_right_lasts
 from fumehood.server.auth import CallersBackend, until_refused
 from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, stream_response
@@ -101,9 +102,11 @@ async def send_stdin(sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, r
     # An empty body still checks that there is such a command.
     await backend.process_call(sandbox_id, SendStdin(pid=pid, data=b""))
 
-    async for piece in pieces_of(request):
-        await backend.process_call(sandbox_id, SendStdin(pid=pid, data=piece))
+    async def send() -> None:
+        async for piece in pieces_of(request):
+            await backend.process_call(sandbox_id, SendStdin(pid=pid, data=piece))
 
+    await while_right_lasts(send())
     return Response(status_code=204)
 
 

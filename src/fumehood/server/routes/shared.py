@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, suppress
+from functools import partial
 from importlib import metadata
 from typing import Annotated, Any, Literal
 
@@ -39,7 +40,7 @@ from fumehood.server.schemas.shares import SharedSandboxAnswer, SharedState
 from fumehood.server.services import Services, stores_of
 from fumehood.server.shared_records import SharedConnection, SharedEntry
 from fumehood.server.shared_sandbox import SharedSandbox
-from fumehood.server.shares import share_token_of
+from fumehood.server.shares import ANSWER_SECONDS, FILE_SECONDS, share_token_of
 from fumehood.storage.shares import Share
 from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import MAX_CELLS, MAX_LISTED, VariablePage
@@ -98,10 +99,10 @@ Reader = Annotated[SharedSandbox, Depends(_reader)]
 
 
 async def _large_answer(value: object, request: Request) -> Response:
-    """Returns a value as JSON; while a large one is sent it has one of the places of files, and two minutes.
+    """Returns a value as JSON; while a large one is sent it has one of few places, and 30 seconds.
 
     Raises:
-        OverloadedError: As many transfers are under way as may.
+        OverloadedError: As many large answers are under way as may.
     """
     answer = await off_loop_answer(value)
     body = bytes(answer.body)
@@ -112,14 +113,15 @@ async def _large_answer(value: object, request: Request) -> Response:
     shares, share, token = stores_of(request).shares, request.state.share, share_token_of(request) or ""
 
     async def sent() -> AsyncGenerator[bytes, None]:
-        with shares.transferring(share.id):
+        with shares.answers.taken(share.id):
             for start in range(0, len(body), _PIECE_BYTES):
                 yield body[start : start + _PIECE_BYTES]
 
     pieces = sent()
     first = await anext(pieces)
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    return Download(first, pieces, headers, until_over=lambda: shares.until_over(share.id, token))
+    over = partial(shares.until_over, share.id, token, ANSWER_SECONDS)
+    return Download(first, pieces, headers, until_over=over)
 
 
 async def shared_answer(services: Services, share: Share) -> SharedSandboxAnswer:
@@ -236,7 +238,7 @@ async def shared_file(
     shares, token = services.shares, share_token_of(request) or ""
 
     async def read() -> AsyncGenerator[bytes, None]:
-        with shares.transferring(share_id):
+        with shares.files.taken(share_id):
             async with aclosing(reader.file(path)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -253,7 +255,9 @@ async def shared_file(
         await pieces.aclose()
         raise
 
-    return Download(first, pieces, _INERT, until_over=lambda: shares.until_over(share_id, token))
+    return Download(
+        first, pieces, _INERT, until_over=partial(shares.until_over, share_id, token, FILE_SECONDS)
+    )
 
 
 @router.get(
