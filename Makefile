@@ -152,6 +152,7 @@ docs-wheel: docs ## the site as the distribution fumehood-docs, into dist; `fume
 	@echo "built: $$(ls dist/fumehood_docs-*.whl)"
 
 scorecard: $(VENV)/.installed-dev programs ## attack sandboxes of this machine, run the tests of every row, and write docs/scorecard.md
+	@command -v bwrap >/dev/null || [ "$$(id -u)" != 0 ] || apt-get -qq install --no-install-recommends bubblewrap >/dev/null
 	@$(BIN)/python docs/scorecard.py $(ARGS)
 
 clean: ## remove what the other targets made

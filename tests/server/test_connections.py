@@ -18,7 +18,8 @@ from websockets.frames import Frame, Opcode
 from fumehood.server.connections import BoundedWebSocket, bounded_http
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-_ENOUGH = 4 << 20
+# More than the buffers of the kernel hold at both ends, which a closed connection may have taken.
+_ENOUGH = 32 << 20
 
 
 def dial(server: Any) -> socket.socket:
