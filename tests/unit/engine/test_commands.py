@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from tests.waiting import until
+from tests.unit.apart import apart, elsewhere  # noqa: F401 - a fixture
 
 from fumehood.bounds import MIB
 from fumehood.engine import commands as live_processes
@@ -327,6 +327,7 @@ def test_streams_that_take_turns_cost_a_bounded_amount(bound):
 
 
 @pytest.mark.parametrize("how", ["waited for", "given up", "given up, and refused"])
+@apart
 def test_a_command_whose_start_is_given_up_is_killed(how):
     """Init may have begun it by then: nobody knows its number, so nobody else could end it."""
 
@@ -365,7 +366,7 @@ def test_a_command_whose_start_is_given_up_is_killed(how):
 
         assert processes.running == ()
         init.close()
-        # Other threads of this process open and close some of their own.
-        until(lambda: set(os.listdir("/proc/self/fd")) <= before, "no descriptor is left")
+        # The descriptor of each listing has the number of the one before.
+        assert set(os.listdir("/proc/self/fd")) <= before
 
     asyncio.run(work())

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.unit.apart import apart, elsewhere  # noqa: F401 - a fixture
 
 from fumehood.engine.init_client import InitError
 from fumehood.engine.ports import LivePorts
@@ -24,7 +25,6 @@ class Box:
     def __init__(self) -> None:
         self.has_ended = False
         self.ports = LivePorts("box", self.ask, lambda: None, self.check_alive)
-        # What another test has left to the collector is closed in the middle of this one, and is none of this box's.
         self._before = self._opened()
 
     async def ask(self, *_: Any, **__: Any) -> tuple[Any, bytes]:
@@ -56,6 +56,7 @@ class Box:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
+@apart
 def test_a_port_has_one_socket_however_many_ask(at_once):
     async def work() -> None:
         box = Box()
@@ -75,6 +76,7 @@ def test_a_port_has_one_socket_however_many_ask(at_once):
 
 @pytest.mark.parametrize("turns", range(8))
 @pytest.mark.parametrize("how", ["given up", "ended"])
+@apart
 def test_what_is_asked_for_in_vain_leaves_no_socket(how, turns):
     """Whoever asks gives up, or the sandbox ends, in each of the turns that it takes."""
 
@@ -112,6 +114,7 @@ def test_what_is_asked_for_in_vain_leaves_no_socket(how, turns):
     asyncio.run(work())
 
 
+@apart
 def test_errors_name_the_sandbox_as_it_is_called_now():
     async def work() -> list[str]:
         box = Box()

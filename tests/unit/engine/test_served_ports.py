@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import pytest
+from tests.unit.apart import apart, elsewhere  # noqa: F401 - a fixture
 
 from fumehood.engine import served_ports
 from fumehood.engine.init_client import InitError
@@ -20,7 +21,7 @@ PORT = 8080
 
 
 def descriptors() -> set[str]:
-    """What is open, without the descriptor that lists it; those of other tests may be closed meanwhile."""
+    """What is open, without the descriptor that lists it."""
     found = set()
 
     for number in os.listdir("/proc/self/fd"):
@@ -108,6 +109,7 @@ def test_a_taken_port_is_refused_by_name_and_can_be_asked_for_again():
     asyncio.run(work())
 
 
+@apart
 def test_connections_are_taken_once_and_none_is_lost_by_a_caller_that_leaves():
     """One that its program has closed is passed over, and a flood of them is taken slowly."""
 
@@ -144,7 +146,8 @@ def test_connections_are_taken_once_and_none_is_lost_by_a_caller_that_leaves():
     asyncio.run(work())
 
 
-def test_what_cannot_be_carried_gives_its_place_in_init_back(monkeypatch):
+@apart
+def test_what_cannot_be_carried_gives_its_place_in_init_back():
     """Where init refuses, where descriptors run out here, where the caller leaves meanwhile; the next is carried."""
 
     async def work() -> None:
@@ -162,7 +165,7 @@ def test_what_cannot_be_carried_gives_its_place_in_init_back(monkeypatch):
             await asyncio.sleep(0)
             assert init.dropped == [1, 2]
 
-        with monkeypatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch:
 
             def none_left() -> Any:
                 patch.undo()

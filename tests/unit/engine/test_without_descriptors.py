@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
-import inspect
 import itertools
-import multiprocessing
 import os
 import resource
 import socket
-import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from tests.unit.apart import apart, elsewhere  # noqa: F401 - a fixture
 
 from fumehood.engine.channel import Channel
 from fumehood.engine.clock import Idleness, SandboxClock
@@ -31,31 +27,6 @@ from fumehood.engine.loop_share import LoopShare
 from fumehood.runtimes.packets import copies
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ProcessSpec, PtySize
-
-
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[ProcessPoolExecutor]:
-    """Another process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        yield pool
-
-
-def apart(test: Callable[..., None]) -> Callable[..., None]:
-    """Lets a test run in the other process."""
-
-    @functools.wraps(test)
-    def run(elsewhere: ProcessPoolExecutor, **arguments: Any) -> None:
-        elsewhere.submit(_run_here, test.__name__, arguments).result()
-
-    # What pytest reads is who asks for what.
-    wanted = inspect.signature(test).parameters.values()
-    asks = inspect.Parameter("elsewhere", inspect.Parameter.KEYWORD_ONLY)
-    run.__signature__ = inspect.Signature([*wanted, asks])  # type: ignore[attr-defined]
-    return run
-
-
-def _run_here(name: str, arguments: dict[str, Any]) -> None:
-    getattr(sys.modules[__name__], name).__wrapped__(**arguments)
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from fumehood import SandboxStartError, TemplateError
 from fumehood.runtimes.landlock import runtime as landlock
 from fumehood.values.template import Template
 
+# How often a start is refused: what each would leave is more than other threads of this process open meanwhile.
+_TIMES = 20
+
 
 class Ids:
     """Ids of the host, which are somebody's until they are given back."""
@@ -94,14 +97,15 @@ def test_a_launcher_that_cannot_be_started_leaves_no_descriptor(monkeypatch, tmp
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def scene():
-        before = os.listdir("/proc/self/fd")
+        before = len(os.listdir("/proc/self/fd"))
 
         with monkeypatch.context() as patch:
             patch.setattr(module, function, refuse)
 
-            with pytest.raises(OSError, match="open files"):
-                await landlock.LandlockRuntime().start(Template())
+            for _ in range(_TIMES):
+                with pytest.raises(OSError, match="open files"):
+                    await landlock.LandlockRuntime().start(Template())
 
-        return len(os.listdir("/proc/self/fd")) - len(before)
+        return len(os.listdir("/proc/self/fd")) - before
 
-    assert asyncio.run(scene()) == 0
+    assert asyncio.run(scene()) < _TIMES // 2
