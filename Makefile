@@ -37,8 +37,7 @@ READY := $(VENV)/.installed-dev programs bytecode tests/npm_programs/node_module
 AT_ONCE := -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## set up, then the tests that CI runs (ARGS="-k name" passes options to pytest)
-	@$(BIN)/python -m pytest $(AT_ONCE) $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
-	@$(BIN)/python -m pytest -m serial $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@$(BIN)/python -m tests.suite --processes $(WORKERS) -- $(ARGS)
 
 quick: $(VENV)/.installed-dev bytecode ## unit tests, rules, and once what every implementation promises; two minutes
 	@FACES=sync $(BIN)/python -m pytest -q $(AT_ONCE) tests/contract tests/unit tests/rules $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]

@@ -1,0 +1,66 @@
+"""`make test` itself: what a run says of tests that fail always, once, and in numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# No others: what they import would take longer than the tests.
+_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+_PASSES = "def test_passes(): pass\n"
+
+
+def _suite(folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = serial\naddopts = -p no:cacheprovider\n")
+    return subprocess.run(
+        [sys.executable, "-m", "tests.suite", "--processes", "0"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | _PLUGINS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _fails_once(folder: Path, *names: str) -> str:
+    """A module whose tests fail in their first run."""
+    return "import os\n" + "\n".join(
+        f"def test_{name}():\n    is_first = not os.path.exists({str(folder / name)!r})\n"
+        f"    open({str(folder / name)!r}, 'w').close()\n    assert not is_first\n"
+        for name in names
+    )
+
+
+def test_what_passes_when_it_runs_alone_is_named(tmp_path):
+    """One that failed beside others, and one that needs the machine alone."""
+    (tmp_path / "test_parallel.py").write_text(_PASSES + _fails_once(tmp_path, "a"))
+    serial = "import pytest\npytestmark = pytest.mark.serial\n"
+    (tmp_path / "test_serial.py").write_text(serial + _PASSES + _fails_once(tmp_path, "b"))
+    done = _suite(tmp_path)
+    last = done.stdout.partition("UNSTEADY")[2].split("\n  ")[1:]
+    assert [line.strip() for line in last] == ["test_parallel.py::test_a", "test_serial.py::test_b"]
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "names", "says"),
+    [
+        ("test_a.py", ["always"], "failed twice:\n  test_a.py::test_always"),
+        ("test_a.py", ["a", "b", "c", "d"], "failed:\n  test_a.py::test_a"),
+        ("tests/attacks/test_a.py", ["a"], "failed:\n  tests/attacks/test_a.py::test_a"),
+    ],
+    ids=["always", "many", "an attack"],
+)
+def test_what_is_no_accident_fails_the_run(tmp_path, place, names, says):
+    """What fails again, many at once, and an attack that got through once."""
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("def test_always(): assert 0" if names == ["always"] else _fails_once(tmp_path, *names))
+    done = _suite(tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert says in done.stdout
