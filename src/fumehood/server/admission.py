@@ -18,6 +18,7 @@ _T = TypeVar("_T")
 CHECK_SECONDS = 2.0
 # So long a right lasts that cannot be checked, as during a failure of the database.
 GIVE_UP_SECONDS = 30.0
+# What refuses a caller, at first or later.
 LOST_RIGHT = (UnauthenticatedError, ForbiddenError)
 
 
@@ -38,15 +39,27 @@ class Admission:
     Attributes:
         is_given: Whether the app may take what the caller sends.
         is_authenticated: Whether a credential was the reason.
+        is_refused: Whether the caller's credential was refused, whatever the status of the answer.
+        holder: Whose credential it is, for what is counted by holder; empty where that is not known.
         look_again: Finds the caller once more; None where its right cannot end.
         scopes: What was required of the caller.
     """
 
-    __slots__ = ("_token", "is_authenticated", "is_given", "look_again", "scopes")
+    __slots__ = (
+        "_token",
+        "holder",
+        "is_authenticated",
+        "is_given",
+        "is_refused",
+        "look_again",
+        "scopes",
+    )
 
     def __init__(self) -> None:
         self.is_given = False
         self.is_authenticated = False
+        self.is_refused = False
+        self.holder = ""
         self.look_again: LookAgain | None = None
         self.scopes: set[str] = set()
 
@@ -61,19 +74,34 @@ class Admission:
 _ADMISSION: ContextVar[Admission] = ContextVar("fumehood_admission")
 
 
-def admit_caller(look_again: LookAgain | None = None) -> None:
+def admit_caller(look_again: LookAgain | None = None, *, holder: str = "") -> None:
     """Notes that the caller of the current request is authenticated.
 
     The authenticator does this; a route that authenticates callers without it must call it itself.
 
     Args:
         look_again: Finds the caller once more, or raises the error for one that has lost the right.
+        holder: Whose credential it is: its key, or those that the key has let in, see `those_let_in_by`.
     """
     admission = _ADMISSION.get(None)
 
     if admission is not None:
         admission.is_given = admission.is_authenticated = True
         admission.look_again = look_again or admission.look_again
+        admission.holder = holder or admission.holder
+
+
+def those_let_in_by(key_id: str) -> str:
+    """Returns the holder of all that a key has given to others: shares, signed addresses, tokens of sandboxes."""
+    return f"let in by {key_id}"
+
+
+def note_refused_caller() -> None:
+    """Notes that the credential of the current request was refused, for answers whose status does not show that."""
+    admission = _ADMISSION.get(None)
+
+    if admission is not None:
+        admission.is_refused = True
 
 
 def admit_every_caller() -> None:

@@ -20,13 +20,14 @@ from urllib.parse import unquote_to_bytes
 from cachetools import LRUCache
 from starlette.types import Scope
 
+from fumehood.server.admission import Admission
 from fumehood.server.responses import GONE
+from fumehood.server.right_credentials import RightCredentials
 from fumehood.token_bucket import TokenBucket
 
 REFUSALS_PER_SECOND = 10.0
 REFUSALS_BURST = 300
 _REMEMBERED_ADDRESSES = 10_000
-_REMEMBERED_CREDENTIALS = 10_000
 _CREDENTIALS = (b"authorization", b"x-api-key", b"x-access-token", b"e2b-traffic-access-token")
 # Part of the name of each cookie that is a credential; browsers send other cookies too.
 _COOKIE = b"fumehood"
@@ -54,8 +55,7 @@ class AnonymousRequests:
         self._clock = clock
         self._without: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
         self._wrong: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED_ADDRESSES)
-        # Digests of what admitted its caller when it was looked at last.
-        self._right: LRUCache[bytes, None] = LRUCache(_REMEMBERED_CREDENTIALS)
+        self._right = RightCredentials()
 
     def retry_after_seconds(self, address: str, credential: bytes | None) -> float:
         """Returns how long a request is to be refused without a look at it; 0 if it is not refused.
@@ -71,20 +71,24 @@ class AnonymousRequests:
 
         return bucket.missing_seconds()
 
-    def note(self, address: str, credential: bytes | None, status: int, *, is_admitted: bool) -> None:
+    def note(self, address: str, credential: bytes | None, status: int, admission: Admission) -> None:
         """Counts an answered request that was refused, and remembers a credential that was right.
 
         Args:
             address: The client address.
             credential: What `credential_of` returned for the request.
-            status: The status of the answer; one that is no refusal is that of a route which looks at no credential.
-            is_admitted: Whether the caller was authenticated.
+            status: The status of the answer; one that is no refusal is that of a route which looks at no credential,
+                unless the admission says that the credential was refused.
+            admission: Whether the caller was authenticated, or refused.
         """
-        if is_admitted:
+        if admission.is_authenticated:
             if credential is not None:
-                self._right[credential] = None
+                self._right.add(credential, admission.holder)
 
             return
+
+        if admission.is_refused:
+            status = HTTPStatus.UNAUTHORIZED
 
         if status not in _REFUSALS:
             return
@@ -94,7 +98,7 @@ class AnonymousRequests:
                 return
 
             # It was right until it was revoked.
-            del self._right[credential]
+            self._right.discard(credential)
 
         buckets = self._without if credential is None else self._wrong
         bucket = buckets.get(address)

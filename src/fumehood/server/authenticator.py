@@ -16,7 +16,7 @@ from pathlib import Path
 from fumehood.errors import ForbiddenError, InvalidArgumentError, KeyNotFoundError, UnauthenticatedError
 from fumehood.log import events
 from fumehood.log.request_ids import note_key
-from fumehood.server.admission import admit_caller
+from fumehood.server.admission import admit_caller, those_let_in_by
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.rate_limits import RateLimits
 from fumehood.server.state_files import make_once
@@ -87,7 +87,7 @@ class TokenAuthenticator(Authenticator):
             events.KEY_REFUSED.log(reason=error.message)
             raise
 
-        admit_caller(lambda: self.look(token, meant=meant))
+        admit_caller(lambda: self.look(token, meant=meant), holder=principal.key_id)
         note_key(principal.key_id)
         self._limits.count_request(principal)
         events.KEY_USED.log(key_id=principal.key_id)
@@ -117,7 +117,7 @@ class TokenAuthenticator(Authenticator):
                 principal = await self._found(candidate)
 
                 if principal is not None:
-                    self._limits.note_right(digest)
+                    self._limits.note_right(digest, principal.key_id)
                     return principal
 
             self._limits.note_wrong(digest)
@@ -163,7 +163,7 @@ class TokenAuthenticator(Authenticator):
             principal = None if record is None else _principal(record)
 
         if principal is not None and is_use:
-            admit_caller()
+            admit_caller(holder=key_id)
             self._limits.count_request(principal)
 
         return principal
@@ -173,7 +173,7 @@ class TokenAuthenticator(Authenticator):
         note_key(key_id)
         principal = await self._living(key_id)
         # First: a caller that asks too often has a right credential all the same.
-        admit_caller(lambda: self._living(key_id))
+        admit_caller(lambda: self._living(key_id), holder=those_let_in_by(key_id))
         self._limits.count_visit(principal)
         return principal
 

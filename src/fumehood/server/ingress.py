@@ -143,7 +143,7 @@ class Ingress:
             status = HTTPStatus.OK
 
         if client:
-            self._anonymous.note(client, credential, status, is_admitted=admission.is_authenticated)
+            self._anonymous.note(client, credential, status, admission)
 
     async def _through_websocket(
         self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest

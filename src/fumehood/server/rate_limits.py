@@ -22,6 +22,7 @@ from starlette.types import Scope
 from fumehood.errors import RateLimitError, UnauthenticatedError
 from fumehood.log import events
 from fumehood.server.principal import Principal
+from fumehood.server.right_credentials import RightCredentials
 from fumehood.token_bucket import TokenBucket
 
 _MINUTE_SECONDS = 60.0
@@ -69,8 +70,7 @@ class RateLimits:
         self._readings = _Buckets(_READINGS_PER_MINUTE, clock)
         self._readings_of_key = _Buckets(requests_per_minute, clock)
         self._on_refusal = on_refusal
-        # Digests of tokens that were right, the latest last.
-        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._right = RightCredentials()
         # The turns of client addresses that try a token now.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._login_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -100,16 +100,12 @@ class RateLimits:
 
     def note_wrong(self, digest: bytes) -> None:
         """Counts a wrong token of the client address."""
-        self._right.pop(digest, None)
+        self._right.discard(digest)
         self._wrong_tokens.take(_ADDRESS.get())
 
-    def note_right(self, digest: bytes) -> None:
-        """Remembers a token that was right."""
-        self._right[digest] = None
-        self._right.move_to_end(digest)
-
-        if len(self._right) > _REMEMBERED:
-            self._right.popitem(last=False)
+    def note_right(self, digest: bytes, holder: str) -> None:
+        """Remembers a token that was right, and whose it is."""
+        self._right.add(digest, holder)
 
     def count_request(self, principal: Principal) -> None:
         """Counts a request of a key.

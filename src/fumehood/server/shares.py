@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 from fumehood.errors import ForbiddenError, FumehoodError, OverloadedError, UnauthenticatedError
 from fumehood.log import events
-from fumehood.server.admission import Checks, admit_caller
+from fumehood.server.admission import Checks, admit_caller, those_let_in_by
 from fumehood.server.authenticator import TokenAuthenticator
 from fumehood.server.principal import Principal
 from fumehood.server.rate_limits import RateLimits
@@ -159,9 +159,10 @@ class SandboxShares:
                 events.KEY_REFUSED.log(reason=error.message)
                 raise
 
-            self._limits.note_right(digest)
+            readers = those_let_in_by(principal.key_id)
+            self._limits.note_right(digest, readers)
 
-        admit_caller(lambda: self._principal_of(share_id, token))
+        admit_caller(lambda: self._principal_of(share_id, token), holder=readers)
         self._limits.count_reading(share.id, principal)
         return share, principal
 

@@ -8,9 +8,20 @@ import pytest
 from starlette.types import Scope
 
 from fumehood.server import anonymous
+from fumehood.server.admission import Admission, admit_caller
 from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests, credential_of
+from fumehood.server.right_credentials import MAX_CREDENTIALS
 
 THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+REFUSED = Admission()
+
+
+def admitted(holder: str = "") -> Admission:
+    """What a credential of this holder had its caller admitted with."""
+    with Admission() as admission:
+        admit_caller(holder=holder)
+
+    return admission
 
 
 def request(query: bytes = b"", **headers: str) -> Scope:
@@ -31,7 +42,7 @@ class Clock:
 
 def refused(requests: AnonymousRequests, times: int, status: int = 401) -> None:
     for _ in range(times):
-        requests.note(THERE, None, status, is_admitted=False)
+        requests.note(THERE, None, status, REFUSED)
 
 
 def test_an_address_is_refused_after_a_burst_and_for_as_long_as_it_goes_on() -> None:
@@ -71,7 +82,7 @@ def test_a_request_with_a_credential_is_counted_apart_from_those_without(scope: 
     assert requests.retry_after_seconds(THERE, credential) == 0
 
     for _ in range(REFUSALS_BURST):
-        requests.note(THERE, credential, 403, is_admitted=False)
+        requests.note(THERE, credential, 403, REFUSED)
 
     assert requests.retry_after_seconds(THERE, credential) > 0
 
@@ -107,12 +118,12 @@ def test_an_answer_that_is_no_refusal_is_neither_counted_nor_shows_a_credential_
 
     for credential in (None, wrong):
         for _ in range(REFUSALS_BURST):
-            requests.note(THERE, credential, status, is_admitted=False)
+            requests.note(THERE, credential, status, REFUSED)
 
         assert requests.retry_after_seconds(THERE, credential) == 0
 
         for _ in range(REFUSALS_BURST):
-            requests.note(THERE, credential, 401, is_admitted=False)
+            requests.note(THERE, credential, 401, REFUSED)
 
         assert requests.retry_after_seconds(THERE, credential) > 0
 
@@ -124,11 +135,11 @@ def test_what_admitted_its_caller_is_right_whatever_it_is_answered(status: int) 
     requests = AnonymousRequests(clock)
     right = credential_of(request(authorization="Bearer right"))
     wrong = [credential_of(request(x_api_key=str(number))) for number in range(REFUSALS_BURST)]
-    requests.note(THERE, right, status, is_admitted=True)
+    requests.note(THERE, right, status, admitted())
 
     for credential in wrong:
         assert requests.retry_after_seconds(THERE, credential) == 0
-        requests.note(THERE, credential, 401, is_admitted=False)
+        requests.note(THERE, credential, 401, REFUSED)
 
     for credential in (wrong[0], credential_of(request(cookie="fumehood-console=x"))):
         assert requests.retry_after_seconds(THERE, credential) == pytest.approx(1 / REFUSALS_PER_SECOND)
@@ -144,12 +155,31 @@ def test_a_credential_that_was_revoked_is_right_no_longer() -> None:
     """A refusal that comes before it is looked at, for bodies of unknown callers say, shows nothing of it."""
     requests = AnonymousRequests(Clock())
     right, wrong = credential_of(request(x_api_key="right")), credential_of(request(x_api_key="wrong"))
-    requests.note(THERE, right, 200, is_admitted=True)
+    requests.note(THERE, right, 200, admitted())
 
     for _ in range(REFUSALS_BURST):
-        requests.note(THERE, wrong, 401, is_admitted=False)
+        requests.note(THERE, wrong, 401, REFUSED)
 
-    requests.note(THERE, right, 429, is_admitted=False)
+    requests.note(THERE, right, 429, REFUSED)
     assert requests.retry_after_seconds(THERE, right) == 0
-    requests.note(THERE, right, 401, is_admitted=False)
+    requests.note(THERE, right, 401, REFUSED)
     assert requests.retry_after_seconds(THERE, right) > 0
+
+
+@pytest.mark.parametrize("others", ["those of a share", "more spellings of one key"])
+def test_no_holder_pushes_out_what_others_hold(others: str) -> None:
+    """One share, or one right token with something beside it, makes any number of right credentials."""
+    requests = AnonymousRequests(Clock())
+    right = credential_of(request(x_api_key="right"))
+    requests.note(THERE, right, 200, admitted("key"))
+
+    for number in range(MAX_CREDENTIALS + 1):
+        requests.note(THERE, b"%d" % number, 200, admitted(others))
+
+    for number in range(REFUSALS_BURST):
+        requests.note(THERE, b"wrong %d" % number, 401, REFUSED)
+
+    assert requests.retry_after_seconds(THERE, right) == 0
+    # Control: the table is bounded, and their own oldest is gone.
+    assert requests.retry_after_seconds(THERE, b"0") > 0
+    assert requests.retry_after_seconds(THERE, b"%d" % MAX_CREDENTIALS) == 0

@@ -25,7 +25,10 @@ def at(address: str):
 async def attempt(limits: RateLimits, digest: bytes, *, is_right: bool = False) -> None:
     async with limits.attempt(digest):
         await asyncio.sleep(0)  # the database is asked
-        (limits.note_right if is_right else limits.note_wrong)(digest)
+        if is_right:
+            limits.note_right(digest, "key")
+        else:
+            limits.note_wrong(digest)
 
 
 def test_wrong_tokens_are_counted_by_address():
@@ -36,7 +39,7 @@ def test_wrong_tokens_are_counted_by_address():
         limits = RateLimits(wrong_tokens_per_minute=2, on_refusal=refused.append, clock=clock)
 
         with at("192.0.2.1"):
-            limits.note_right(b"right")
+            limits.note_right(b"right", "key")
 
             for _ in range(2):
                 await attempt(limits, b"wrong")

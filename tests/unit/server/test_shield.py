@@ -6,8 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fumehood.dialects.e2b.auth import Callers, SandboxTokens
+from fumehood.dialects.e2b.envd import Envd
 from fumehood.server.anonymous import REFUSALS_BURST
 from fumehood.server.drain import Drain
 from fumehood.server.ingress import Ingress
@@ -15,6 +18,18 @@ from fumehood.server.ports import proxy
 from fumehood.server.settings import ServerSettings
 
 WRONG = [(b"x-api-key", b"wrong")]
+
+
+class NoServices:
+    """Plays the services of a server, for what refuses its caller without them."""
+
+    via = "e2b"
+
+    def spoken_by(self, dialect: str) -> NoServices:
+        return self
+
+
+SERVICES: Any = NoServices()
 
 
 class Exchange:
@@ -28,14 +43,31 @@ class Exchange:
 
 
 def seen_by_app(
-    path: str, headers: list[tuple[bytes, bytes]], host: str = "localhost", *, is_guests: bool = False
+    path: str,
+    headers: list[tuple[bytes, bytes]],
+    host: str = "localhost",
+    *,
+    is_guests: bool = False,
+    answered: ASGIApp | None = None,
 ) -> int:
-    """Sends twice the burst of requests that are answered by 401, and returns how many of them the app sees."""
+    """Sends twice the burst of requests that are answered by 401, and returns how many of them the app sees.
+
+    Args:
+        path: Of the requests.
+        headers: Theirs, besides the Host.
+        host: The Host.
+        is_guests: Whether a server in a sandbox answers.
+        answered: Answers in place of all that.
+    """
     seen = 0
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal seen
         seen += 1
+
+        if answered is not None:
+            await answered(scope, receive, send)
+            return
 
         if is_guests:
             await proxy._Carried(Exchange(), 401, [])(scope, receive, send)  # type: ignore[arg-type]
@@ -101,3 +133,21 @@ def test_a_flood_is_refused_whatever_its_path_contains(
 )
 def test_refusals_by_a_server_in_a_sandbox_are_its_own(path: str, host: str, is_guests: bool) -> None:
     assert seen_by_app(path, WRONG, host, is_guests=is_guests) == 2 * REFUSALS_BURST
+
+
+@pytest.mark.parametrize("kind", ["application/connect+json", "application/json"])
+def test_a_flood_of_wrong_tokens_of_a_sandbox_is_refused_though_streams_answer_with_200(
+    kind: str,
+) -> None:
+    """A stream of Connect holds its refusal in the body."""
+    envd = Envd(Callers(SERVICES), SandboxTokens(b"secret"), 0)
+    statuses = set()
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await envd.answer(Request(scope, receive), "abc")
+        statuses.add(answer.status_code)
+        await answer(scope, receive, send)
+
+    headers = [(b"x-access-token", b"wrong"), (b"content-type", kind.encode())]
+    assert seen_by_app("/process.Process/Start", headers, answered=answered) < 1.5 * REFUSALS_BURST
+    assert statuses == {200 if kind.endswith("+json") else 401}

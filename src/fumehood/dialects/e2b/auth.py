@@ -21,7 +21,7 @@ from starlette.requests import Request
 
 from fumehood.errors import KeyNotFoundError, UnauthenticatedError
 from fumehood.port.backend import Backend
-from fumehood.server.admission import admit_caller
+from fumehood.server.admission import admit_caller, those_let_in_by
 from fumehood.server.principal import OWNER_ID, Principal
 from fumehood.server.services import Services
 from fumehood.values.sandbox import SandboxInfo
@@ -219,7 +219,7 @@ class Callers:
         owner = await self._services.owners.owner_of(sandbox_id)
         principal = await self._principal(owner)
         # First: a caller that asks too often has a right credential all the same.
-        admit_caller(lambda: self._ask(owner))
+        admit_caller(lambda: self._ask(owner), holder=those_let_in_by(principal.key_id))
         limits = self._services.rate_limits
         (limits.count_visit if is_visit or is_from_inside else limits.count_request)(principal)
         return (self._inside if is_from_inside else self._services).backend_for(principal)

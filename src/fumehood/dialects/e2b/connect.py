@@ -20,6 +20,7 @@ from fumehood.dialects.e2b.answers import DEAD_CODES, connect_error
 from fumehood.dialects.e2b.bodies import read_object
 from fumehood.dialects.e2b.streams import StreamAnswer
 from fumehood.errors import FumehoodError, InvalidArgumentError, RequestTooLargeError
+from fumehood.server.admission import LOST_RIGHT, note_refused_caller
 
 UNARY_TYPE = "application/json"
 STREAM_TYPE = "application/connect+json"
@@ -140,7 +141,10 @@ def reply_answer(message: dict[str, Any]) -> Response:
 
 
 def error_stream_answer(error: FumehoodError) -> Response:
-    """Returns the response for a stream that did not begin: an error is its only frame."""
+    """Returns the response for a stream that did not begin: an error is its only frame, and the status is 200."""
+    if isinstance(error, LOST_RIGHT):
+        note_refused_caller()
+
     data = deadline_data(error) if isinstance(error, DeadlineError) else connect_error(error)
     return Response(frame({"error": data}, _END), media_type=STREAM_TYPE)
 

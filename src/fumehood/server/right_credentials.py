@@ -1,0 +1,58 @@
+"""Digests of credentials that were right when they were looked at last: a bounded table, fair to each holder.
+
+Runs in the server process. The holder of one right credential can make many: openings of a share, other
+spellings of a token, a right one with something beside it. When the table is full, the holder with the most entries
+loses its oldest, so that no holder pushes out those of others. It never holds a credential, and admits no caller.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+MAX_CREDENTIALS = 10_000
+
+
+class RightCredentials:
+    """The credentials of all holders.
+
+    Args:
+        maximum: How many are remembered.
+    """
+
+    def __init__(self, maximum: int = MAX_CREDENTIALS) -> None:
+        self._maximum = maximum
+        self._holders: dict[bytes, str] = {}
+        # Those of each holder, the latest last.
+        self._held: dict[str, OrderedDict[bytes, None]] = {}
+
+    def __contains__(self, digest: bytes | None) -> bool:
+        """Returns whether a credential was right."""
+        return digest in self._holders
+
+    def add(self, digest: bytes, holder: str) -> None:
+        """Remembers that a credential was right.
+
+        Args:
+            digest: Its digest.
+            holder: Whose it is; what one party can make at will has one holder.
+        """
+        self.discard(digest)
+        self._holders[digest] = holder
+        self._held.setdefault(holder, OrderedDict())[digest] = None
+
+        if len(self._holders) > self._maximum:
+            largest = max(self._held.values(), key=len)
+            self.discard(next(iter(largest)))
+
+    def discard(self, digest: bytes) -> None:
+        """Forgets a credential."""
+        holder = self._holders.pop(digest, None)
+
+        if holder is None:
+            return
+
+        held = self._held[holder]
+        del held[digest]
+
+        if not held:
+            del self._held[holder]
