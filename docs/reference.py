@@ -38,6 +38,7 @@ _SECTIONS: _Sections = (
     ("api.activity", "Activity"),
     ("api.shares values.shares", "Shares"),
     ("values.looking", "What ran"),
+    ("values.moments", "Two moments"),
     ("values.watching", "What happens"),
     ("values.execution", "Executions"),
     ("api.tools", "Tools"),

@@ -181,6 +181,7 @@ if TYPE_CHECKING:
         Variable,
         VariablePage,
     )
+    from fumehood.values.moments import Comparison, Moment, VariableDifference
     from fumehood.values.network import EgressRecord, Network
     from fumehood.values.published_file import PublishedFile
     from fumehood.values.results import Result
@@ -261,6 +262,7 @@ __all__ = [
     "CommandTimeoutError",
     "Commands",
     "CommitRequestEvent",
+    "Comparison",
     "ContextInfo",
     "ContextNotFoundError",
     "Determinism",
@@ -314,6 +316,7 @@ __all__ = [
     "LogEntry",
     "Logs",
     "Metrics",
+    "Moment",
     "Network",
     "NetworkForbiddenError",
     "NoHostNameError",
@@ -397,6 +400,7 @@ __all__ = [
     "Usage",
     "Variable",
     "VariableChange",
+    "VariableDifference",
     "VariablePage",
     "Watch",
     "WatchEvent",
@@ -488,6 +492,7 @@ _HOMES = {
         Cell CellPage ChangeCounts Family ListeningPort PartSummary PendingInput PortList Relative ResultSummary
         SandboxUse Variable VariablePage
     """,
+    "values.moments": "Comparison Moment VariableDifference",
     "values.watching": "WatchEvent",
     "values.network": "EgressRecord Network",
     "values.results": "Result",

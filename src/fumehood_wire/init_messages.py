@@ -135,7 +135,8 @@ HOST_TO_INIT: Table = {
             # "held" are processes that wait for the host meanwhile; whatever else runs is stopped for that time.
             "take_snapshot": _request({"held": items(_PID, 4096)}),
             "restore_snapshot": _request({"snapshot": _COUNT, "held": items(_PID, 4096)}),
-            "compare_snapshot": _request({"snapshot": _COUNT}),
+            # With another, later snapshot, or else with now.
+            "compare_snapshot": _request({"snapshot": _COUNT}, {"later": _COUNT}),
             "list_snapshot": _request({"snapshot": _COUNT, "offset": _COUNT}),
             # A path that the list has named, which may be longer than the kernel accepts in one piece.
             "read_snapshot": _request(

@@ -29,6 +29,7 @@ from fumehood_wire.rules import (
 )
 
 __all__ = [
+    "CHECKPOINT_LOOK_TO_HOST",
     "CHECKPOINT_TO_HOST",
     "CONTEXT_TO_HOST",
     "HOST_TO_CHECKPOINT",
@@ -110,6 +111,7 @@ MAX_DIMENSIONS = 64
 MAX_TELEMETRY = 100
 MAX_TELEMETRY_CHARS = 300
 MAX_VARIABLE_CHARS = 200
+MAX_MARK_CHARS = 16
 # Bounds of one execution: the number of its tools and of calls, and the size of a call in each direction.
 MAX_TOOLS = 64
 MAX_TOOL_NAME_CHARS = 64
@@ -248,7 +250,10 @@ HOST_TO_CONTEXT: Table = {
     "inspect_request": _question({"cursor_pos": _COUNT, "detail_level": integer(0, 1)}),
     "is_complete_request": _question(),
     # The payload is the name of one variable, which is to be shown in detail; empty: all are to be listed.
-    "variables_request": _question(),
+    # With "marks" each of the listed ones has a mark, by which two lists of one context can be compared.
+    "variables_request": _message(
+        {"id": _ID}, {**_AFTER_INTERRUPT, "marks": flag(only=True)}, max_payload_bytes=MAX_CHUNK_BYTES
+    ),
     # The handlers run as an execution does, and end with an execute_reply.
     **_comms(_BOUNDS, _AFTER_INTERRUPT),
     # Requests a checkpoint. One descriptor comes with it: the socket over which the host will talk to the checkpoint.
@@ -264,6 +269,9 @@ HOST_TO_CHECKPOINT: Table = {
     "revive": _message({"number": _COUNT}),
     # One descriptor comes with it: a socket, over which the forked process reports.
     "move": _message({"reseed": flag(), "last": flag()}),
+    # One descriptor comes with it: a socket, over which a forked process describes the variables and ends. The payload
+    # is as in a "variables_request".
+    "look": _message({"marks": flag()}, max_payload_bytes=MAX_CHUNK_BYTES),
 }
 
 CHECKPOINT_TO_HOST: Table = {
@@ -273,6 +281,11 @@ CHECKPOINT_TO_HOST: Table = {
     "revived": _message({"number": _COUNT, "pid": _PID}),
     "revival_failed": _message({"number": _COUNT, "errno": _ERRNO}),
     "ended": _message({"number": _COUNT}, exclusive=_END),
+}
+
+# On the socket of a "look". The payload is as in a "variables_reply".
+CHECKPOINT_LOOK_TO_HOST: Table = {
+    "variables": _message({"count": _COUNT}, max_payload_bytes=MAX_CHUNK_BYTES),
 }
 
 # "id" is the execution that a message belongs to, "at" the guest's monotonic clock in seconds.

@@ -11,6 +11,7 @@ from typing import Any, cast
 from fumehood_wire.frames import Header, ProtocolError, parse_json
 from fumehood_wire.messages import (
     MAX_DIMENSIONS,
+    MAX_MARK_CHARS,
     MAX_MATCH_CHARS,
     MAX_MATCHES,
     MAX_SHOWN_CHARS,
@@ -51,6 +52,7 @@ _VARIABLES = items(
     record(
         {"name": _TEXT, "type": _TEXT, "summary": _TEXT, "size_bytes": nullable(integer(0, 2**63 - 1))},
         {
+            "mark": text(MAX_MARK_CHARS),
             "text": text(MAX_SHOWN_CHARS),
             "shape": items(integer(0, 2**63 - 1), MAX_DIMENSIONS),
             # Label and type.

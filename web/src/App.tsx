@@ -12,6 +12,7 @@ import { CodeNotice, CodeQuestion, enter } from "./views/CodeOfAddress";
 import { Login } from "./views/Login";
 import { Sandboxes } from "./views/Sandboxes";
 
+const Compare = lazy(() => import("./views/Compare"));
 const Sandbox = lazy(() => import("./views/Sandbox"));
 const Keys = lazy(() => import("./views/Keys"));
 const Usage = lazy(() => import("./views/Usage"));
@@ -109,6 +110,7 @@ function Gate({ code }: { code: string | null }) {
             <Route path="/">{() => <Sandboxes />}</Route>
             <Route path="/sandboxes">{() => <Sandboxes />}</Route>
             <Route path="/sandboxes/:id">{({ id }) => <Sandbox key={id} id={id} />}</Route>
+            <Route path="/sandboxes/:id/compare">{({ id }) => <Compare key={id} id={id} />}</Route>
             <Route path="/keys">{() => <Keys />}</Route>
             <Route path="/usage">{() => <Usage />}</Route>
             <Route path="/queue">{() => <Queue />}</Route>

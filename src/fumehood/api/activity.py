@@ -26,6 +26,7 @@ from fumehood.values.looking import (
     SandboxUse,
     VariablePage,
 )
+from fumehood.values.moments import Comparison, ReadDifferences, ReadKeptFile
 from fumehood.values.watching import WatchEvent
 
 
@@ -88,7 +89,13 @@ class AsyncActivity:
         return await handle.backend.look(handle.id, request)
 
     async def variables(
-        self, *, context: str | None = None, text: str = "", after: str | None = None, limit: int = 200
+        self,
+        *,
+        context: str | None = None,
+        text: str = "",
+        after: str | None = None,
+        limit: int = 200,
+        at: str | None = None,
     ) -> VariablePage:
         """Return the variables of a context by name, without running code of their classes.
 
@@ -99,26 +106,58 @@ class AsyncActivity:
             text: Only those with this text in the name, the type or the summary.
             after: `next_cursor` of the page before.
             limit: How many at most.
+            at: The checkpoint whose variables are meant, by its id or its name; those of now unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
+            CheckpointNotFoundError: There is no such checkpoint.
         """
-        request = ReadVariables(context_id=context, text=text, after=after, limit=limit)
+        request = ReadVariables(context_id=context, text=text, after=after, limit=limit, at=at)
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, request)
 
-    async def variable(self, name: str, *, context: str | None = None) -> VariablePage:
+    async def variable(self, name: str, *, context: str | None = None, at: str | None = None) -> VariablePage:
         """Return one variable in detail, as the one item of a page; no item if there is no such variable.
 
         Args:
             name: Its name.
             context: The context; the default one unless given.
+            at: The checkpoint whose variable is meant, by its id or its name; that of now unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
+            CheckpointNotFoundError: There is no such checkpoint.
         """
         handle = self._sandbox_handle
-        return await handle.backend.look(handle.id, ReadVariable(name=name, context_id=context))
+        return await handle.backend.look(handle.id, ReadVariable(name=name, context_id=context, at=at))
+
+    async def compare(self, before: str, after: str = "now") -> Comparison:
+        """Return in what two moments of the sandbox differ: variables of a context, and files.
+
+        Args:
+            before: The earlier one: a checkpoint, by its id or its name.
+            after: The later one: a checkpoint of the same context, or `now`.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+            CheckpointLostError: Code in the sandbox has ended it.
+        """
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadDifferences(before=before, after=after))
+
+    async def kept_file(self, checkpoint: str, path: str) -> bytes:
+        """Return the first 1 MiB of a file as it was at a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint, by its id or its name.
+            path: Absolute path of the file, as `compare` names it.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+            FileError: There was no such file then.
+        """
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadKeptFile(checkpoint_id=checkpoint, path=path))
 
     async def family(self) -> Family:
         """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""

@@ -59,6 +59,7 @@ from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
 from fumehood.values.looking import Cell, CellPage, Family, PortList, SandboxUse, VariablePage
+from fumehood.values.moments import Comparison
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, ForkSeconds
 from fumehood.values.sandbox import (
@@ -1298,7 +1299,13 @@ class Activity:
         return call(self._async.result_bytes, execution_id, number, mime)
 
     def variables(
-        self, *, context: str | None = None, text: str = "", after: str | None = None, limit: int = 200
+        self,
+        *,
+        context: str | None = None,
+        text: str = "",
+        after: str | None = None,
+        limit: int = 200,
+        at: str | None = None,
     ) -> VariablePage:
         """Return the variables of a context by name, without running code of their classes.
 
@@ -1309,23 +1316,53 @@ class Activity:
             text: Only those with this text in the name, the type or the summary.
             after: `next_cursor` of the page before.
             limit: How many at most.
+            at: The checkpoint whose variables are meant, by its id or its name; those of now unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
+            CheckpointNotFoundError: There is no such checkpoint.
         """
-        return call(self._async.variables, context=context, text=text, after=after, limit=limit)
+        return call(self._async.variables, context=context, text=text, after=after, limit=limit, at=at)
 
-    def variable(self, name: str, *, context: str | None = None) -> VariablePage:
+    def variable(self, name: str, *, context: str | None = None, at: str | None = None) -> VariablePage:
         """Return one variable in detail, as the one item of a page; no item if there is no such variable.
 
         Args:
             name: Its name.
             context: The context; the default one unless given.
+            at: The checkpoint whose variable is meant, by its id or its name; that of now unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
+            CheckpointNotFoundError: There is no such checkpoint.
         """
-        return call(self._async.variable, name, context=context)
+        return call(self._async.variable, name, context=context, at=at)
+
+    def compare(self, before: str, after: str = "now") -> Comparison:
+        """Return in what two moments of the sandbox differ: variables of a context, and files.
+
+        Args:
+            before: The earlier one: a checkpoint, by its id or its name.
+            after: The later one: a checkpoint of the same context, or `now`.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+            CheckpointLostError: Code in the sandbox has ended it.
+        """
+        return call(self._async.compare, before, after)
+
+    def kept_file(self, checkpoint: str, path: str) -> bytes:
+        """Return the first 1 MiB of a file as it was at a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint, by its id or its name.
+            path: Absolute path of the file, as `compare` names it.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+            FileError: There was no such file then.
+        """
+        return call(self._async.kept_file, checkpoint, path)
 
     def family(self) -> Family:
         """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""

@@ -31,6 +31,7 @@ from fumehood.values.looking import (
     SandboxUse,
     VariablePage,
 )
+from fumehood.values.moments import Comparison, ReadDifferences, ReadKeptFile
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import SandboxInfo
 
@@ -70,13 +71,20 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
             place = sandbox_path(
                 sandbox_id, "contexts", request.context_id or DEFAULT_CONTEXT_ID, "variables"
             )
-            query = query_of(q=request.text or None, cursor=request.after, limit=request.limit)
+            query = query_of(q=request.text or None, cursor=request.after, limit=request.limit, at=request.at)
             return read_value(VariablePage, await ask("GET", place, params=query))
         case ReadVariable():
             place = sandbox_path(
                 sandbox_id, "contexts", request.context_id or DEFAULT_CONTEXT_ID, "variables"
             )
-            return read_value(VariablePage, await ask("GET", f"{place}/{quoted(request.name)}"))
+            query = query_of(at=request.at)
+            return read_value(VariablePage, await ask("GET", f"{place}/{quoted(request.name)}", params=query))
+        case ReadDifferences():
+            query = query_of(before=request.before, after=request.after)
+            return read_value(Comparison, await ask("GET", sandbox_path(sandbox_id, "compare"), params=query))
+        case ReadKeptFile():
+            place = sandbox_path(sandbox_id, "checkpoints", request.checkpoint_id, "file")
+            return await ask_bytes("GET", place, params=query_of(path=request.path))
         case _:
             raise InvalidArgumentError(
                 field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from fumehood.engine.cells import Underway, cell_of
+from fumehood.engine.moments import compare, read_kept_file, variables_at
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.variables import existing_context, list_variables, show_variable
+from fumehood.engine.variables import existing_context, list_variables, page_of, show_variable
 from fumehood.errors import ExecutionNotFoundError, InvalidArgumentError
 from fumehood.values.execution import RecordedCell
 from fumehood.values.looking import (
@@ -29,6 +30,7 @@ from fumehood.values.looking import (
     ReadVariables,
     SandboxUse,
 )
+from fumehood.values.moments import ReadDifferences, ReadKeptFile
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 
 _INIT_PID = 1
@@ -47,10 +49,18 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
             return use_of(sandbox)
         case ReadPorts():
             return await list_ports(sandbox)
+        case ReadVariables(at=str(checkpoint_id)):
+            return page_of(await variables_at(sandbox, checkpoint_id, ""), request)
         case ReadVariables():
             return await list_variables(sandbox, request)
+        case ReadVariable(at=str(checkpoint_id)):
+            return await variables_at(sandbox, checkpoint_id, request.name)
         case ReadVariable():
             return await show_variable(sandbox, request)
+        case ReadDifferences():
+            return await compare(sandbox, request)
+        case ReadKeptFile():
+            return await read_kept_file(sandbox, request)
         case _:
             raise InvalidArgumentError(
                 field="look", value=type(request).__name__, allowed="a question of `fumehood.values.looking`"

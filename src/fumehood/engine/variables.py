@@ -31,29 +31,36 @@ async def list_variables(sandbox: LiveSandbox, request: ReadVariables) -> Variab
     """Returns a page of the variables of a context; if it cannot be asked now, of its last list."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
-    answer = await _asked(sandbox, context, "")
+    answer = await ask_context(sandbox, context, "")
 
     if isinstance(answer, SeenVariables) and context is not None:
-        context.seen = Seen(datetime.now(UTC), answer.count, tuple(map(_variable, answer.found)))
+        context.seen = Seen(datetime.now(UTC), answer.count, tuple(map(variable_of, answer.found)))
 
     seen = None if context is None else context.seen
 
     if seen is None:
         return VariablePage(state="none" if isinstance(answer, SeenVariables) else answer)
 
+    state: Literal["current", "running", "paused", "none"]
+    state = "current" if isinstance(answer, SeenVariables) else answer
+    page = page_of(VariablePage(state=state, items=seen.variables, as_of=seen.at, count=seen.count), request)
+    items = tuple(replace(one, since=_since(sandbox, context_id, one.name)) for one in page.items)
+    return replace(page, items=items)
+
+
+def page_of(whole: VariablePage, request: ReadVariables) -> VariablePage:
+    """Returns the part of a list that a request asks for."""
     text = request.text.casefold()
     fitting = [
         one
-        for one in seen.variables
+        for one in whole.items
         if (request.after is None or one.name > request.after)
         and (not text or any(text in word.casefold() for word in (one.name, one.type, one.summary)))
     ]
     shown = fitting[: request.limit]
-    return VariablePage(
-        state="current" if isinstance(answer, SeenVariables) else answer,
-        items=tuple(replace(one, since=_since(sandbox, context_id, one.name)) for one in shown),
-        as_of=seen.at,
-        count=seen.count,
+    return replace(
+        whole,
+        items=tuple(shown),
         next_cursor=shown[-1].name if len(fitting) > len(shown) else None,
     )
 
@@ -62,11 +69,11 @@ async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> Variable
     """Returns one variable in detail; if the context cannot be asked now, as in its last list."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
-    answer = await _asked(sandbox, context, request.name)
+    answer = await ask_context(sandbox, context, request.name)
 
     if isinstance(answer, SeenVariables):
         items = tuple(
-            replace(_variable(one), since=_since(sandbox, context_id, request.name)) for one in answer.found
+            replace(variable_of(one), since=_since(sandbox, context_id, request.name)) for one in answer.found
         )
         return VariablePage(state="current", items=items, as_of=datetime.now(UTC), count=answer.count)
 
@@ -77,6 +84,11 @@ async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> Variable
 
     items = tuple(one for one in seen.variables if one.name == request.name)
     return VariablePage(state=answer, items=items, as_of=seen.at, count=seen.count)
+
+
+def is_asleep(sandbox: LiveSandbox) -> bool:
+    """Whether the sandbox is paused, or about to be: nothing in it would answer."""
+    return not sandbox.pausing.is_running or not sandbox.cleanups.are_over
 
 
 def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | None:
@@ -93,19 +105,21 @@ def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | Non
     return sandbox.contexts.existing(context_id)
 
 
-async def _asked(sandbox: LiveSandbox, context: LiveContext | None, name: str) -> SeenVariables | _Busy:
-    """Asks a context for its variables; returns the reason if it cannot be asked now."""
+async def ask_context(
+    sandbox: LiveSandbox, context: LiveContext | None, name: str, *, marks: bool = False
+) -> SeenVariables | _Busy:
+    """Asks a context for its variables, or for one of them; returns the reason if it cannot be asked now."""
     if context is None or context.info.language != "python" or not context.is_begun:
         return "none"
 
-    if not sandbox.pausing.is_running or not sandbox.cleanups.are_over:
+    if is_asleep(sandbox):
         return "paused"
 
     if context.busy:
         return "running"
 
     # The question is not cancelled after the time-out: a pause, or code that began at the same moment, may delay it.
-    asking = keep(context.answer(LookAtVariables(code=name, context_id=context.info.id)))
+    asking = keep(context.answer(LookAtVariables(code=name, context_id=context.info.id, marks=marks)))
     consume_result(asking)
     await asyncio.wait([asking], timeout=_ANSWER_SECONDS)
 
@@ -125,9 +139,10 @@ def _since(sandbox: LiveSandbox, context_id: str, name: str) -> str | None:
     return sandbox.recorder.changed_by.get((context_id, name))
 
 
-def _variable(data: Mapping[str, JsonValue]) -> Variable:
+def variable_of(data: Mapping[str, JsonValue]) -> Variable:
+    """Returns a variable as its context has described it; its mark is for comparisons only."""
     try:
-        return read_value(Variable, dict(data))
+        return read_value(Variable, {name: value for name, value in data.items() if name != "mark"})
     except DataError:
         # The wire has checked its form.
         return Variable(name=str(data["name"]), type=str(data["type"]))

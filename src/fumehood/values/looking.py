@@ -34,6 +34,12 @@ ListOrder = Literal["started", "-started", "ends"]
 ORDERS: tuple[ListOrder, ...] = get_args(ListOrder)
 
 
+def check_moment(name: str, value: str | None) -> None:
+    """Refuses what cannot be the id or the name of a checkpoint; None is right."""
+    if value is not None:
+        check_text(name, value, max_bytes=_NAME_BYTES)
+
+
 class Look(Generic[_T]):
     """The base of read-only questions about a sandbox; each determines the type of its answer."""
 
@@ -113,14 +119,18 @@ class ReadVariables(Look["VariablePage"]):
         text: Only those with this text in the name, the type or the summary, whatever the case.
         after: Only those whose names sort after this one.
         limit: How many at most.
+        at: The checkpoint whose variables are meant; None: those of now.
     """
 
     context_id: str | None = None
     text: str = ""
     after: str | None = None
     limit: int = 200
+    at: str | None = None
 
     def __post_init__(self) -> None:
+        check_moment("at", self.at)
+
         if self.context_id is not None:
             check_text("context", self.context_id, max_bytes=_LONG_NAME_BYTES, nul=True)
 
@@ -138,12 +148,15 @@ class ReadVariable(Look["VariablePage"]):
     Attributes:
         name: Its name.
         context_id: The context; None: the default one.
+        at: The checkpoint whose variable is meant; None: that of now.
     """
 
     name: str
     context_id: str | None = None
+    at: str | None = None
 
     def __post_init__(self) -> None:
+        check_moment("at", self.at)
         check_text("name", self.name, max_bytes=_LONG_NAME_BYTES)
 
         if self.context_id is not None:

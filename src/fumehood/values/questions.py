@@ -82,10 +82,12 @@ class LookAtVariables:
     Attributes:
         code: The name of the one to show in detail; empty: all are listed.
         context_id: The context.
+        marks: Whether each of a list has a mark, which differs after its object has changed.
     """
 
     code: str = ""
     context_id: str | None = None
+    marks: bool = False
 
 
 Question: TypeAlias = CompleteCode | InspectCode | CheckComplete | LookAtVariables

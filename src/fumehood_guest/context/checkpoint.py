@@ -9,6 +9,7 @@ host closes the socket.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import select
@@ -36,6 +37,10 @@ _ZOMBIE = "Z"
 _ALL_KINDS = 0x40000000
 
 
+# Describes the variables, or the one of a name, with or without marks: how many there are, and the description.
+Look = Callable[[str, bool], Tuple[int, bytes]]
+
+
 class Apart(NamedTuple):
     """The processes of a context's language that a fork does not keep, and starts anew.
 
@@ -59,12 +64,13 @@ class Checkpoints:
         self._be_forked = syscalls.be_forked
         self._waitpid = os.waitpid
         self._exit = os._exit
+        self.disable_collection = gc.disable
         # A pidfd of each child, by its pid.
         self._children: Dict[int, int] = {}
         # True while a fork is made that user code did not request.
         self.is_forking = False
 
-    def make(self, line_fd: int, apart: Apart) -> bool:
+    def make(self, line_fd: int, apart: Apart, look: Look) -> bool:
         """Makes a checkpoint of the calling process.
 
         Before: no user code runs in this thread, signals are blocked, all output is sent.
@@ -72,6 +78,7 @@ class Checkpoints:
         Args:
             line_fd: The socket to the host, owned by the checkpoint from now on.
             apart: The processes of the language, which forks start anew.
+            look: Describes the variables of this process, without running code of the user.
 
         Returns:
             False in the context itself; True, later and any number of times, in each context made from the checkpoint.
@@ -108,7 +115,7 @@ class Checkpoints:
 
             self._let_go_of_children()
             apart.leave()
-            _Checkpoint(self, line_fd, beside).wait()
+            _Checkpoint(self, line_fd, beside, look).wait()
         except BaseException:
             self._exit(_DAMAGED)
 
@@ -207,8 +214,9 @@ class Checkpoints:
 class _Checkpoint:
     """The waiting process."""
 
-    def __init__(self, maker: Checkpoints, line_fd: int, beside: List[str]) -> None:
+    def __init__(self, maker: Checkpoints, line_fd: int, beside: List[str], look: Look) -> None:
         self._maker = maker
+        self._look = look
         self._line = socket.socket(fileno=line_fd)
         self._decoder = Decoder()
         self._fds: List[int] = []
@@ -251,13 +259,39 @@ class _Checkpoint:
             os._exit(0)
 
         self._fds.extend(fds)
-        return any(self._carry_out(header) for header, _ in self._decoder.feed(data))
+        return any(self._carry_out(header, payload) for header, payload in self._decoder.feed(data))
 
-    def _carry_out(self, header: Dict[str, Any]) -> bool:
+    def _carry_out(self, header: Dict[str, Any], payload: bytes) -> bool:
         if header["type"] == "move":
             return self._send_migrator(header["reseed"], header["last"])
 
+        if header["type"] == "look":
+            return self._show(payload.decode("utf-8", "replace"), header["marks"])
+
         return self._revive(header["number"])
+
+    def _show(self, name: str, marks: bool) -> bool:
+        """Forks a process that describes the variables of this state and ends; returns False."""
+        sock = socket.socket(fileno=self._fds.pop(0))
+        try:
+            pid = self._maker.fork()
+        except OSError:
+            # The end of the socket tells the host.
+            sock.close()
+            return False
+
+        if pid == 0:
+            try:
+                # A collection would run finalizers of the user.
+                self._maker.disable_collection()
+                count, payload = self._look(name, marks)
+                sock.sendall(encode({"type": "variables", "count": count}, payload))
+            finally:
+                self._leave()
+
+        sock.close()
+        self._watch(pid)
+        return False
 
     def _send_migrator(self, reseeds: bool, is_last: bool) -> bool:
         """Forks a process that migrates into a forked sandbox and reports to the host; returns True in it.

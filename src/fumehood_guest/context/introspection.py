@@ -72,12 +72,11 @@ class PythonAnswerer:
         except KeyError:
             return {}
 
-    def variables(self, name: str) -> Reply:
+    def variables(self, name: str, *, marks: bool = False) -> Reply:
         """Returns the variables of the namespace, or the one of this name in detail; runs no code of theirs."""
-        from fumehood_guest.context.variables import list_variables, show_variable
+        from fumehood_guest.context.variables import look
 
-        names = (self._shell.user_ns, self._shell.user_ns_hidden)
-        count, payload = show_variable(*names, name) if name else list_variables(*names)
+        count, payload = look(self._shell.user_ns, self._shell.user_ns_hidden, name, marks=marks)
         return {"type": "variables_reply", "count": count}, payload
 
     def check(self, code: str) -> Tuple[str, str]:
@@ -142,7 +141,10 @@ def answer(answerer: Answerer, question: Header, code: str) -> Reply:
 
     if question["type"] == "variables_request":
         # Variables of other languages are not known.
-        return answerer.variables(code) if isinstance(answerer, PythonAnswerer) else empty_answer(question)
+        if not isinstance(answerer, PythonAnswerer):
+            return empty_answer(question)
+
+        return answerer.variables(code, marks=question.get("marks", False))
 
     status, indent = answerer.check(code)
     status = status if status in _STATUSES else "unknown"

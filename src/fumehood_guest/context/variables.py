@@ -11,7 +11,14 @@ import time
 from itertools import islice
 from typing import Any, Dict, List, Mapping, Tuple
 
-from fumehood_guest.export.fingerprints import elements_of, size_of, summary, table_of, type_name
+from fumehood_guest.export.fingerprints import (
+    digest,
+    elements_of,
+    size_of,
+    summary,
+    table_of,
+    type_name,
+)
 from fumehood_wire.messages import (
     MAX_CHUNK_BYTES,
     MAX_SHOWN_CHARS,
@@ -25,16 +32,37 @@ _LOOK_SECONDS = 0.2
 Described = Dict[str, Any]
 
 
-def list_variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Tuple[int, bytes]:
-    """Returns how many variables there are, and as many of them as fit, by name, encoded for the wire."""
+def list_variables(
+    namespace: Mapping[str, Any], hidden: Mapping[str, Any], *, marks: bool = False
+) -> Tuple[int, bytes]:
+    """Returns how many variables there are, and as many of them as fit, by name, encoded for the wire.
+
+    Args:
+        namespace: The namespace.
+        hidden: Names that belong to the shell.
+        marks: Whether each has a mark, which differs after its object has changed. Marks of two processes can be
+            compared if one was forked from the other, or both from a third.
+    """
     variables = _shown(namespace, hidden)
     deadline = time.monotonic() + _LOOK_SECONDS
-    found = [
+    found = []
+
+    for name in sorted(variables)[:MAX_VARIABLES]:
         # Out of time: only the classes are named.
-        _described(name, variables[name], is_short=time.monotonic() > deadline)
-        for name in sorted(variables)[:MAX_VARIABLES]
-    ]
+        is_short = time.monotonic() > deadline
+        found.append(_described(name, variables[name], is_short=is_short))
+
+        if marks and not is_short:
+            found[-1]["mark"] = digest(variables[name])
+
     return len(variables), _encoded(found)
+
+
+def look(
+    namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str, *, marks: bool
+) -> Tuple[int, bytes]:
+    """Returns all variables, or the one of this name in detail; without a name all are listed."""
+    return show_variable(namespace, hidden, name) if name else list_variables(namespace, hidden, marks=marks)
 
 
 def show_variable(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> Tuple[int, bytes]:

@@ -24,6 +24,9 @@ _MOST_ITEMS = 1_000
 _ARRAY_ITEMS = 50
 _SUMMARY_CHARACTERS = 60
 _MOST_SHOWN = 50
+# Id and class; a third entry is the content.
+_MARKED_BY_CONTENT = 2
+_DIGEST_MASK = (1 << 64) - 1
 _MOST_SHOWN_DIMENSIONS = 2
 _LONG_BITS = 256
 # By id: comparing or hashing a class can run code of its metaclass.
@@ -53,6 +56,16 @@ def differ(before: Mark, now: Mark) -> bool:
 
     # Equal numbers are the same value whether or not they are one object.
     return before[1:] != now[1:] if before[1] == now[1] and now[1] in _ATOMS else before != now
+
+
+def digest(value: Any) -> str:
+    """Returns a fingerprint of an object's class and content as 16 characters; equal content gives the same.
+
+    Hashes of text, and the addresses in it, mean the same only in processes that were forked from one another.
+    """
+    found = mark(value)
+    # Without a content, the object itself is all that is known.
+    return f"{hash(found[1:] if len(found) > _MARKED_BY_CONTENT else found) & _DIGEST_MASK:016x}"
 
 
 def type_name(value: Any) -> str:

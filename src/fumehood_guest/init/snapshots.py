@@ -44,6 +44,7 @@ from fumehood_wire.messages import (
 )
 
 Reply = Tuple[Any, bytes]
+Found = Dict[str, List[Dict[str, Any]]]
 
 # Each lease takes a descriptor of init; the other half is for copies.
 _MAX_LEASES = SNAPSHOT_FILES // 2
@@ -128,12 +129,16 @@ class Snapshots:
 
         return {"restored": len(restored), "removed": removed}, b""
 
-    def compare(self, snapshot: int) -> Reply:
-        """Returns what was created, modified and deleted since the snapshot."""
+    def compare(self, snapshot: int, later: Optional[int] = None) -> Reply:
+        """Returns what was created, modified and deleted since the snapshot: until now, or until another one."""
         self.copy_what_is_opened()
         before = self._snapshots[snapshot]
+
+        if later is not None:
+            return _counted(_between(before, self._snapshots[later])), b""
+
         now = {path: status for path, status in walk() if not stat.S_ISDIR(status.st_mode)}
-        found: Dict[str, List[Dict[str, Any]]] = {"created": [], "modified": [], "deleted": []}
+        found: Found = {"created": [], "modified": [], "deleted": []}
 
         for path, status in now.items():
             entry = before.get(path)
@@ -147,8 +152,7 @@ class Snapshots:
             if path not in now and not stat.S_ISDIR(entry.mode):
                 found["deleted"].append({"path": shown(path), "size_bytes": entry.size_bytes})
 
-        more = sum(max(0, len(changes) - MAX_CHANGED_FILES) for changes in found.values())
-        return {**{kind: changes[:MAX_CHANGED_FILES] for kind, changes in found.items()}, "more": more}, b""
+        return _counted(found), b""
 
     def taken(self, snapshot: int) -> Dict[str, Entry]:
         """Returns the entries of a snapshot, by path."""
@@ -185,7 +189,12 @@ class Snapshots:
     def read_taken(self, snapshot: int, path: str, offset: int, length: int) -> Reply:
         """Reads the content of a file at the moment of a snapshot; an empty payload is the end."""
         self.copy_what_is_opened()
-        content = self._snapshots[snapshot][path].content
+        entry = self._snapshots[snapshot].get(path)
+
+        if entry is None:
+            raise SnapshotError(errno.ENOENT, "it was not there at that moment")
+
+        content = entry.content
 
         if content is None:
             raise SnapshotError(errno.EINVAL, "it is no file")
@@ -347,3 +356,44 @@ class Snapshots:
             yield
         finally:
             self._standstill.continue_all()
+
+
+def _between(before: Dict[str, Entry], after: Dict[str, Entry]) -> Found:
+    """Returns the differences between the files of two snapshots."""
+    found: Found = {"created": [], "modified": [], "deleted": []}
+
+    for path, entry in after.items():
+        earlier = before.get(path)
+
+        if stat.S_ISDIR(entry.mode):
+            continue
+
+        if earlier is None or stat.S_ISDIR(earlier.mode):
+            found["created"].append({"path": shown(path), "size_bytes": entry.size_bytes})
+        elif not _are_same(earlier, entry):
+            found["modified"].append({"path": shown(path), "size_bytes": entry.size_bytes})
+
+    for path, entry in before.items():
+        if not stat.S_ISDIR(entry.mode) and (path not in after or stat.S_ISDIR(after[path].mode)):
+            found["deleted"].append({"path": shown(path), "size_bytes": entry.size_bytes})
+
+    return found
+
+
+def _are_same(before: Entry, after: Entry) -> bool:
+    if stat.S_IFMT(before.mode) != stat.S_IFMT(after.mode) or before.size_bytes != after.size_bytes:
+        return False
+
+    if before.content is None or after.content is None:
+        return before.target == after.target
+
+    # One content under a lease means that nothing has opened the file for writing in between.
+    return before.content is after.content or (
+        before.inode == after.inode and before.modified_ns == after.modified_ns
+    )
+
+
+def _counted(found: Found) -> Dict[str, Any]:
+    """Returns the first differences of each kind, and how many more there are."""
+    more = sum(max(0, len(changes) - MAX_CHANGED_FILES) for changes in found.values())
+    return {**{kind: changes[:MAX_CHANGED_FILES] for kind, changes in found.items()}, "more": more}

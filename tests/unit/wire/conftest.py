@@ -110,7 +110,12 @@ def _from_host() -> list[Sample]:
             b"print",
         ),
         Sample("is_complete_request", table, {"type": "is_complete_request", "id": EXECUTION}, b"if x:"),
-        Sample("variables_request", table, {"type": "variables_request", "id": EXECUTION}, b"frame"),
+        Sample(
+            "variables_request",
+            table,
+            {"type": "variables_request", "id": EXECUTION, "marks": True},
+            b"frame",
+        ),
         *_comms(table, "host", **BOUNDS),
         Sample("checkpoint_request", table, {"type": "checkpoint_request", "id": EXECUTION}),
         Sample("proceed", table, {"type": "proceed", "id": EXECUTION}),
@@ -217,6 +222,13 @@ def _checkpoints() -> list[Sample]:
     return [
         Sample("revive", messages.HOST_TO_CHECKPOINT, {"type": "revive", "number": 1}),
         Sample("move", messages.HOST_TO_CHECKPOINT, {"type": "move", "reseed": True, "last": False}),
+        Sample("look", messages.HOST_TO_CHECKPOINT, {"type": "look", "marks": True}, b"frame"),
+        Sample(
+            "variables",
+            messages.CHECKPOINT_LOOK_TO_HOST,
+            {"type": "variables", "count": 1},
+            b'[{"name":"x","type":"int","summary":"1","size_bytes":28,"mark":"00a1b2c3d4e5f607"}]',
+        ),
         Sample(
             "kept", table, {"type": "kept", "pid": 9, "left_behind": ["thread 'x'", "descriptor 7: a pipe"]}
         ),
@@ -255,7 +267,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "metrics": {},
     "take_snapshot": {"held": [7, 9]},
     "restore_snapshot": {"snapshot": 1, "held": [7]},
-    "compare_snapshot": {"snapshot": 1},
+    "compare_snapshot": {"snapshot": 1, "later": 2},
     "list_snapshot": {"snapshot": 1, "offset": 2_000},
     "read_snapshot": {"snapshot": 1, "path": "/tmp/a", "offset": 0, "length": 100},
     "drop_snapshot": {"snapshot": 1},

@@ -26,6 +26,7 @@ TABLES = {
     "context to host": messages.CONTEXT_TO_HOST,
     "host to checkpoint": messages.HOST_TO_CHECKPOINT,
     "checkpoint to host": messages.CHECKPOINT_TO_HOST,
+    "checkpoint's look to host": messages.CHECKPOINT_LOOK_TO_HOST,
     "host to init": init_messages.HOST_TO_INIT,
     "greeting of init": init_messages.INIT_GREETING,
     "init to host": init_messages.INIT_TO_HOST,
@@ -43,6 +44,8 @@ OPTIONAL = {
     "list": {"offset"},
     "start_process": {"pty"},
     "refusal": {"errno"},
+    "variables_request": {"marks"},
+    "compare_snapshot": {"later"},
 }
 # Values that no field of any message accepts, unless it accepts everything.
 NEVER = [-1, 2**63, 1e300, "x" * 300_000, [[]], [None], {"": None, "\0": 1}]

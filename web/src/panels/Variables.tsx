@@ -128,7 +128,7 @@ function Standing({ list }: { list: Variables }) {
   return <p className="stale">{why[list.state] ?? visibleLine(list.state)}</p>;
 }
 
-function VariableDetail({ path, queryKey }: { path: string; queryKey: string[] }) {
+export function VariableDetail({ path, queryKey }: { path: string; queryKey: string[] }) {
   const detail = useQuery({
     queryKey,
     queryFn: ({ signal }) => get<{ items: Detail[] }>(path, signal),

@@ -3,7 +3,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Dialog } from "radix-ui";
 import { type ReactNode, useState } from "react";
-import { useLocation } from "wouter";
+import { Link, useLocation } from "wouter";
 import { segment, send } from "../api/client";
 import type { Checkpoint, Page, Sandbox } from "../api/types";
 import { bytes, clock, visibleLine } from "../parts/format";
@@ -87,6 +87,9 @@ export function GoHere({ sandboxId, contextId, checkpoint, trigger }: Given) {
           </div>
           {problem !== null && <ProblemBox error={problem} />}
           <div className="row end">
+            <Link href={`/sandboxes/${segment(sandboxId)}/compare?a=${segment(checkpoint.id)}`}>
+              Compare it with now
+            </Link>
             <Dialog.Close>Cancel</Dialog.Close>
           </div>
         </Dialog.Content>

@@ -77,6 +77,11 @@ class LiveContext:
         """Whether the context has a live process."""
         return self._life.process_lives
 
+    @property
+    def conversation(self) -> str | None:
+        """The name that the process shares with those that it was forked from; None without a process."""
+        return self._life.process.link.name if self._life.process is not None else None
+
     def count_of(self, name: str) -> int:
         """Returns how many executions there have been under the name of a conversation."""
         return self._life.count_of(name)

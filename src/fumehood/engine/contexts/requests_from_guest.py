@@ -72,7 +72,7 @@ def question_header(question: Question) -> Header:
         case CheckComplete():
             return {"type": "is_complete_request"}
         case LookAtVariables():
-            return {"type": "variables_request"}
+            return {"type": "variables_request", **({"marks": True} if question.marks else {})}
 
 
 def read_answer(question: Question, header: Header, payload: bytes) -> Answer:

@@ -18,11 +18,13 @@ from fumehood.engine.channel import Channel, open_pair
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.loop_share import LoopShare
 from fumehood.runtimes.base import GuestContext
-from fumehood_wire import messages
+from fumehood.values.questions import SeenVariables
+from fumehood_wire import messages, payloads
 from fumehood_wire.frames import ProtocolError
 
 # How soon a checkpoint normally reports that a context made from it was killed.
 _TOLD_SECONDS = 0.2
+_LOOK_SECONDS = 2.0
 
 
 class RevivedContext(GuestContext):
@@ -90,6 +92,7 @@ class CheckpointChannel:
         self._on_broken = on_broken
         self._kill = kill
         self._send_signal = send_signal
+        self._share = share
         self._channel = Channel(host_end, self._receive, self._closed, share=share)
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[ContextConnection, asyncio.Future[RevivedContext | None]]] = {}
@@ -132,6 +135,45 @@ class CheckpointChannel:
             is_last: Whether the checkpoint itself migrates, and ends as a checkpoint.
         """
         self._channel.send({"type": "move", "reseed": reseed, "last": is_last}, fds=[fd])
+
+    async def look(self, name: str = "", *, marks: bool = False) -> SeenVariables | None:
+        """Asks for the variables of its state, which a fork of it describes without running code of the user.
+
+        Args:
+            name: The one to describe in detail; empty: all are listed.
+            marks: Whether each has a mark that differs after a change.
+
+        Returns:
+            The variables; None if no fork was made, or did not answer in time.
+        """
+        near, far = open_pair()
+        answer: asyncio.Future[SeenVariables | None] = asyncio.get_running_loop().create_future()
+
+        def receive(header: dict[str, Any], payload: bytes) -> None:
+            messages.check(messages.CHECKPOINT_LOOK_TO_HOST, header, payload)
+            seen = SeenVariables(count=header["count"], found=tuple(payloads.parse_variables(payload)))
+
+            if answer.done():
+                raise ProtocolError("order", "variables that are described twice")
+
+            answer.set_result(seen)
+
+        def closed(error: ProtocolError | None) -> None:
+            if not answer.done():
+                answer.set_result(None)
+
+            if error is not None:
+                self._on_broken(error)
+
+        channel = Channel(near, receive, closed, share=self._share)
+        try:
+            self._channel.send({"type": "look", "marks": marks}, name.encode(), fds=[far.fileno()])
+            far.close()
+            await asyncio.wait([answer], timeout=_LOOK_SECONDS)
+            return answer.result() if answer.done() else None
+        finally:
+            far.close()
+            channel.close()
 
     def close(self) -> None:
         """Ends the checkpoint; contexts that were made from it live on."""

@@ -32,9 +32,10 @@ class LiveSnapshots:
         """Restores the files."""
         await self._ask("restore_snapshot", snapshot=snapshot, held=list(held))
 
-    async def compare(self, snapshot: int) -> dict[str, Any]:
-        """Returns the changes of the files since the snapshot."""
-        return await self._ask("compare_snapshot", snapshot=snapshot)
+    async def compare(self, snapshot: int, later: int | None = None) -> dict[str, Any]:
+        """Returns the changes of the files since the snapshot: until now, or until a later one."""
+        more = {} if later is None else {"later": later}
+        return await self._ask("compare_snapshot", snapshot=snapshot, **more)
 
     async def list_files(self, snapshot: int) -> AsyncGenerator[dict[str, Any], None]:
         """Yields the entries of the writable folders, each directory before its content."""

@@ -46,6 +46,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     contexts.router,
     variables.router,
     time_travel.checkpoints_router,
+    time_travel.compare_router,
     time_travel.forks_router,
     saved.router,
     time_travel.judging_router,

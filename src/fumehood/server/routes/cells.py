@@ -29,13 +29,14 @@ router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 _Position = Annotated[int | None, Query(ge=-1, le=1 << 53)]
 # Formats that no browser takes for a page; any other is given as bytes without a type.
 _PLAIN_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
-_INERT = {
+# Of bytes of the guest: they are never a page of ours.
+INERT = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "X-Content-Type-Options": "nosniff",
     "Content-Disposition": "attachment",
     "Cache-Control": "no-store",
-    "Accept-Ranges": "bytes",
 }
+_IN_PARTS = {**INERT, "Accept-Ranges": "bytes"}
 
 
 @router.get(
@@ -113,10 +114,10 @@ async def read_result(
     span = span_of(request.headers, len(data))
 
     if span is None:
-        return Response(data, headers=_INERT, media_type=media_type)
+        return Response(data, headers=_IN_PARTS, media_type=media_type)
 
     if not span.size:
         return no_such_part(request, "result", len(data))
 
-    headers = {**_INERT, "Content-Range": f"bytes {span.start}-{span.end - 1}/{len(data)}"}
+    headers = {**_IN_PARTS, "Content-Range": f"bytes {span.start}-{span.end - 1}/{len(data)}"}
     return Response(data[span.start : span.end], 206, headers=headers, media_type=media_type)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.responses import GONE, unless_gone
+from fumehood.server.routes.cells import INERT
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
+from fumehood.server.schemas.base import model_of
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.sandboxes import (
     Adoption,
@@ -27,9 +29,11 @@ from fumehood.server.schemas.sandboxes import (
     NewJudgement,
     SandboxAnswer,
 )
+from fumehood.values.moments import NOW, Comparison, ReadDifferences, ReadKeptFile
 from fumehood.values.requests import DropCheckpoint, ListCheckpoints, RollBack
 
 checkpoints_router = guarded_router("checkpoints", "/v1/sandboxes/{sandbox_id}/checkpoints")
+_NO_NUL = r"^[^\x00]*$"
 CheckpointId = Annotated[str, Path(max_length=255, description="The checkpoint's id, or its name.")]
 
 
@@ -79,6 +83,48 @@ async def drop_checkpoint(
     """Forgets a checkpoint, and frees what it holds."""
     await backend.checkpoint_call(sandbox_id, DropCheckpoint(checkpoint_id=checkpoint_id))
     return Response(status_code=204)
+
+
+@checkpoints_router.get(
+    "/{checkpoint_id}/file",
+    summary="Read a file of a checkpoint",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The first 1 MiB of the file.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **SANDBOX_PROBLEMS,
+    },
+)
+async def read_kept_file(
+    sandbox_id: SandboxId,
+    checkpoint_id: CheckpointId,
+    path: Annotated[str, Query(min_length=1, max_length=4096, pattern=_NO_NUL, description="Its path.")],
+    backend: CallersBackend,
+) -> Response:
+    """Returns the first 1 MiB of a file as it was at a checkpoint, for a download."""
+    data = await backend.look(sandbox_id, ReadKeptFile(checkpoint_id=checkpoint_id, path=path))
+    return Response(data, headers=INERT, media_type="application/octet-stream")
+
+
+compare_router = guarded_router("checkpoints", "/v1/sandboxes/{sandbox_id}/compare")
+_Comparison = model_of(Comparison)
+_Moment = Annotated[str, Query(min_length=1, max_length=255, pattern=_NO_NUL)]
+
+
+@compare_router.get(
+    "", summary="Compare two moments", response_model=_Comparison, responses=SANDBOX_PROBLEMS | problems(400)
+)
+async def compare_moments(
+    sandbox_id: SandboxId,
+    backend: CallersBackend,
+    before: Annotated[_Moment, Query(description="The earlier one: a checkpoint, by its id or its name.")],
+    after: Annotated[_Moment, Query(description="The later one: a checkpoint, or `now`.")] = NOW,
+) -> Response:
+    """Returns in what two moments differ: variables of a context and files. Nothing in the sandbox is changed."""
+    compared = await backend.look(sandbox_id, ReadDifferences(before=before, after=after))
+    return answer(compared)
 
 
 forks_router = guarded_router("forks", "/v1/sandboxes/{sandbox_id}")

@@ -20,6 +20,12 @@ from fumehood.values.looking import MAX_LISTED, ReadVariable, ReadVariables, Var
 router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts/{context_id}/variables")
 _NO_NUL = r"^[^\x00]*$"
 _PageAnswer = model_of(VariablePage)
+AtCheckpoint = Annotated[
+    str | None,
+    Query(
+        min_length=1, max_length=255, pattern=_NO_NUL, description="As they were at this checkpoint, not now."
+    ),
+]
 
 
 @router.get("", summary="List variables", response_model=_PageAnswer, responses=SANDBOX_PROBLEMS)
@@ -37,12 +43,13 @@ async def list_variables(
         str | None, Query(max_length=200, pattern=_NO_NUL, description="`next_cursor` of the page before.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="How many at most.")] = 200,
+    at: AtCheckpoint = None,
 ) -> Response:
     """Lists the variables of a Python context by name, without running code of their classes.
 
     While the context runs code, or is paused, those that were seen last are listed, with the time; nothing waits.
     """
-    request = ReadVariables(context_id=context_id, text=q, after=cursor, limit=limit)
+    request = ReadVariables(context_id=context_id, text=q, after=cursor, limit=limit, at=at)
     page = await backend.look(sandbox_id, request)
     return answer(page)
 
@@ -53,7 +60,8 @@ async def show_variable(
     context_id: ContextId,
     name: Annotated[str, Path(max_length=200, pattern=_NO_NUL, description="The variable.")],
     backend: CallersBackend,
+    at: AtCheckpoint = None,
 ) -> Response:
     """Returns one variable in detail, as the one item of the answer: text, shape, columns and rows, or elements."""
-    page = await backend.look(sandbox_id, ReadVariable(name=name, context_id=context_id))
+    page = await backend.look(sandbox_id, ReadVariable(name=name, context_id=context_id, at=at))
     return answer(page)

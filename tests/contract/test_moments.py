@@ -1,0 +1,80 @@
+"""Two moments side by side: variables and files of checkpoints and of now, without a trace in the sandbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from fumehood import CheckpointNotFoundError, FileError, InvalidArgumentError
+
+_BEFORE = """
+import numpy as np
+number, items, same, gone, table = 1, [1, 2, 3], {"a": [1]}, "g", np.zeros(5000)
+class Loud:
+    def __repr__(self): open("/tmp/loud", "a").write("repr"); return "loud"
+    def __del__(self): open("/tmp/loud", "a").write("del")
+loud = Loud()
+open("kept.txt", "w").write("one\\ntwo\\n"); open("gone.txt", "w").write("here"); open("still.txt", "w").write("still")
+"""
+_AFTER = """
+items[1] = 9; same = {"a": [1]}; del gone; table[4321] = 1; added = (1, 2)
+open("kept.txt", "w").write("one\\n2\\n"); open("new.txt", "w").write("new")
+import os; os.remove("gone.txt")
+"""
+
+
+def _kinds(compared):
+    variables = {one.name: one.kind for one in compared.variables}
+    return variables, {one.path.removeprefix("/home/user/"): one.kind for one in compared.files}
+
+
+def test_a_checkpoint_is_compared_with_now_and_with_another(sandbox):
+    """Contents are compared, not summaries alone; going back is seen; and nothing that looks leaves a trace."""
+    assert sandbox.run_code(_BEFORE).error is None
+    first = sandbox.checkpoint("first")
+    assert sandbox.run_code(_AFTER).error is None
+    compared = sandbox.activity.compare("first")
+    variables = {"items": "changed", "gone": "deleted", "table": "changed", "added": "added", "os": "added"}
+    files = {"kept.txt": "modified", "new.txt": "created", "gone.txt": "deleted"}
+    assert _kinds(compared) == (variables, files)
+    assert (compared.state, compared.are_marked) == ("current", True)
+    assert (compared.before.id, compared.before.name, compared.after.id) == (first.id, "first", "now")
+    assert (compared.before.position, compared.after.position) == (1, 2)
+    items = next(one for one in compared.variables if one.name == "items")
+    assert (items.before.summary, items.after.type) == ("3 items", "list")
+
+    second = sandbox.checkpoint("second")
+    sandbox.run_code("items.clear(); open('kept.txt', 'w').write('other')")
+    assert _kinds(sandbox.activity.compare("first", "second")) == (variables, files)
+    sandbox.rollback(first)
+    assert _kinds(sandbox.activity.compare("first")) == ({}, {})
+    assert _kinds(sandbox.activity.compare(first.id, second.id)) == (variables, files)
+
+    (before,) = sandbox.activity.variable("items", at="first").items
+    (after,) = sandbox.activity.variable("items", at="second").items
+    assert [one[2] for one in (*before.items, *after.items)] == ["1", "2", "3", "1", "9", "3"]
+    assert "gone" in [one.name for one in sandbox.activity.variables(at="first", text="g", limit=5).items]
+    assert sandbox.activity.kept_file("second", "/home/user/kept.txt") == b"one\n2\n"
+    assert sandbox.activity.executions().end_position == 3
+    assert not sandbox.files.exists("/tmp/loud")
+
+
+def test_only_moments_that_are_there_are_compared(sandbox):
+    """A moment, a file and an order of moments that are not there are errors; a fresh context is compared by looks."""
+    sandbox.run_code("x = [1]; y = 2")
+    sandbox.checkpoint("first")
+
+    with pytest.raises(CheckpointNotFoundError):
+        sandbox.activity.compare("nothing")
+
+    with pytest.raises(InvalidArgumentError, match="now"):
+        sandbox.activity.compare("now", "first")
+
+    with pytest.raises(FileError):
+        sandbox.activity.kept_file("first", "/home/user/nothing")
+
+    assert sandbox.activity.variable("nothing", at="first").items == ()
+    sandbox.restart_code_context(sandbox.list_code_contexts()[0])
+    sandbox.run_code("x = [2]; z = 3")
+    compared = sandbox.activity.compare("first")
+    assert not compared.are_marked
+    assert _kinds(compared)[0] == {"y": "deleted", "z": "added"}
