@@ -234,9 +234,18 @@ def test_owners_are_named_to_a_host_alone(start_host: Start, start_server: Start
         ids = [api.post(f"/v1/sandboxes?owner={name}", json={}).json()["id"] for name in "ab"]
         assert [api.get(f"/v1/sandboxes?owner={name}").json()["items"][0]["id"] for name in "ab"] == ids
         # No answer is kept here: a request that is sent again would be done again.
-        keyed = api.post("/v1/sandboxes?owner=a", json={}, headers={"Idempotency-Key": "once"})
-        assert problem(keyed)[:2] == (422, "invalid_argument")
-        assert "server in front" in keyed.text
+        one = f"/v1/sandboxes/{ids[0]}"
+        keyed = {
+            "/v1/sandboxes?owner=a": {},
+            f"{one}/executions": {"code": "made = 1"},
+            f"{one}/forks": {"count": 1},
+        }
+
+        for path, body in keyed.items():
+            refused = api.post(path, json=body, headers={"Idempotency-Key": "once"})
+            assert problem(refused)[:2] == (422, "invalid_argument"), path
+            assert "server in front" in refused.text
+
         assert len(api.get("/v1/sandboxes").json()["items"]) == 2
         assert api.get(f"/v1/sandboxes/{ids[0]}").json()["ends_at"] is None
         assert run(api, ids[0], "6 * 7")["text"] == "42"

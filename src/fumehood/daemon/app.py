@@ -29,7 +29,6 @@ from fumehood.daemon.settings import HostSettings
 from fumehood.daemon.templates import BuildTimes, sent_template, taken_template
 from fumehood.engine.backend import LocalBackend
 from fumehood.engine.identity import kept_host_id
-from fumehood.errors import InvalidArgumentError
 from fumehood.log import events
 from fumehood.log.setup import configure
 from fumehood.port.backend import Backend
@@ -38,7 +37,7 @@ from fumehood.server.auth import CallersBackend
 from fumehood.server.batches import Batches
 from fumehood.server.detached import DetachedRuns
 from fumehood.server.http_server import serve_app
-from fumehood.server.idempotency import IdempotencyKey
+from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
@@ -172,16 +171,13 @@ async def create_for(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Makes a sandbox that belongs to `owner`; an idempotency key is refused, since no answer is kept."""
-    if idempotency_key is not None:
-        raise InvalidArgumentError(
-            field="Idempotency-Key",
-            value=idempotency_key,
-            allowed="none at a host, which keeps no answers: send it to the server in front of it",
-        )
 
-    spec = replace(body.spec(), owner=owner or "")
-    info = await unless_gone(request, backend.create(spec))
-    return Response(status_code=GONE) if info is None else answer(info, 201)
+    async def create() -> Response:
+        spec = replace(body.spec(), owner=owner or "")
+        info = await unless_gone(request, backend.create(spec))
+        return Response(status_code=GONE) if info is None else answer(info, 201)
+
+    return await once(request, idempotency_key, create)
 
 
 @_own_router.post("/load", status_code=201, response_model=LoadedAnswer)

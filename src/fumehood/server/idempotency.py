@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.cancellation import complete
-from fumehood.errors import FumehoodError, IdempotencyConflictError, StorageError
+from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
 from fumehood.server.auth import principal_of
 from fumehood.server.responses import GONE
-from fumehood.server.services import stores_of
+from fumehood.server.services import Services, services_of
 from fumehood.storage.idempotency import (
     Begun,
     Idempotency,
@@ -51,11 +51,21 @@ async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Re
 
     Raises:
         IdempotencyConflictError: The key stands for another request, or for one whose outcome is not known.
+        InvalidArgumentError: There is a key, and this is a host daemon, which has no database.
     """
     if key is None:
         return await act()
 
-    store = stores_of(request).idempotency
+    services = services_of(request)
+
+    if not isinstance(services, Services):
+        raise InvalidArgumentError(
+            field="Idempotency-Key",
+            value=key,
+            allowed="none at a host, which keeps no answers: send it to the server in front of it",
+        )
+
+    store = services.idempotency
     principal = await principal_of(request)
     digest = digest_of(
         [request.method.encode(), request.url.path.encode(), request.url.query.encode(), await request.body()]
