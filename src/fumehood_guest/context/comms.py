@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from types import ModuleType
-from typing import Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from fumehood_guest.context.bundles import json_safe
-from fumehood_guest.context.connected_shell import ConnectedShell
-from fumehood_guest.context.figures import call_after_import
+from fumehood_guest.context.import_watch import call_after_import
 from fumehood_wire.frames import ProtocolError
 from fumehood_wire.messages import MAX_COMM_BUFFERS, MAX_COMM_ID_CHARS
 from fumehood_wire.payloads import parse_comm, split_comm
+
+if TYPE_CHECKING:
+    from fumehood_guest.context.connected_shell import ConnectedShell
 
 KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
 _PACKAGE = "comm"

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Any, Callable, Dict, Mapping, NoReturn, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NoReturn, Protocol, Tuple, Union
 
+from fumehood_guest.context.bare_shell import BareShell
 from fumehood_guest.context.bash import BashShell
 from fumehood_guest.context.bootstrap import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.context.changes import Survey
@@ -22,7 +23,6 @@ from fumehood_guest.context.event_loop import BackgroundLoop
 from fumehood_guest.context.introspection import Answerer, answer, empty_answer
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.replies import Replies
-from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.standard_input import BorrowedInput, Inputs
 from fumehood_guest.context.streams import Streams
@@ -30,6 +30,10 @@ from fumehood_guest.context.telemetry import Telemetry
 from fumehood_guest.context.tools import HostTools
 from fumehood_guest.context.whole_programs import WholeProgramShell
 from fumehood_jail.syscalls import flush_c_stdio
+
+if TYPE_CHECKING:
+    # Contexts of other languages are forks of processes that never import IPython.
+    from fumehood_guest.context.shell import PythonShell
 
 _KIB = 1024
 # EX_SOFTWARE of sysexits.h: the exit status of a context that can no longer answer.
@@ -45,6 +49,9 @@ _KERNEL_PREFIX = "kernel:"
 # The languages whose code runs in this process.
 _WITHIN = frozenset(("python", "r"))
 _QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request", "variables_request"))
+
+
+Shell = Union["PythonShell", BareShell]
 
 
 class Language(Protocol):
@@ -67,7 +74,7 @@ class Language(Protocol):
 
 
 def run_context(
-    shell: PythonShell,
+    shell: Shell,
     channel_fd: int,
     stdout_fd: int,
     stderr_fd: int,
@@ -93,7 +100,7 @@ class Context:
     """The parts of a context, and its loop."""
 
     def __init__(
-        self, channel: Channel, shell: PythonShell, language: str, program: Mapping[str, Any] | None = None
+        self, channel: Channel, shell: Shell, language: str, program: Mapping[str, Any] | None = None
     ) -> None:
         self._channel = channel
         self._shell = shell
@@ -110,7 +117,7 @@ class Context:
         self._faults = 0
         self._getrusage = resource.getrusage
         self._flush_c_stdio = flush_c_stdio
-        self._language: Language = shell
+        self._language: Language
         self._repairs = shell.repairs
         self._spoken = language
         self._program = program
@@ -124,7 +131,9 @@ class Context:
         self._background.install()
         os.register_at_fork(before=self._streams.send_pending, after_in_child=self._become_fork)
 
-        if self._spoken != "python":
+        if self._spoken == "python" and not isinstance(self._shell, BareShell):
+            self._language = self._shell
+        else:
             # A child inherits the mask: it must not be started with signals blocked.
             with self._gate.opened():
                 self._language = self._other_language()

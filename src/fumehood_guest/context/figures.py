@@ -8,15 +8,12 @@ begins a new one. Pictures of PIL that a cell saves are shown as results too, as
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import io
 import os
 import sys
 import warnings
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Dict, Optional
 from weakref import WeakSet
 
 from IPython.core.formatters import BaseFormatter
@@ -25,6 +22,7 @@ from traitlets import ObjectName, Unicode
 
 from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.fonts import add_fallback_fonts, missing_letters_named_once
+from fumehood_guest.context.import_watch import call_after_import
 from fumehood_guest.context.outlet import Execution
 
 CHART_MIME = "application/vnd.fumehood.chart+json"
@@ -114,64 +112,6 @@ class Figures:
         finally:
             # Reading ticks marks a figure as stale.
             figure.stale = is_stale
-
-
-def call_after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
-    """Calls `callback(module)` once the module has been imported; at once, if it is loaded."""
-    module = sys.modules.get(name)
-
-    if module is not None:
-        callback(module)
-    else:
-        sys.meta_path.insert(0, _ImportWatch(name, callback))
-
-
-class _ImportWatch(importlib.abc.MetaPathFinder):
-    """Import hook that finds one module through the other finders, to call back after its import."""
-
-    def __init__(self, name: str, callback: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._callback = callback
-
-    def find_spec(
-        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
-        """Returns the module's own spec, with a loader that calls back."""
-        if fullname != self._name:
-            return None
-
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-        spec = importlib.util.find_spec(fullname)
-
-        if spec is not None and spec.loader is not None:
-            spec.loader = _CallingLoader(spec.loader, self._callback)
-
-        return spec
-
-
-class _CallingLoader(importlib.abc.Loader):
-    """Loads as another loader does, then calls back."""
-
-    def __init__(self, loader: Any, callback: Callable[[ModuleType], None]) -> None:
-        self._loader = loader
-        self._callback = callback
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Optional[ModuleType]:
-        """Delegates to the original loader."""
-        module: Optional[ModuleType] = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Delegates to the original loader, after restoring it in the module."""
-        module.__loader__ = self._loader
-
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-
-        self._loader.exec_module(module)
-        self._callback(module)
 
 
 def _configure(pyplot: ModuleType) -> None:

@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Protocol, Tuple
 
 from fumehood_guest.context.bundles import encode_bundle
-from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.outlet import shorten
 from fumehood_wire.messages import MAX_CHUNK_BYTES, MAX_INDENT_CHARS, MAX_MATCH_CHARS, MAX_MATCHES
+
+if TYPE_CHECKING:
+    from fumehood_guest.context.connected_shell import ConnectedShell
 
 # Below what one payload may hold: a character has at most 12 bytes in JSON, and four in UTF-8.
 _MAX_MATCHES_BYTES = 1_000_000

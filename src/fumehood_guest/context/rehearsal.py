@@ -62,13 +62,6 @@ def prepare_shell(preload: Preloading) -> PythonShell:
     return shell
 
 
-def prepare_bare_shell() -> PythonShell:
-    """Makes the one shell of a process whose contexts run other languages, with nothing imported and nothing run."""
-    shell = PythonShell.make()
-    shell.repairs = Repairs(shell)
-    return shell
-
-
 def _warm_up(shell: PythonShell, preload: Preloading) -> None:
     """Imports the modules of `preload` and rehearses; does not rehearse if some of them are unfit."""
     preload.load()

@@ -20,7 +20,6 @@ from IPython.core.profiledir import ProfileDir
 from traitlets import Type, observe
 from traitlets.config import Config
 
-from fumehood_guest.context.bundles import register_tables
 from fumehood_guest.context.comms import Comms
 from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.display import Publisher, ResultHook, ValueFormatter
@@ -33,6 +32,7 @@ from fumehood_guest.context.restore import Repairs
 from fumehood_guest.context.shell_commands import UserSite, run_command
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.context.syntax import Compiler, SingleLines, Syntax
+from fumehood_guest.context.tables import register_tables
 from fumehood_guest.context.tracebacks import exception_name, exception_value, format_exception
 
 _NO_COPY = nullcontext()

@@ -16,7 +16,7 @@ import socket
 from contextlib import suppress
 from typing import Any, Callable, Dict, List, NoReturn, Optional
 
-from fumehood_guest.context.rehearsal import prepare_bare_shell
+from fumehood_guest.context.bare_shell import BareShell
 from fumehood_guest.shared import heap_layout
 from fumehood_guest.shared.packets import Packets, close_all
 from fumehood_guest.shared.preloads import quiet_libraries
@@ -180,7 +180,7 @@ class LanguageBranch:
 
         if is_first:
             with quiet_libraries():
-                self._forks.shell = prepare_bare_shell()
+                self._forks.shell = BareShell()
 
                 if self._preparation is not None:
                     self._preparation.load()

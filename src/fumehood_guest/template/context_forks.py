@@ -14,10 +14,9 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn
 
 from fumehood_guest.context.channel import Channel
-from fumehood_guest.context.context import Context, run_context
+from fumehood_guest.context.context import Context, Shell, run_context
 from fumehood_guest.context.outlet import Outlet
 from fumehood_guest.context.randomness import reseed
-from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.shared import heap_layout, process_usage
 from fumehood_guest.shared.folders import HOME
 from fumehood_guest.shared.packets import Packets, close_all, parse
@@ -130,7 +129,7 @@ class ContextForks:
         os.close(listener)
 
 
-def rehearse_launch(shell: PythonShell) -> None:
+def rehearse_launch(shell: Shell) -> None:
     """Repeats the steps of a start that leave no trace, until the interpreter has specialized them.
 
     Otherwise each context would specialize them again, and write to memory that is copied for that. Attributes are

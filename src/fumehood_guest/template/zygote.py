@@ -13,7 +13,6 @@ import signal
 import sys
 from typing import Any, Dict, List, NoReturn, Optional
 
-from fumehood_guest.context.rehearsal import prepare_shell
 from fumehood_guest.shared import fork_hooks, heap_layout
 from fumehood_guest.shared.packets import Packets
 from fumehood_guest.shared.preloads import Preloading, quiet_libraries, running_threads
@@ -60,6 +59,9 @@ class Zygote:
 
     def _prepare(self, names: List[str]) -> None:
         """Imports the installed ones of `names`, prepares the shell, and reports."""
+        # Imported late: it brings IPython along, of which branches have nothing.
+        from fumehood_guest.context.rehearsal import prepare_shell
+
         with quiet_libraries():
             preload = Preloading(names, lambda name: self._host.send({"type": "importing", "module": name}))
             self._placeholders = _take_memory_in_one_piece(

@@ -1,0 +1,64 @@
+"""The shell of a context that runs no Python of its user: the streams of the process, and nothing of IPython.
+
+Lives in the branches of the zygote, before any context, and in the contexts that are their forks. It must never import
+IPython: each context would pay for a share of it, and for the pages of it that the interpreter writes to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any, Dict, NoReturn, Optional
+
+from fumehood_guest.context.event_loop import BackgroundLoop
+from fumehood_guest.context.outlet import Outlet
+from fumehood_guest.context.streams import Streams
+
+
+class BareRepairs:
+    """Keeps the streams of the process."""
+
+    def attach(self, streams: Streams) -> None:
+        """Sets the streams of the context."""
+        self._streams = streams
+
+    def apply(self) -> None:
+        """Restores them after a cell."""
+        sys.stdout = self._streams.stdout
+        sys.stderr = self._streams.stderr
+
+
+class BareShell:
+    """What a context uses of a shell beside its language.
+
+    Attributes:
+        user_ns: Empty: there are no variables of Python.
+        user_ns_hidden: Empty, as before.
+        repairs: Restores what a cell may have broken.
+    """
+
+    def __init__(self) -> None:
+        self.user_ns: Dict[str, Any] = {}
+        self.user_ns_hidden: Dict[str, Any] = {}
+        self.repairs = BareRepairs()
+
+    def attach(self, _outlet: Outlet, streams: Streams, _background: BackgroundLoop) -> None:
+        """Connects the shell with the streams of its context."""
+        self._streams = streams
+        sys.stdout = streams.stdout
+        sys.stderr = streams.stderr
+
+    def show_stray(self, error: BaseException) -> None:
+        """Writes an error that belongs to no cell to stderr."""
+        sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))
+
+    def leave_fork(self, error: Optional[BaseException] = None) -> NoReturn:
+        """Exits a process that has been forked during a cell, at the end of it."""
+        try:
+            if error is not None:
+                self.show_stray(error)
+
+            self._streams.flush()
+        finally:
+            os._exit(0 if error is None else 1)
