@@ -23,19 +23,19 @@ def shared(addresses) -> Iterator[Sandbox]:
 
 
 HELLO = [
-    ("python", "print('Hello, World!')", "Hello, World!\n"),
-    ("js", "console.log('Hello, World!')", "Hello, World!\n"),
-    ("ts", "const message: string = 'Hello, World!'; console.log(message)", "Hello, World!\n"),
-    pytest.param("r", "print('Hello, World!')", '[1] "Hello, World!"\n', marks=needs_r),
-    pytest.param("java", 'System.out.println("Hello, World!");', "Hello, World!\n", marks=needs_java),
-    ("bash", "echo 'Hello, World!'", "Hello, World!\n"),
+    ("python", "print('Hello, World!')", ["Hello, World!\n"]),
+    ("js", "console.log('Hello, World!')", ["Hello, World!\n"]),
+    ("ts", "const message: string = 'Hello, World!'; console.log(message)", ["Hello, World!\n"]),
+    pytest.param("r", "print('Hello, World!')", ['[1] "Hello, World!"\n'], marks=needs_r),
+    pytest.param("java", 'System.out.println("Hello, World!");', ["Hello, World!", "\n"], marks=needs_java),
+    ("bash", "echo 'Hello, World!'", ["Hello, World!\n"]),
 ]
 
 
 @pytest.mark.parametrize(("language", "code", "printed"), HELLO)
 def test_each_default_kernel_prints(shared, language, code, printed):
-    """Lines are whole."""
-    assert shared.run_code(code, language=language).logs.stdout == [printed]
+    """Lines are whole; Java's kernel at E2B sends the end of a line by itself."""
+    assert shared.run_code(code, language=language).logs.stdout == printed
 
 
 def test_javascript_has_modules_and_top_level_await(shared):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -116,14 +117,15 @@ class _Session:
         return PlainTextResponse("OK")
 
     async def execute(self, request: Request, body: _NewExecution) -> Response:
-        events = self._backend.execute(self._sandbox_id, await self._request(body))
+        asked = await self._request(body)
+        events = self._backend.execute(self._sandbox_id, asked)
         # Code that waits for other code has not begun, and its client may disconnect meanwhile.
         started = await unless_gone(request, begun(events))
 
         if started is None:
             raise ClientDisconnect
 
-        lines = with_beats(_lines(started), _KEEPALIVE_SECONDS, KEEPALIVE_LINE)
+        lines = with_beats(_lines(started, asked.language), _KEEPALIVE_SECONDS, KEEPALIVE_LINE)
         return StreamAnswer(lines, {"content-type": "application/x-ndjson"})
 
     async def list_contexts(self) -> Response:
@@ -201,8 +203,10 @@ def _context_data(info: ContextInfo) -> dict[str, Any]:
     return {"id": info.id, "language": info.language, "cwd": info.cwd}
 
 
-async def _lines(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+async def _lines(events: AsyncGenerator[Event, None], language: str) -> AsyncGenerator[bytes, None]:
+    encode = partial(event_lines, language=language)
+
     async with aclosing(events):
         async for event in events:
-            if lines := await rendered(event, event_lines):
+            if lines := await rendered(event, encode):
                 yield lines

@@ -23,15 +23,16 @@ _NAMES = ("html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "jav
 _QUOTES = ("'", '"')
 
 
-def event_lines(event: Event) -> bytes:
-    """Returns the lines for an event; most have one, some none."""
-    return b"".join(_line(item) for item in _items(event))
+def event_lines(event: Event, language: str = "") -> bytes:
+    """Returns the lines for an event of code in this language; most have one, some none."""
+    return b"".join(_line(item) for item in _items(event, language))
 
 
-def _items(event: Event) -> list[dict[str, Any]]:
+def _items(event: Event, language: str) -> list[dict[str, Any]]:
     match event:
         case StdoutEvent():
-            return [{"type": "stdout", "text": event.text, "timestamp": time.time_ns()}]
+            pieces = _pieces(event.text) if language == "java" else (event.text,)
+            return [{"type": "stdout", "text": piece, "timestamp": time.time_ns()} for piece in pieces]
         case StderrEvent():
             return [{"type": "stderr", "text": event.text, "timestamp": time.time_ns()}]
         case ResultEvent(is_update=False):
@@ -42,6 +43,11 @@ def _items(event: Event) -> list[dict[str, Any]]:
             return _last(event)
 
     return []
+
+
+def _pieces(text: str) -> tuple[str, ...]:
+    """Returns a printed text and the end of its last line apart, as the kernel of Java at E2B sends them."""
+    return (text[:-1], "\n") if len(text) > 1 and text.endswith("\n") else (text,)
 
 
 def _last(event: ExecutionFinished) -> list[dict[str, Any]]:
