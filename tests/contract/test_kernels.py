@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
@@ -12,13 +11,6 @@ from fumehood import InvalidArgumentError, LanguageCheckpointError, LanguageUnav
 pytestmark = pytest.mark.in_guest
 
 SPEC = "/usr/share/jupyter/kernels/ir/kernel.json"
-# Its own command writes this file.
-DENO = {
-    "argv": ["deno", "jupyter", "--kernel", "--conn", "{connection_file}"],
-    "display_name": "Deno",
-    "language": "typescript",
-}
-SPECS = "/home/user/.local/share/jupyter/kernels"
 
 needs_ir = pytest.mark.skipif(
     not os.path.exists(SPEC), reason="needs the kernel of R: `make programs` installs it"
@@ -81,7 +73,6 @@ def test_a_kernel_runs_cells(sandbox):
 @pytest.mark.parametrize(("name", "first", "then", "prints", "fails", "loops"), OTHERS)
 def test_kernels_of_others_run_cells(sandbox, name, first, then, prints, fails, loops):
     """State, streams, an error, and a time-out that keeps the state, in programs with three libraries of ZeroMQ."""
-    sandbox.files.write(f"{SPECS}/deno/kernel.json", json.dumps(DENO))
 
     def run(code, **options):
         return sandbox.run_code(code, language=f"kernel:{name}", **options)

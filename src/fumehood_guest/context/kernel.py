@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +37,8 @@ _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 _BY_TCP = frozenset(("deno", "java"))
 # Programs that end at a signal and interrupt a cell at a message, which their specs do not mention.
 _BY_MESSAGE = frozenset(("deno",))
+# The specs of kernels that are one program, which writes its spec only when its user asks for it.
+_PROGRAMS = {"deno": ("deno", "jupyter", "--kernel", "--conn", "{connection_file}")}
 _DELIMITER = b"<IDS|MSG>"
 _START_SECONDS = 50.0
 _RETRY_SECONDS = 0.02
@@ -361,6 +364,9 @@ def _find_spec(name: str) -> Dict[str, Any]:
 
         if isinstance(spec, dict) and isinstance(spec.get("argv"), list) and spec["argv"]:
             return {**spec, "resource_dir": os.path.dirname(path)}
+
+    if name in _PROGRAMS and shutil.which(_PROGRAMS[name][0]) is not None:
+        return {"argv": list(_PROGRAMS[name]), "resource_dir": "", "env": {"NO_COLOR": "1"}}
 
     known = sorted({one for folder in _spec_folders() for one in _names_in(folder)})
     raise NoKernelError(f"no kernel spec {name!r} is there; there are: {', '.join(known) or 'none'}")
