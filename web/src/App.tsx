@@ -12,7 +12,9 @@ import { CodeNotice, CodeQuestion, enter } from "./views/CodeOfAddress";
 import { Login } from "./views/Login";
 import { Sandboxes } from "./views/Sandboxes";
 
+const Branches = lazy(() => import("./views/Branches"));
 const Compare = lazy(() => import("./views/Compare"));
+const Overview = lazy(() => import("./views/Overview"));
 const Sandbox = lazy(() => import("./views/Sandbox"));
 const Keys = lazy(() => import("./views/Keys"));
 const Usage = lazy(() => import("./views/Usage"));
@@ -111,6 +113,8 @@ function Gate({ code }: { code: string | null }) {
             <Route path="/sandboxes">{() => <Sandboxes />}</Route>
             <Route path="/sandboxes/:id">{({ id }) => <Sandbox key={id} id={id} />}</Route>
             <Route path="/sandboxes/:id/compare">{({ id }) => <Compare key={id} id={id} />}</Route>
+            <Route path="/sandboxes/:id/branches">{({ id }) => <Branches key={id} id={id} />}</Route>
+            <Route path="/overview">{() => <Overview me={me.data} />}</Route>
             <Route path="/keys">{() => <Keys />}</Route>
             <Route path="/usage">{() => <Usage />}</Route>
             <Route path="/queue">{() => <Queue />}</Route>

@@ -24,6 +24,7 @@ export type Place = { path: string; name: string; scope: string; key: string };
 // No key has it.
 const OWNER = "owner";
 const PLACES: Place[] = [
+  { path: "/overview", name: "Overview", scope: "keys", key: "o" },
   { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
   { path: "/shares", name: "Shares", scope: "sandboxes", key: "h" },
   { path: "/usage", name: "Usage", scope: "", key: "u" },

@@ -3,7 +3,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Dialog, Tabs } from "radix-ui";
 import { lazy, type ReactNode, Suspense, useCallback, useMemo, useRef, useState } from "react";
-import { useLocation, useSearchParams } from "wouter";
+import { Link, useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
 import type { Sandbox as Box, Page } from "../api/types";
@@ -172,6 +172,12 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
             <button type="button" disabled={fork.isPending} onClick={() => fork.mutate()}>
               Fork <kbd>f</kbd>
             </button>
+            <Link className="button" href={`/sandboxes/${segment(id)}/branches`}>
+              Branches
+            </Link>
+            <Link className="button" href={`/sandboxes/${segment(id)}/compare`}>
+              Compare
+            </Link>
           </>
         )}
         {!isGone && (
