@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -313,3 +315,44 @@ def test_k15_the_number_of_the_machines_start_is_not_told(make, attacked):
     other.sandbox.pause(files_only=True)
     other.sandbox.resume()
     assert other.run(read) not in (machine, first, second)
+
+
+# Counts of the whole machine, named in the threat model; no mount can cover them: each process has a /proc/PID/net.
+TOLD_OF_THE_NETWORK = {"sockstat", "protocols", "softnet_stat"}
+OF_THE_NETWORK = """
+import os
+import socket
+def told():
+    texts = {}
+    for at, _, names in os.walk('/proc/self/net/'):
+        for name in names:
+            try: texts[name] = open(os.path.join(at, name), 'rb').read()
+            except OSError: pass
+    return texts
+"""
+
+
+def test_k15_of_the_hosts_connections_counts_alone_are_told(make):
+    """Neither where they lead nor what they carry; the control is the host's own list."""
+    sandbox = make()
+    sandbox.run(f"{OF_THE_NETWORK}before = told()")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ends = [socket.create_connection(server.getsockname()) for _ in range(20)]
+        ends += [server.accept()[0] for _ in range(20)]
+
+        for end in ends:
+            end.send(b"of the host")
+
+        changed = sandbox.run(
+            "after = told(); print([name for name in after if after[name] != before.get(name)])"
+        )
+        here = f":{server.getsockname()[1]:04X} "
+        assert here in Path("/proc/net/tcp").read_text("ascii")
+
+        for end in ends:
+            end.close()
+
+    # `unix` has the sandbox's own sockets, which init may use meanwhile.
+    assert set(ast.literal_eval(changed)) - {"unix"} <= TOLD_OF_THE_NETWORK
+    assert sandbox.run(f"print({here.strip()!r} in open('/proc/net/tcp').read())") == "False\n"
