@@ -8,11 +8,12 @@ reachable of the host.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
 from binascii import a2b_base64
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from fumehood_jail import device_nodes, layers, own_root, shown_limits, syscalls
 from fumehood_jail.errors import JailError
@@ -81,7 +82,7 @@ def build_root(plan: Dict[str, Any]) -> None:
     """
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     sources = _open_sources([source for source, _ in plan["binds"]])
-    copied = {target: _read_if_there(source) for source, target in plan["copies"]}
+    copied = _read_those_there(plan["copies"])
     devices = _open_sources([f"/dev/{name}" for name in DEVICES])
     image = _open_sources(plan.get("layers", []))
     alternatives = {} if image else _read_links("/etc/alternatives")
@@ -436,51 +437,65 @@ def _make_devices(fds: List[int]) -> None:
 
 
 def _write_files(files: Dict[str, Any], executables: Any) -> None:
+    _make_folders_of(files)
+
     for path, content in files.items():
-        if content is None:
-            continue
-
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-
-        # The target may be missing in an image.
-        if os.path.islink(path):
-            os.unlink(path)
-
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
         mode = 0o755 if path in executables else 0o644
-        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, mode)
 
-        with open(fd, "wb") as file:
+        with open(_open_new(path, mode), "wb") as file:
             file.write(data)
 
 
-def _write_links(links: Dict[str, str]) -> None:
-    for path, target in links.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-
-        if not os.path.lexists(path):
-            os.symlink(target, path)
-
-
-def _read_if_there(path: str) -> Any:
+def _open_new(path: str, mode: int) -> int:
+    """Opens a file to be written; a link of an image that is in its place is removed: its target may be missing."""
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return None
+        return os.open(path, flags, mode)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+
+    os.unlink(path)
+    return os.open(path, flags, mode)
+
+
+def _write_links(links: Dict[str, str]) -> None:
+    _make_folders_of(links)
+
+    for path, target in links.items():
+        try:
+            os.symlink(target, path)
+        except FileExistsError:
+            continue
+
+
+def _make_folders_of(paths: Iterable[str]) -> None:
+    """Makes the folders that these paths lie in, each once: hundreds of files share a few."""
+    for folder in dict.fromkeys(map(os.path.dirname, paths)):
+        os.makedirs(folder, exist_ok=True)
+
+
+def _read_those_there(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
+    """Returns what is to be copied, by its place in the new root."""
+    found = {}
+
+    for source, target in copies:
+        try:
+            with open(source, "rb", buffering=0) as file:
+                found[target] = file.read()
+        except OSError:
+            continue
+
+    return found
 
 
 def _read_links(folder: str) -> Dict[str, str]:
     try:
-        names = os.listdir(folder)
+        with os.scandir(folder) as entries:
+            return {entry.name: os.readlink(entry.path) for entry in entries if entry.is_symlink()}
     except OSError:
         return {}
-
-    return {
-        name: os.readlink(os.path.join(folder, name))
-        for name in names
-        if os.path.islink(os.path.join(folder, name))
-    }
 
 
 def _at_step(step: str, function: Any, *arguments: Any) -> None:

@@ -11,6 +11,7 @@ answer, another architecture's entry is fatal, and x32 numbers are simply unknow
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import struct
@@ -136,17 +137,22 @@ def read_policy(path: str) -> Policy:
     Returns:
         The policy without `extends`: an entry for a call in the file replaces the one in the extended policy.
     """
-    import tomllib  # Python 3.11: the host has it, a template's older Python does not and never compiles
-
-    with open(path, "rb") as file:
-        policy: Policy = tomllib.load(file)
-
+    policy = dict(_read_file(path))
     base_name = policy.pop("extends", None)
     if base_name is None:
         return policy
 
     base = read_policy(os.path.join(os.path.dirname(path), f"{base_name}.toml"))
     return _extend(base, policy)
+
+
+@functools.cache
+def _read_file(path: str) -> Policy:
+    """Returns what one file says; a host needs that of sandboxes for them, and because that of zygotes extends it."""
+    import tomllib  # Python 3.11: the host has it, a template's older Python does not and never compiles
+
+    with open(path, "rb") as file:
+        return tomllib.load(file)
 
 
 def notified_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) -> dict[int, str]:
@@ -237,6 +243,7 @@ def _prefixed(groups: dict[str, list[str]]) -> dict[str, list[str]]:
     return {f"+{group}": calls for group, calls in groups.items()}
 
 
+@functools.cache
 def _syscall_numbers(machine: str) -> dict[str, int]:
     if machine not in _AUDIT_ARCH:
         raise ValueError(f"no system call table for {machine!r}")

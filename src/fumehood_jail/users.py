@@ -219,11 +219,7 @@ def _may_map_any_id() -> bool:
 def _plan_range(lock_folder: str, notes: list[str]) -> IdPlan | None:
     maps = [read_id_map("/proc/self/uid_map"), read_id_map("/proc/self/gid_map")]
     for first, end, size in _RANGES:
-        blocks = [
-            block
-            for block in range(first, end - size + 1, size)
-            if all(_is_mapped(id_map, block, size) for id_map in maps)
-        ]
+        blocks = _mapped_blocks(maps, range(first, end - size + 1, size), size)
         if not blocks:
             continue
 
@@ -236,6 +232,16 @@ def _plan_range(lock_folder: str, notes: list[str]) -> IdPlan | None:
 
     notes.append("this container maps no spare ids: all sandboxes share the id of the caller")
     return None
+
+
+def _mapped_blocks(maps: list[list[MapLine]], blocks: range, size: int) -> list[int]:
+    """Returns the blocks that lie whole within one line of each map."""
+    # Most machines map all of them by one line: then each need not be looked up.
+    span = blocks[0], blocks[-1] + size - blocks[0]
+    if all(_is_mapped(id_map, *span) for id_map in maps):
+        return list(blocks)
+
+    return [block for block in blocks if all(_is_mapped(id_map, block, size) for id_map in maps)]
 
 
 def _is_mapped(id_map: list[MapLine], first: int, count: int) -> bool:

@@ -216,3 +216,14 @@ def _user_with_subuids():
 
     pytest.skip("needs an ordinary user with ranges in /etc/subuid, and newuidmap")
     raise AssertionError
+
+
+def test_blocks_are_those_that_every_map_has_whole():
+    """What one line maps needs no look at each block, and a gap in either map leaves a block out."""
+    blocks = range(1000, 5000, 1000)
+    whole = [(0, 100000, 1 << 20)]
+    gap = [(0, 100000, 2500), (2600, 200000, 10000)]
+    assert users._mapped_blocks([whole, whole], blocks, 1000) == [1000, 2000, 3000, 4000]
+    assert users._mapped_blocks([whole, gap], blocks, 1000) == [1000, 3000, 4000]
+    assert users._mapped_blocks([gap, whole], blocks, 1000) == [1000, 3000, 4000]
+    assert users._mapped_blocks([whole, [(0, 100000, 900)]], blocks, 1000) == []

@@ -11,17 +11,17 @@ from __future__ import annotations
 import importlib.util
 import sys
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from marshal import dumps
 from pathlib import Path
-from types import CodeType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # Of PEP 552: named by a hash of the source, which is not looked at. The sources have no time in the jail.
 _UNCHECKED_HASH = 1
+_NO_HASH = bytes(8)
 
 
 class _NotCachedError(Exception):
@@ -29,7 +29,23 @@ class _NotCachedError(Exception):
 
 
 class _CacheReader(SourceFileLoader):
-    """Gives the code that is kept for a source, if it is of that source and of this Python, and compiles nothing."""
+    """Gives the code that is kept for a source, if it is of that source and of this Python, and compiles nothing.
+
+    Args:
+        path: The source.
+        place: Where the guest has it: the file that the code names.
+    """
+
+    def __init__(self, path: Path, place: str) -> None:
+        super().__init__(path.stem, place)
+        self._source = str(path)
+
+    def path_stats(self, _: object) -> Mapping[str, Any]:
+        return super().path_stats(self._source)
+
+    def get_data(self, path: str) -> bytes:
+        is_source = path == self.path
+        return super().get_data(self._source if is_source else importlib.util.cache_from_source(self._source))
 
     def source_to_code(self, *_: object, **__: object) -> NoReturn:  # type: ignore[override]
         raise _NotCachedError
@@ -72,17 +88,10 @@ def _bytecode(path: Path, place: str) -> str:
     Raises:
         _NotCachedError: None is kept.
     """
-    code = _CacheReader(path.stem, str(path)).get_code(path.stem)
+    code = _CacheReader(path, place).get_code(path.stem)
 
     if code is None:
         raise _NotCachedError
 
-    digest = importlib.util.source_hash(path.read_bytes())
-    head = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH.to_bytes(4, "little") + digest
-    return b64encode(head + dumps(_placed(code, place))).decode()
-
-
-def _placed(code: CodeType, place: str) -> CodeType:
-    """Returns code whose file is `place`, with all functions in it."""
-    within = tuple(_placed(item, place) if isinstance(item, CodeType) else item for item in code.co_consts)
-    return code.replace(co_filename=place, co_consts=within)
+    head = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH.to_bytes(4, "little") + _NO_HASH
+    return b64encode(head + dumps(code)).decode()

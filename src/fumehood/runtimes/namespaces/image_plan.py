@@ -19,6 +19,7 @@ from fumehood.runtimes.namespaces.plan import (
     INTERPRETER_ROOT,
     LINKS,
     ca_bundle_copy,
+    copies_of,
     guest_code,
     plain_environment,
 )
@@ -53,7 +54,7 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
         "cleared": [GUEST_PACKAGES],
         "covered": [HOME_PATH],
         "links": dict(LINKS),
-        "copies": [ca_bundle_copy()],
+        "copies": [ca_bundle_copy(), *copies_of(guest_code())],
         "files": {
             **ETC_FILES,
             # The private interpreter's loader would read the image's.
@@ -63,7 +64,6 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
             if image.user != "root"
             else "root:x:1000:\nnogroup:x:65534:\n",
             "/etc/profile": f'export PATH="{image_path(image)}"\n',
-            **{f"{GUEST_PACKAGES}/{name}": path.read_text(encoding="utf-8") for name, path in guest_code()},
         },
         "executables": [],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from fumehood_jail.users import IdPlan
 
 GUEST_PACKAGES = "/opt/fumehood"
 # Code of ours in each language that guests run.
-_GUEST_FILES = ("*.py", "*.cjs", "*.R", "*.java")
+_GUEST_FILES = (".py", ".cjs", ".R", ".java")
 # Where `fumehood_guest.init.home` finds the files that each sandbox gets.
 GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
@@ -255,13 +255,15 @@ def _seen_inside(path: str, prefix: str) -> str:
 
 
 def _add_guest_packages(plan: dict[str, Any], version: tuple[int, int, int]) -> None:
-    """Adds copies of our guest code: it is small, and a copy cannot change under a running template."""
+    """Adds copies of our guest code, and the bytecode of it."""
     code = tuple(guest_code())
-
-    for name, path in code:
-        plan["files"][f"{GUEST_PACKAGES}/{name}"] = path.read_text(encoding="utf-8")
-
+    plan["copies"] += copies_of(code)
     plan["bytecode"] = guest_bytecode(code, GUEST_PACKAGES, version)
+
+
+def copies_of(code: Iterable[tuple[str, Path]]) -> list[tuple[str, str]]:
+    """Returns what to copy of guest code, and where to: it is small, and a copy cannot change under a template."""
+    return [(str(path), f"{GUEST_PACKAGES}/{name}") for name, path in code]
 
 
 def guest_code() -> Iterator[tuple[str, Path]]:
@@ -269,8 +271,15 @@ def guest_code() -> Iterator[tuple[str, Path]]:
     for package in (fumehood_guest, fumehood_jail, fumehood_wire):
         top = Path(package.__file__ or "").resolve().parent
 
-        for path in sorted(path for pattern in _GUEST_FILES for path in top.rglob(pattern)):
-            yield f"{top.name}/{path.relative_to(top).as_posix()}", path
+        for path in sorted(_paths_below(str(top))):
+            if path.endswith(_GUEST_FILES):
+                yield os.path.relpath(path, top.parent), Path(path)
+
+
+def _paths_below(top: str) -> Iterator[str]:
+    for folder, _, names in os.walk(top):
+        for name in names:
+            yield f"{folder}/{name}"
 
 
 _SPARE_IDS = 100_000
