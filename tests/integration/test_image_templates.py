@@ -280,6 +280,45 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
         assert made.run_code("x").text == "1"
         assert made.get_info().isolation.missing == ()
 
+        with made.fork() as fork:
+            assert fork.run_code("x + 1").text == "2"
+
+
+def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):
+    """What runs in a template's processes can enter every sandbox that they make: so they make one each."""
+    python, libraries = _host_python(sys.executable)
+    spy = Path(__file__).with_name("planted_spy.py").read_bytes()
+    site = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/sitecustomize.py"
+    planted = tar_of([Entry(str(Path(python).parents[1] / site)[1:], spy)])
+    bench.layout.add(
+        [busybox_layer(), libraries, planted],
+        tag="spying",
+        config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]},
+    )
+    image = f"oci:{bench.layout.folder}:spying"
+
+    # The control: where the owner has them share one, the spy is in all of them, and in none of another template.
+    bench.build("spying", image=image, own_interpreter=False)
+    loot = _loot_of_two("spying", until_it_has="SECRET OF A NEIGHBOUR")
+    assert "SECRET OF ANOTHER TEMPLATE" not in loot
+    bench.build("spying", image=image)
+    loot = _loot_of_two("spying", until_it_has="entered='yes")
+    assert "SECRET" not in loot
+    assert "ptrace=(-1, 1)" in loot
+
+
+def _loot_of_two(template: str, *, until_it_has: str) -> str:
+    """What a spy leaves in one of two sandboxes; the other, and one of another template, have a secret."""
+    with Sandbox() as stranger, Sandbox(template) as neighbour, Sandbox(template) as sandbox:
+        stranger.files.write("secret", "SECRET OF ANOTHER TEMPLATE")
+        neighbour.files.write("secret", "SECRET OF A NEIGHBOUR")
+
+        def look() -> str:
+            found = sandbox.files.read("loot") if sandbox.files.exists("loot") else ""
+            return found if until_it_has in found else ""
+
+        return until(look, "the spy leaves its loot")
+
 
 def _host_python(executable: str) -> tuple[str, bytes]:
     """An interpreter of this machine with all that it loads, under its own paths, as a layer."""

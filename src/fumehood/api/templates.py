@@ -44,7 +44,7 @@ def build_template(
     preload: Sequence[str] = (),
     files: str | None = None,
     envs: Mapping[str, str] | None = None,
-    own_interpreter: bool = False,
+    own_interpreter: bool | None = None,
     image: str | None = None,
     dockerfile: str | None = None,
     context: str | None = None,
@@ -77,7 +77,9 @@ def build_template(
             out: `TemplateInfo.left_out` lists it, and sandboxes import it where they use it.
         files: A folder whose content each sandbox finds in its home directory.
         envs: Environment variables of its sandboxes.
-        own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ.
+        own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ. None: for images
+            with their own Python alone, since what that loads can reach every sandbox that it makes. False shares it:
+            sandboxes start in milliseconds, and the image's makers can reach all of the template's.
         image: A container image in place of this machine's system: a name such as `python:3.12-slim`,
             `oci:FOLDER[:TAG]` or `docker-archive:FILE`. Code runs in the image's own CPython 3.9 or newer, or else in a
             private copy of this process's; `requirements` and `python` do not go with it.
@@ -191,7 +193,7 @@ def build_image_template(
     """
     store = template_store()
     source = order.source(store.layers, logins or registry_logins())
-    recipe = Recipe(name=name, source=source, start=start)
+    recipe = Recipe(name=name, source=source, start=start, limits=order.limits)
     return _build_here(recipe, store, order, force=force, say=say)
 
 

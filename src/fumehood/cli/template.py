@@ -194,10 +194,10 @@ TEMPLATE = Verbs(
                     help="environment variable of its sandboxes; may be repeated",
                 ),
                 Option(
-                    ["--own-interpreter"],
-                    is_flag=True,
+                    ["--own-interpreter/--shared-interpreter"],
+                    default=None,
                     help="start an interpreter for each sandbox: hash seed and addresses differ, and a start takes "
-                    "longer",
+                    "longer (default: for images with their own Python)",
                 ),
                 Option(
                     ["--image"],

@@ -275,10 +275,11 @@ class Provisioner:
             template = replace(template, own_interpreter=True)
 
         spawner = await self._start_spawner(template)
+        usual = _usual_limits(template)
 
         async def make() -> LiveSandbox:
             self._admission.check_machine()
-            sandbox = await self._make(started, Limits(), spawner.guest_envs)
+            sandbox = await self._make(started, usual, spawner.guest_envs)
             try:
                 await failpoints.reach("pool.rehearse", sandbox)
                 await sandbox.rehearse()
@@ -438,10 +439,15 @@ def _exhausted(error: OSError) -> SandboxStartError:
     return SandboxStartError(step="make its pipes, sockets and control group", reason=str(error))
 
 
+def _usual_limits(template: Template) -> Limits:
+    """Returns the limits of the sandboxes that its pool has ready."""
+    return replace(Limits(), **template.limits)
+
+
 def _fits_the_pool(limits: Limits, started: _Started) -> bool:
     """Whether a sandbox that was made with the default limits can get these."""
-    default = Limits()
-    return all(getattr(limits, name) == getattr(default, name) for name in started.spawner.fixed_limits)
+    usual = _usual_limits(started.template)
+    return all(getattr(limits, name) == getattr(usual, name) for name in started.spawner.fixed_limits)
 
 
 _T = TypeVar("_T")

@@ -134,6 +134,7 @@ def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> Temp
             instructions=tuple(Instruction(**one) for one in arguments["instructions"]),
             uploads=arguments["uploads"],
             network=Network(internet=True),
+            limits=arguments["limits"],
         )
         logins = Logins({"DOCKER_AUTH_CONFIG": arguments["logins"]}) if arguments["logins"] else None
         return build_image_template(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import copy_files, describe_files
-from fumehood.templates.recipe import LANGUAGES, LeftOut, Recipe, Say, Workshop
+from fumehood.templates.recipe import LANGUAGES, LeftOut, Made, Recipe, Say, Workshop
 from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
 from fumehood.values.template import Template
 
@@ -76,7 +76,7 @@ def _make(
         preload=recipe.preload,
         files=place.files if recipe.files is not None or made.files is not None else None,
         envs=recipe.envs,
-        own_interpreter=recipe.own_interpreter,
+        own_interpreter=_has_own_interpreters(recipe, made),
         start=recipe.start,
     )
     languages: dict[str, str] = {}
@@ -112,9 +112,22 @@ def _make(
         say(f"not preloaded: {one}; sandboxes can import it all the same")
 
     info = new_info(template, version=version, size_bytes=size_bytes, fingerprint=fingerprint)
-    info = replace(info, left_out={one.module: one.reason for one in left_out}, languages=languages)
+    left_out_reasons = {one.module: one.reason for one in left_out}
+    info = replace(info, left_out=left_out_reasons, languages=languages, limits=dict(recipe.limits))
     interpreter = "" if made.python is None else os.path.relpath(made.python, place.folder)
     return Record(info=info, build=place.name, interpreter=interpreter, image=made.image)
+
+
+def _has_own_interpreters(recipe: Recipe, made: Made) -> bool:
+    """Returns whether each sandbox gets an interpreter of its own.
+
+    What an image's own Python loads can enter every sandbox that its process makes. So each has one of its own there,
+    unless the owner says otherwise.
+    """
+    if recipe.own_interpreter is not None:
+        return recipe.own_interpreter
+
+    return made.image is not None and bool(made.image.python)
 
 
 def _copy_files(name: str, folder: str, target: str, *, is_alone: bool) -> None:

@@ -145,9 +145,10 @@ class Recipe:
         preload: Modules that are imported once.
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
-        own_interpreter: Whether each of them has an interpreter of its own.
+        own_interpreter: Whether each of them has an interpreter of its own; None: where it is that of an image.
         languages: The languages that it is made ready for; None: those that are installed, without preparation.
         start: The command that each of them runs from its creation on.
+        limits: The limits that they have where a client of E2B's API makes them, by name.
     """
 
     name: str
@@ -155,9 +156,10 @@ class Recipe:
     preload: tuple[str, ...] = ()
     files: str | None = None
     envs: Mapping[str, str] = field(default_factory=dict)
-    own_interpreter: bool = False
+    own_interpreter: bool | None = None
     start: StartCommand | None = None
     languages: LanguageOrder | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not is_store_name(self.name) or self.name.partition(":")[0] == RESERVED:
@@ -169,7 +171,8 @@ class Recipe:
             )
 
         # The checks of every template apply to this one too, before anything is built.
-        Template(name=self.name, preload=self.preload, envs=self.envs, own_interpreter=self.own_interpreter)
+        own_interpreter = False if self.own_interpreter is None else self.own_interpreter
+        Template(name=self.name, preload=self.preload, envs=self.envs, own_interpreter=own_interpreter)
 
     def fingerprint(self) -> str:
         """Returns a digest of all inputs.
@@ -189,6 +192,9 @@ class Recipe:
         }
         if self.languages is not None:
             inputs["languages"] = list(self.languages.names)
+
+        if self.limits:
+            inputs["limits"] = dict(self.limits)
 
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 

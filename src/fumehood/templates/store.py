@@ -61,6 +61,7 @@ class TemplateInfo:
             leaves threads running, which a fork would lose. Code in sandboxes can import them.
         start: The command that each of its sandboxes runs from its creation on; None for none.
         languages: The languages that were asked for and are there, with their versions.
+        limits: The limits of its sandboxes where a client of E2B's API makes them, as its builder ordered.
     """
 
     name: str
@@ -75,6 +76,7 @@ class TemplateInfo:
     left_out: dict[str, str] = field(default_factory=dict)
     start: StartCommand | None = None
     languages: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +263,7 @@ class TemplateStore:
             start=record.info.start,
             languages=os.path.join(folder, LANGUAGES) if record.info.languages else None,
             language_versions=record.info.languages,
+            limits=record.info.limits,
         )
 
     def copy(self, name: str, other: str) -> bool:

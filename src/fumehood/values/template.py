@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.image import ImageRoot
+from fumehood.values.limits import Limits
 from fumehood.values.start_command import StartCommand
 
 MAX_TEMPLATE_NAME_BYTES = 255
@@ -40,6 +42,7 @@ class Template:
         start: A command that each sandbox runs from its creation on, with the check when it is ready.
         languages: A folder with files that compilers of its languages have prepared; None gives nothing.
         language_versions: The languages that it was made ready for, and their versions.
+        limits: The limits that differ from those of every sandbox in what its pool has ready, as its builder ordered.
     """
 
     name: str = "default"
@@ -52,6 +55,7 @@ class Template:
     start: StartCommand | None = None
     languages: str | None = None
     language_versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    limits: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= MAX_TEMPLATE_NAME_BYTES:
@@ -79,6 +83,9 @@ class Template:
             raise InvalidArgumentError(
                 field="own_interpreter", value=self.own_interpreter, allowed="True or False"
             )
+
+        # They are checked there.
+        replace(Limits(), **self.limits)
 
         if self.start is not None and not isinstance(self.start, StartCommand):
             raise InvalidArgumentError(field="start", value=self.start, allowed="a StartCommand, or None")

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from e2b import Template, wait_for_file, wait_for_port
+from e2b import CommandExitException, Template, wait_for_file, wait_for_port
 from e2b.exceptions import AuthenticationException, BuildException, TemplateException
 from e2b_code_interpreter import Sandbox
 from tests.conftest import RunningServer
@@ -131,7 +131,7 @@ def _steps(image: str, context: Path) -> Any:
 
 def test_steps_files_tags_and_logs(build, image, context):
     """All five kinds of steps do what they do at E2B; a second build uploads and runs nothing."""
-    heard = build(_steps(image, context), "stepped:v1", tags=["stable"])
+    heard = build(_steps(image, context), "stepped:v1", tags=["stable"], cpu_count=1, memory_mb=256)
     assert any("RUN id -un > who" in line for line in heard), heard
     assert Template.exists("stepped")
     assert not Template.exists("stepped:v2")
@@ -148,10 +148,36 @@ def test_steps_files_tags_and_logs(build, image, context):
             *("project:", "made-by-user", 'say "hello" yes', ""),
         ]
         assert sandbox.run_code("1 + 1").text == "2"
+        _check_sizes_and_folders(sandbox)
 
     again = build(_steps(image, context), "stepped:v1")
     assert any("already cached" in line for line in again)
     assert not any("done:" in line for line in again), again
+
+
+def _check_sizes_and_folders(sandbox: Sandbox) -> None:
+    """The sizes of a template are its sandboxes' limits; the folders that clients write as root are each one's own."""
+    info = sandbox.get_info()
+    assert (info.cpu_count, info.memory_mb) == (1, 256)
+    assert sandbox.commands.run("grep MemTotal /proc/meminfo").stdout.split()[1] == str(256 << 10)
+    sandbox.files.write("/etc/profile.d/first.sh", "export FROM_PROFILE=yes", user="root")
+    line = "mkdir -p /logs/verifier && chmod 777 /logs/verifier && echo 1 > /logs/verifier/a && ls -d /tests /solution"
+    assert sandbox.commands.run(line, user="root").stdout == "/solution\n/tests\n"
+
+    with Sandbox.create("stepped:v1") as other:
+        assert not other.files.exists("/logs/verifier")
+        with pytest.raises(CommandExitException, match="Read-only file system"):
+            other.commands.run("mkdir /other", user="root")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "field"), [({"cpuCount": "two"}, "cpuCount"), ({"memoryMB": 1}, "memoryMB")]
+)
+def test_sizes_that_cannot_be_are_refused(client, sizes, field):
+    """Before anything is built, by their names."""
+    answer = client.post("/v3/templates", json={"name": "sized", **sizes})
+    assert answer.status_code == 400
+    assert field in answer.json()["message"]
 
 
 def test_tags_and_replits_call(build, image, builder, client):

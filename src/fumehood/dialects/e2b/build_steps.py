@@ -38,6 +38,9 @@ _MAKE_USER = (
     '|| {{ echo "{0}:x:1000:1000::/home/{0}:/bin/sh" >> /etc/passwd && echo "{0}:x:1000:" >> /etc/group; }}; '
     "mkdir -p /home/{0} && chown {0} /home/{0}"
 )
+# The folders outside of the home that clients write as root, such as Harbor's environments. A sandbox here has no root,
+# and each gets copies of these, which are its own.
+_WRITABLE = ("/logs", "/tests", "/solution", "/installed-agent", "/etc/profile.d", "/var/lib/harbor")
 # The checks that E2B's clients write for a port, a URL and a file (`wait_for_port` and others).
 _PORT = re.compile(r'\[ -n "\$\(ss -Htuln sport = :(\d{1,5})\)" \]|ss -tuln \| grep :(\d{1,5})', re.ASCII)
 _URL = re.compile(r'curl -s -o /dev/null -w "%\{http_code\}" (\S+|\'[^\']*\') \| grep -q "200"')
@@ -113,6 +116,7 @@ def read_build(body: BuildBody) -> BuildOrder:
     for number, step in enumerate(body.steps, 1):
         translation.add(number, step)
 
+    translation.end()
     return BuildOrder(
         image=image,
         base=base,
@@ -168,6 +172,10 @@ class _Translation:
             self._put(number, "WORKDIR", arguments[0])
         else:
             self._make_user(number, arguments[0])
+
+    def end(self) -> None:
+        """Adds what no step orders."""
+        self._put(0, "VOLUME", json.dumps(_WRITABLE), words=_WRITABLE)
 
     def _copy(self, number: int, arguments: tuple[str, ...], files_hash: str) -> None:
         source, target, owner, mode = (*arguments, "", "")[:4]

@@ -14,7 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fumehood.assemble import template_store
+from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, consume_result
 from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.auth import Caller
@@ -39,6 +40,7 @@ from fumehood.server.template_builds import build_lines
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.recipe import is_store_name
 from fumehood.templates.store import Record
+from fumehood.values.limits import Limits
 
 DEFAULT_TAG = "default"
 # Of all templates of all servers, so that a build has the same id wherever it is asked for.
@@ -68,6 +70,7 @@ class Build:
         id: Its id.
         template: The name of its template, without a tag.
         tags: What it will have.
+        limits: The limits of its sandboxes, by name.
         status: How far it is.
         entries: The last of its logs.
         dropped: How many of them were dropped before those.
@@ -79,6 +82,7 @@ class Build:
     id: str
     template: str
     tags: tuple[str, ...]
+    limits: Mapping[str, float]
     status: Status = "waiting"
     entries: deque[dict[str, str]] = field(default_factory=lambda: deque(maxlen=_MOST_ENTRIES))
     dropped: int = 0
@@ -162,11 +166,11 @@ class Builds:
             raise InvalidArgumentError(field="tags", value=len(tags), allowed=f"at most {_MOST_TAGS}")
 
         self._make_room()
-        build = Build(id=str(uuid.uuid4()), template=template, tags=tags)
+        build = Build(id=str(uuid.uuid4()), template=template, tags=tags, limits=_limits(body))
         self._all[build.id] = build
 
-        if any(size is not None for size in (body.cpu_count, body.memory_mb, body.min_free_disk_mb)):
-            build.log("sizes of templates are not kept: sandboxes have the limits of their key", "warn")
+        if body.min_free_disk_mb is not None:
+            build.log("the disk's size is not kept: sandboxes have that of their key", "warn")
 
         data = {
             "templateID": template,
@@ -329,6 +333,34 @@ class Builds:
             await asyncio.to_thread(template_store().copy, first, name)
 
 
+def _limits(body: _NewTemplate) -> dict[str, float]:
+    """Returns the sizes that a body orders, as limits of sandboxes.
+
+    Raises:
+        InvalidArgumentError: One is no size.
+    """
+    found: dict[str, float] = {}
+
+    for field_name, limit, value, factor in (
+        ("cpuCount", "cpu_cores", body.cpu_count, 1.0),
+        ("memoryMB", "memory_bytes", body.memory_mb, MIB),
+    ):
+        if value is None:
+            continue
+
+        try:
+            size = value * factor if type(value) is int else value
+            # Checked as limits are.
+            order: dict[str, Any] = {limit: size}
+            replace(Limits(), **order)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(field=field_name, value=value, allowed=error.allowed) from None
+
+        found[limit] = size
+
+    return found
+
+
 def _name_of_build(template: str, build_id: str) -> str | None:
     store = template_store()
 
@@ -351,6 +383,7 @@ def _arguments(build: Build, order: BuildOrder, uploads: dict[str, str]) -> dict
         "instructions": list(order.instructions),
         "uploads": uploads,
         "start": list(order.start),
+        "limits": dict(build.limits),
         "logins": _logins(order),
         "force": order.force,
     }

@@ -7,9 +7,10 @@ tokens are made again for a repeated request.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from pydantic import AliasChoices, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from fumehood.assemble import template_store
 from fumehood.bounds import MIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import NotOfferedError
@@ -51,6 +53,7 @@ from fumehood.storage.idempotency import (
     digest_of,
 )
 from fumehood.storage.policy import KeyPolicy
+from fumehood.templates.recipe import is_store_name
 from fumehood.values.limits import Limits
 from fumehood.values.network import MAX_RULES, NETWORK_LEVELS, Network, NetworkLevel
 from fumehood.values.requests import SandboxSpec
@@ -252,14 +255,30 @@ def _read_on_timeout(body: NewSandbox) -> TimeoutAction:
     return "pause" if body.auto_pause_memory else "pause_files"
 
 
-def default_limits(policy: KeyPolicy) -> Limits:
-    """Returns the limits of a sandbox, which E2B's clients do not choose, within what its key allows."""
+def default_limits(policy: KeyPolicy, ordered: Mapping[str, float] | None = None) -> Limits:
+    """Returns the limits of a sandbox: those of its template, or the usual ones, within what its key allows.
+
+    Args:
+        policy: What its key may use.
+        ordered: The limits that the template's builder has ordered.
+    """
+    chosen: dict[str, Any] = dict(ordered or {})
+    wanted = replace(_LIMITS, **chosen)
     allowed: dict[str, Any] = {
-        item.name: _lower(getattr(_LIMITS, item.name), policy.max_limits[item.name])
+        item.name: _lower(getattr(wanted, item.name), policy.max_limits[item.name])
         for item in fields(Limits)
         if item.name in policy.max_limits
     }
-    return replace(_LIMITS, **allowed)
+    return replace(wanted, **allowed)
+
+
+async def _ordered_limits(template: str) -> Mapping[str, float]:
+    """Returns the limits that the builder of a template has ordered; none where it is not in this machine's store."""
+    if not is_store_name(template):
+        return {}
+
+    record = await asyncio.to_thread(template_store().record, template)
+    return {} if record is None else record.info.limits
 
 
 def _lower(wanted: float | None, maximum: float) -> float:
@@ -320,7 +339,9 @@ class Creation:
         if not is_default_template(template) and (found := await self._snapshots.find(template, caller)):
             return await self._snapshots.load(found, spec, caller)
 
-        return await caller.backend.create(replace(spec, template=await self._resolve(spec.template_name)))
+        name = await self._resolve(spec.template_name)
+        limits = default_limits(policy, await _ordered_limits(name))
+        return await caller.backend.create(replace(spec, template=name, limits=limits))
 
     async def _create_once(self, key: str, body: bytes, caller: Caller) -> SandboxInfo:
         if not _KEY.fullmatch(key):

@@ -175,7 +175,7 @@ def _records() -> list[Record]:
 
 
 async def _data(record: Record, caller: Caller) -> dict[str, Any]:
-    limits = default_limits(caller.principal.policy)
+    limits = default_limits(caller.principal.policy, record.info.limits)
     cores = (await caller.backend.capacity()).cpu_cores
     return {
         "templateID": _base(record),

@@ -37,7 +37,11 @@ class BuildTemplate(Body):
         default_factory=list, max_length=1000, description="Modules that are imported once for all sandboxes."
     )
     envs: Envs = Field(default_factory=dict, description="Environment variables of its sandboxes.")
-    own_interpreter: bool = Field(False, description="Start an interpreter for each of its sandboxes.")
+    own_interpreter: bool | None = Field(
+        default=None,
+        description="Start an interpreter for each of its sandboxes; null: for images with their own Python, which "
+        "can reach every sandbox that it makes.",
+    )
     image: Name | None = Field(
         default=None,
         description="A container image in place of the server's system: its name at a registry, or oci:FOLDER[:TAG] or "

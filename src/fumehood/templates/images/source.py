@@ -45,6 +45,7 @@ class ImageOrder:
         instructions: Instructions that were read already, which are carried out on the image after the other steps.
         template: The name of a template that is built upon, in place of an image.
         uploads: Archives that those instructions copy from, by their names.
+        limits: The limits of its sandboxes where a client of E2B's API makes them, by name.
     """
 
     image: str | None = None
@@ -57,6 +58,7 @@ class ImageOrder:
     instructions: tuple[Instruction, ...] = ()
     template: Base | None = None
     uploads: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_given(self) -> bool:
