@@ -202,6 +202,26 @@ def test_k05_no_read_asks_whether_a_page_is_in_memory(attacked):
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "1\n"
 
 
+RESIDENT = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+fd = os.open({path!r}, os.O_RDONLY)
+where = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, ctypes.c_long(0)))
+page = ctypes.c_ubyte()
+failed = libc.mincore(where, ctypes.c_size_t(1), ctypes.byref(page))
+print(errno.errorcode[ctypes.get_errno()] if failed else page.value & 1)
+"""
+
+
+def test_k05_no_call_tells_what_of_a_mapped_file_is_in_memory(attacked):
+    """The kernel tells it to the owner of a file: an ordinary user's packages belong to the user that sandboxes are."""
+    assert attacked.run(RESIDENT.format(path="/bin/sh")) == "ENOSYS\n"
+
+    program = RESIDENT.format(path="/bin/sh")
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "1\n"
+
+
 # FS_IOC_GETFSUUID, GETFSSYSFSPATH, GETFSLABEL, FIEMAP, of ext4 the identity, of XFS the geometry.
 IDENTITY = (0x80111500, 0x80811501, 0x81009431, 0xC020660B, 0x8008662C, 0x8100587E)
 KERNEL_ANSWERS = """
