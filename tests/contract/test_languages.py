@@ -24,6 +24,37 @@ def test_variables_persist_and_may_be_declared_anew(sandbox):
     assert _run(sandbox, "let x; String(x)").text == "'undefined'"
 
 
+# Cells whose declarations the driver changes without the parser, and cells that only look as if it could.
+DECLARATIONS = {
+    "const a = 1; let b = 2; a + b": "3",
+    "const a = { b: [1, 2] }; a.b.length": "2",
+    "let c = 4 // const c = 5\nc": "4",
+    "const d = '}const e'; d": "'}const e'",
+    "const f = function () { let g = 6; return g }; f()": "6",
+    "function f() { const h = 7; return h }\nlet i = f(); i": "7",
+    "let total = 0\nfor (const one of [1, 2]) { total += one }\ntotal": "3",
+    "const j = 1, k = 8; k": "8",
+    "let l\nString(l)": "'undefined'",
+    "const { m } = { m: 9 }; m": "9",
+    "const n = `const o = ${10}`; n": "'const o = 10'",
+    "const p = /const q = 1/; p.source": "'const q = 1'",
+    "var o = { const: 11, let: 12 }; o.const + o.let": "23",
+    "const é = 13; é": "13",
+}
+REFUSED = ("const a = 1; const a = 2", "let r = 1; var r = 2", "const s = 1; f(", "if (1) const u = 2")
+
+
+def test_declarations_mean_what_they_say(sandbox):
+    """Each name may be declared anew in the next cell and once in a cell; errors show the code as it was written."""
+    for _ in range(2):
+        assert {code: _run(sandbox, code).text for code in DECLARATIONS} == DECLARATIONS
+
+    for code in REFUSED:
+        error = _run(sandbox, code).error
+        assert error.name == "SyntaxError"
+        assert code in error.traceback, error.traceback
+
+
 def test_modules_are_imported_in_every_way(sandbox):
     """Static and dynamic imports, `require`, and a module that lies beside."""
     sandbox.files.write("/home/user/own.mjs", "export default 5; export const six = 6")

@@ -1,7 +1,7 @@
 """The shell of a context that runs no Python of its user: the streams of the process, and nothing of IPython.
 
 Lives in the branches of the zygote, before any context, and in the contexts that are their forks. It must never import
-IPython: each context would pay for a share of it, and for the pages of it that the interpreter writes to.
+IPython or asyncio: each context would pay for a share of it, and for the pages of it that the interpreter writes to.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import sys
 import traceback
 from typing import Any, Dict, NoReturn, Optional
 
-from fumehood_guest.context.event_loop import BackgroundLoop
-from fumehood_guest.context.outlet import Outlet
 from fumehood_guest.context.streams import Streams
 
 
@@ -43,7 +41,7 @@ class BareShell:
         self.user_ns_hidden: Dict[str, Any] = {}
         self.repairs = BareRepairs()
 
-    def attach(self, _outlet: Outlet, streams: Streams, _background: BackgroundLoop) -> None:
+    def take_streams(self, streams: Streams) -> None:
         """Connects the shell with the streams of its context."""
         self._streams = streams
         sys.stdout = streams.stdout

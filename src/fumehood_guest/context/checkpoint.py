@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Op
 
 from fumehood_guest.context import thread_pools
 from fumehood_guest.context.channel import CHANNEL_FD, Channel
-from fumehood_guest.context.event_loop import BackgroundLoop
+from fumehood_guest.context.idle_wait import IdleWait
 from fumehood_guest.context.migration import move, report
 from fumehood_guest.context.open_resources import OpenResources
 from fumehood_guest.context.randomness import reseed
@@ -56,7 +56,7 @@ class Apart(NamedTuple):
 class Checkpoints:
     """Makes the checkpoints of a context. It keeps references to all it needs, since user code may damage modules."""
 
-    def __init__(self, channel: Channel, background: BackgroundLoop) -> None:
+    def __init__(self, channel: Channel, background: IdleWait) -> None:
         self._channel = channel
         self._background = background
         self._fork = os.fork

@@ -21,7 +21,6 @@ from fumehood_wire.payloads import parse_comm, split_comm
 if TYPE_CHECKING:
     from fumehood_guest.context.connected_shell import ConnectedShell
 
-KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
 _PACKAGE = "comm"
 _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NoReturn, Protocol, Tuple, Union
 
 from fumehood_guest.context.bare_shell import BareShell
@@ -17,9 +18,8 @@ from fumehood_guest.context.bootstrap import BorrowedEnvironment, take_descripto
 from fumehood_guest.context.changes import Survey
 from fumehood_guest.context.channel import Channel
 from fumehood_guest.context.checkpoint import Apart, Checkpoints
-from fumehood_guest.context.comms import KINDS as COMM_KINDS
 from fumehood_guest.context.driven import DrivenShell
-from fumehood_guest.context.event_loop import BackgroundLoop
+from fumehood_guest.context.idle_wait import IdleWait
 from fumehood_guest.context.introspection import Answerer, answer, empty_answer
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.replies import Replies
@@ -46,6 +46,7 @@ _MAX_FAULTS = 1_000
 # Handlers of a comm message run like a cell without a history number.
 _HANDLERS = {"allow_stdin": False, "silent": True, "store_history": False, "envs": {}}
 _KERNEL_PREFIX = "kernel:"
+_COMM_KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
 # The languages whose code runs in this process.
 _WITHIN = frozenset(("python", "r"))
 _QUESTIONS = frozenset(("complete_request", "inspect_request", "is_complete_request", "variables_request"))
@@ -107,7 +108,7 @@ class Context:
         self._outlet = Outlet(channel)
         self._streams = Streams(self._outlet)
         self._gate = SignalGate(channel.is_readable)
-        self._background = BackgroundLoop(channel.fileno())
+        self._background, self._attach = self._connect(shell, channel.fileno())
         self._replies = Replies(channel, self._gate, self._leave)
         self._inputs = Inputs(self._outlet, self._streams, self._replies)
         self._tools = HostTools(self._outlet, self._streams, self._replies, lambda: shell.user_ns)
@@ -122,10 +123,21 @@ class Context:
         self._spoken = language
         self._program = program
 
+    def _connect(self, shell: Shell, channel_fd: int) -> Tuple[IdleWait, Callable[[], None]]:
+        """Returns what waits between cells, and what connects the shell with this context."""
+        if isinstance(shell, BareShell):
+            return IdleWait(channel_fd), partial(shell.take_streams, self._streams)
+
+        # Imported late, and long before in the zygote: other languages need no asyncio.
+        from fumehood_guest.context.event_loop import BackgroundLoop
+
+        background = BackgroundLoop(channel_fd)
+        return background, partial(shell.attach, self._outlet, self._streams, background)
+
     def serve(self) -> NoReturn:
         """Reports that it is ready, then runs the host's requests."""
         self._gate.start()
-        self._shell.attach(self._outlet, self._streams, self._background)
+        self._attach()
         self._repairs.attach(self._streams)
         self._inputs.install()
         self._background.install()
@@ -196,7 +208,7 @@ class Context:
             execution = Execution(header)
             source = execution.take_stdin(payload).decode("utf-8", "replace")
             self._execute(execution, lambda: self._language.run_source(source, execution))
-        elif kind in COMM_KINDS:
+        elif kind in _COMM_KINDS:
             execution = Execution({**header, **_HANDLERS})
             self._execute(execution, lambda: self._language.run_comm(header, payload))
         elif kind in _QUESTIONS:

@@ -12,20 +12,20 @@ import asyncio
 import select
 import selectors
 from asyncio import events
-from typing import Any, Coroutine, Dict, List, Optional, Set
+from typing import Any, Coroutine, List, Optional
+
+from fumehood_guest.context.idle_wait import IdleWait
 
 _get_running_loop = events._get_running_loop
 _set_running_loop = events._set_running_loop
 
 
-class BackgroundLoop:
+class BackgroundLoop(IdleWait):
     """The one loop of a context; replaced when user code has closed it."""
 
     def __init__(self, channel_fd: int) -> None:
-        self._channel_fd = channel_fd
+        super().__init__(channel_fd)
         self._loop: Any = None
-        self._heeded: Set[int] = set()
-        self._poller = self._new_poller()
         self._is_lent = False
 
     def install(self) -> None:
@@ -91,32 +91,10 @@ class BackgroundLoop:
         finally:
             loop.remove_reader(self._channel_fd)
 
-    def _poll(self) -> Dict[int, int]:
-        """Returns which of loop and channel are ready; empty if a watched descriptor became readable."""
-        ready = dict(self._poller.poll())
-        heeded = self._heeded.intersection(ready)
-
-        # Only once: user code may have reused the descriptor's number.
-        for fd in heeded:
-            self.forget(fd)
-
-        return {} if heeded else ready
-
     def abandon(self) -> None:
         """Abandons a loop that only fails; the next cell makes a new one."""
         self._loop = None
-        self._poller = self._new_poller()
-
-    def heed(self, fd: int) -> None:
-        """Makes `wait` return also when this is readable, at the latest when the user's loop is idle."""
-        self._heeded.add(fd)
-        self._poller.register(fd, select.POLLIN)
-
-    def forget(self, fd: int) -> None:
-        """Undoes `heed`; call it before the descriptor is closed."""
-        if fd in self._heeded:
-            self._heeded.remove(fd)
-            self._poller.unregister(fd)
+        super().abandon()
 
     def fds(self) -> List[int]:
         """The descriptors of the loop itself."""
@@ -171,14 +149,6 @@ class BackgroundLoop:
         # An epoll descriptor is readable when one of its watched descriptors is.
         self._poller = self._new_poller()
         self._poller.register(self._loop._selector.fileno(), select.POLLIN)
-
-    def _new_poller(self) -> select.poll:
-        poller = select.poll()
-
-        for fd in (self._channel_fd, *self._heeded):
-            poller.register(fd, select.POLLIN)
-
-        return poller
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         if task.done():

@@ -8,15 +8,17 @@ again, and pending waits end with None.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import threading
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 from fumehood_guest.context.channel import Channel, Header
 from fumehood_guest.context.signals import SignalGate
+
+if TYPE_CHECKING:
+    import asyncio
 
 # The type of the reply, the id of the execution, and the number of the call if there are several.
 Key = Tuple[str, str, Optional[int]]
@@ -122,6 +124,9 @@ class Replies:
 
     async def wait_async(self, waiter: Waiter) -> Optional[Frame]:
         """Waits in a coroutine until the reply is there."""
+        # Imported late: contexts of other languages have no coroutines.
+        import asyncio
+
         loop = asyncio.get_running_loop()
 
         with self.held():

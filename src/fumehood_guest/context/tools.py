@@ -8,16 +8,17 @@ sends nothing.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import math
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.replies import Frame, Replies, Waiter
 from fumehood_guest.context.streams import Streams
 from fumehood_wire.messages import MAX_TOOL_ARGUMENT_BYTES
+
+if TYPE_CHECKING:
+    import inspect
 
 # Below what fumehood_wire.frames allows, with room for the object around the arguments.
 _MAX_DEPTH = 30
@@ -102,6 +103,9 @@ class _Line:
         self, tool: Mapping[str, Any], positional: Tuple[Any, ...], arguments: Dict[str, Any]
     ) -> Any:
         """Calls a tool and awaits its answer."""
+        # Imported late: contexts of other languages have no coroutines.
+        import asyncio
+
         # Raises without a running loop, before anything is sent.
         asyncio.get_running_loop()
         waiter = self._send(tool, positional, arguments)
@@ -170,6 +174,9 @@ def _make(line: _Line, tool: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _signature(required: List[str], optional: List[str]) -> inspect.Signature:
+    # Imported late: contexts of other languages have no tools.
+    import inspect
+
     kind = inspect.Parameter.KEYWORD_ONLY
     known = [inspect.Parameter(name, kind) for name in required if name.isidentifier()]
     known += [inspect.Parameter(name, kind, default=...) for name in optional if name.isidentifier()]

@@ -180,9 +180,60 @@ function imported(code, node) {
   return names.length ? `var { ${names.join(', ')} } = ${load};${lines}` : `void (${load});${lines}`;
 }
 
+// Strings and comments, then words, brackets and other characters; a slash or a backtick needs the parser.
+const TOKEN = /"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\/\/[^\n]*|\/\*[^]*?\*\/|[\w$]+|\s+|[^]/g;
+const NAME = /^[A-Za-z_$][\w$]*$/;
+const SHORT_CHARACTERS = 10_000;
+
+// Returns the cell with `var` in place of `const` and `let`, if it declares each name once and by itself; otherwise null.
+// The parser and its trees take a megabyte that such a cell does not need.
+function withPlainNames(code) {
+  const tokens = code.match(TOKEN) ?? [];
+  const places = [...tokens.keys()].filter((place) => !/^(\s|\/[/*])/.test(tokens[place]));
+  const word = (index) => tokens[places[index]] ?? '';
+  const names = new Set();
+  let depth = 0;
+
+  for (const index of places.keys()) {
+    const found = word(index);
+
+    if (/^([`/\\#"'@]|import|export|class|await)$/.test(found) || found > '\x7f') return null;
+
+    if (/^[([{]$/.test(found)) depth += 1;
+    else if (/^[)\]}]$/.test(found)) depth -= 1;
+    else if (depth === 0 ? found === ',' : found === 'var') return null;
+    else if (depth === 0 && /^(const|let|var|function)$/.test(found) && !(found === 'function' && word(index - 1) === '=')) {
+      const name = word(index + 1);
+
+      if (!NAME.test(name) || name === 'let' || names.has(name) || /^[.)]$|^else$/.test(word(index - 1))) return null;
+
+      names.add(name);
+
+      if (/^(const|let)$/.test(found)) {
+        if (word(index + 2) !== '=' || /^[=>]$/.test(word(index + 3))) return null;
+
+        tokens[places[index]] = 'var';
+      }
+    }
+  }
+
+  if (depth !== 0) return null;
+
+  try {
+    const changed = tokens.join('');
+    return new vm.Script(changed) && changed;
+  } catch {
+    return null; // V8 says of the cell as it was written what is wrong
+  }
+}
+
 // A name may be declared again with another keyword, and modules may be imported; lines stay where they were.
 function prepared(code) {
   if (!/\b(import|export|const|let|class)\b/.test(code)) return code;
+
+  const quick = code.length > SHORT_CHARACTERS ? null : withPlainNames(code);
+
+  if (quick !== null) return quick;
 
   let tree;
   try {
