@@ -1,11 +1,17 @@
-"""The section of the guide that shows a framework, in the same process as the framework's tests: it has all loaded."""
+"""The sections of the guide that show frameworks, in the process of the frameworks' tests, which has all loaded."""
 
 from __future__ import annotations
 
 import os
 import runpy
+from pathlib import Path
+
+import pytest
 
 
-def test_the_section_of_the_guide_runs():
+@pytest.mark.parametrize(
+    "section", sorted(path.stem for path in Path(os.environ["FUMEHOOD_TEST_SECTIONS"]).iterdir())
+)
+def test_the_section_of_the_guide_runs(section):
     """Its Python blocks run in order, in a folder that has the data they name."""
-    runpy.run_path(os.environ["FUMEHOOD_TEST_SECTION"], run_name="__main__")
+    runpy.run_path(f"{os.environ['FUMEHOOD_TEST_SECTIONS']}/{section}.py", run_name="__main__")
