@@ -130,6 +130,23 @@ def test_t06_the_hosts_page_cache_is_not_dropped(make):
             pytest.skip("needs a file system that drops pages when it is advised to, for the control")
 
 
+ADVICE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+# No page begins there: advice that is looked at is refused.
+print(*(libc.madvise(ctypes.c_void_p(1), ctypes.c_size_t(4096), advice) for advice in ADVICE))
+"""
+# MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT: the last drops mapped files of their owner, as packages of an ordinary user.
+CACHE_ADVICE = (3, 20, 21)
+
+
+def test_t06_no_advice_on_mapped_files_is_taken(attacked):
+    """It succeeds and does nothing; the control, outside, has it looked at."""
+    program = ADVICE.replace("ADVICE", str(CACHE_ADVICE))
+    assert attacked.run(program) == "0 0 0\n"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "-1 -1 -1\n"
+
+
 READING = """
 import mmap, os, time
 path, buffer = PATH, mmap.mmap(-1, SIZE)
