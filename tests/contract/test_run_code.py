@@ -30,6 +30,12 @@ def test_state_is_kept_from_cell_to_cell(sandbox):
     assert execution.state_lost is False
 
 
+@pytest.mark.in_guest
+def test_unused_cycles_are_collected(sandbox):
+    """The process that a context is a copy of collects nothing while it imports."""
+    assert sandbox.run_code("import gc\ngc.isenabled(), gc.get_threshold()[0] > 0").text == "(True, True)"
+
+
 def test_the_execution_count_goes_up(sandbox):
     """Cells are numbered as in a notebook."""
     first = sandbox.run_code("1").execution_count

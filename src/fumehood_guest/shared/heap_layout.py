@@ -32,7 +32,7 @@ _kept: List[object] = []
 def freeze() -> None:
     """Excludes existing objects from later collections, which would write to all of them, and fills the free slots.
 
-    After: new objects are allocated close together.
+    After: new objects are allocated close together, and are collected, whether or not collections were off before.
     """
     gc.collect()
 
@@ -41,6 +41,7 @@ def freeze() -> None:
             break
 
     gc.freeze()
+    gc.enable()
 
 
 def forget_lookups() -> None:
