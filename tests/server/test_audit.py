@@ -74,3 +74,41 @@ def test_records_lie_in_a_folder_and_code_is_there_before_it_runs(
 
     assert found.ok, found.reason
     assert kinds(path)[-1] == "executing"
+
+
+def test_the_server_keeps_a_record_of_its_own(server: Any, api: httpx2.Client, place: str) -> None:
+    """Keys, logins, shares and foreign sandboxes killed are in one chain, with by whom; no token is, nor own kills."""
+    made = api.post("/v1/keys", json={"name": "audited", "scopes": ["sandboxes"]}).json()
+    key_id, token = made["key"]["id"], made["token"]
+    of_key = {"Authorization": f"Bearer {token}"}
+    theirs = [api.post("/v1/sandboxes", json={}, headers=of_key).json()["id"] for _ in range(2)]
+    assert api.delete(f"/v1/sandboxes/{theirs[0]}", headers=of_key).status_code == 204
+    assert api.delete(f"/v1/sandboxes/{theirs[1]}").status_code == 204
+    share = api.post("/v1/shares", json={"sandbox_id": place.rpartition("/")[2]}).json()
+    opened = api.post(f"/v1/shares/{share['share']['id']}/open", json={"secret": share["secret"]})
+    assert opened.status_code == 200, opened.text
+    api.delete(f"/v1/shares/{share['share']['id']}")
+    assert api.get("/v1/audit", headers=of_key).status_code == 403
+    api.patch(f"/v1/keys/{key_id}", json={"name": "renamed"})
+    again = api.post(f"/v1/keys/{key_id}/rotate", json={}).json()["token"]
+    api.delete(f"/v1/keys/{key_id}")
+
+    log = api.get("/v1/audit").json()
+    assert log["entries"][0]["kind"] == "server_started" or log["dropped"]
+    wanted = {key_id, theirs[0], theirs[1], share["share"]["id"]}
+    about = [entry for entry in log["entries"] if wanted & set(map(str, entry["fields"].values()))]
+    assert [entry["kind"] for entry in about] == [
+        "key_made",
+        "sandbox_killed",
+        "share_made",
+        "share_opened",
+        "share_revoked",
+        "key_changed",
+        "key_rotated",
+        "key_revoked",
+    ]
+    killed = about[1]["fields"]
+    assert killed == {"sandbox_id": theirs[1], "owner": key_id, "by": "owner", "via": "api"}
+    lines = api.get("/v1/audit", params={"form": "lines"}).text
+    assert not any(secret in lines for secret in (token, again, share["secret"], server.token))
+    assert verify_lines(lines.encode().splitlines(keepends=True)).ok

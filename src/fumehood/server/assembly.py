@@ -26,6 +26,7 @@ from fumehood.server.principal import OWNER_ID
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits
 from fumehood.server.retention import housekeeping
+from fumehood.server.server_audit import ServerAudit
 from fumehood.server.services import Services
 from fumehood.server.settings import ServerSettings
 from fumehood.server.shares import SandboxShares
@@ -89,6 +90,8 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             on_refusal=metrics.note_rate_limited,
         )
         authenticator = TokenAuthenticator(token, keys, rate_limits)
+        audit = ServerAudit(settings.audit_folder)
+        stack.callback(audit.close)
         logins = Logins(database, settings.login_hours * _HOUR_SECONDS)
         stack.push_async_callback(logins.close)
         services = Services(
@@ -98,7 +101,8 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             authenticator=authenticator,
             database=database,
             keys=keys,
-            logins=ConsoleLogins(logins, authenticator, settings),
+            logins=ConsoleLogins(logins, authenticator, settings, audit),
+            audit=audit,
             rate_limits=rate_limits,
             ledger=ledger,
             idempotency=Idempotency(database),

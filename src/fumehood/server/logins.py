@@ -24,6 +24,7 @@ from fumehood.log import events
 from fumehood.server.admission import admit_caller
 from fumehood.server.authenticator import TokenAuthenticator
 from fumehood.server.principal import Principal
+from fumehood.server.server_audit import ServerAudit
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.keys import token_digest
 from fumehood.storage.logins import LONGEST_SECONDS, Login, Logins
@@ -95,10 +96,13 @@ class ConsoleLogins:
         settings: The settings of the server, for the addresses by which it is reached.
     """
 
-    def __init__(self, logins: Logins, authenticator: TokenAuthenticator, settings: ServerSettings) -> None:
+    def __init__(
+        self, logins: Logins, authenticator: TokenAuthenticator, settings: ServerSettings, audit: ServerAudit
+    ) -> None:
         self.stored = logins
         self._authenticator = authenticator
         self._settings = settings
+        self._audit = audit
         self._codes = LoginCodes()
 
     async def principal_of(
@@ -186,6 +190,7 @@ class ConsoleLogins:
         user_agent = connection.headers.get("user-agent", "")
         login, cookie = await self.stored.begin(key_id, digest, user_agent, ends_at)
         events.LOGIN_BEGUN.log(key_id=key_id, login_id=login.id, means=means)
+        self._audit.note("login_begun", key_id=key_id, login_id=login.id, means=means)
         return cookie
 
     async def begin_with_token(self, token: str, connection: HTTPConnection) -> str:

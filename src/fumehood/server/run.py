@@ -28,7 +28,7 @@ from fumehood.server.principal import OWNER_ID
 from fumehood.server.services import Services
 from fumehood.server.settings import SHORTEST_TOKEN, ServerSettings
 from fumehood.server.tracing import trace
-from fumehood.setting_fields import changed_settings, origin_of, shown_settings
+from fumehood.setting_fields import changed_settings, describe_settings, origin_of, shown_settings
 
 # A client that vanishes without closing, with its machine or its network, is dropped within a minute and a half.
 _LIFE_SIGNS = (
@@ -56,6 +56,16 @@ def serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
     return code
 
 
+def _note_start(services: Services) -> None:
+    """Records with which settings the server starts, other than defaults; secrets are not in them."""
+    given = describe_settings(services.settings, services.sources)
+    services.audit.note(
+        "server_started",
+        version=metadata.version("fumehood"),
+        settings={one.name: one.value for one in given if one.source != "default"},
+    )
+
+
 async def _serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
     state = prepare_state(settings)
     _, token_file = owner_token(state, settings.token)
@@ -64,6 +74,7 @@ async def _serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
     with closing(_listen(settings)) as listener:
         async with open_services(settings) as services:
             services.sources = sources
+            _note_start(services)
             app = create_app(services)
             finish_traces = trace(app, os.environ)
             address = _address(settings, listener)

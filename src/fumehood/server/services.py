@@ -29,6 +29,7 @@ from fumehood.server.ports.rules import PortDialect
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits
+from fumehood.server.server_audit import ServerAudit
 from fumehood.server.settings import ServerSettings
 from fumehood.server.shares import SandboxShares
 from fumehood.server.tenancy import Owners, TenantBackend
@@ -120,6 +121,7 @@ class Services(AppServices):
         blobs: The content of those files.
         at_end: Resources of dialects, closed when the server ends.
         via: The interface whose handlers use them: api, or the name of a dialect.
+        audit: The audit record of the server itself.
         sources: Where each setting came from, by its name; a setting that is not named is a default.
     """
 
@@ -132,6 +134,7 @@ class Services(AppServices):
     shares: SandboxShares
     stored_files: StoredFiles
     blobs: Blobs
+    audit: ServerAudit
     at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     via: str = "api"
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -151,7 +154,7 @@ class Services(AppServices):
         """Returns the backend as the caller of an allowance may see it."""
         # Its decorator defines the verbs that the class does not.
         return TenantBackend(  # type: ignore[abstract]
-            self.backend, self.owners, allowance.principal, allowance, self.via
+            self.backend, self.owners, allowance.principal, allowance, self.via, self.audit
         )
 
     def spoken_by(self, dialect: str) -> Services:

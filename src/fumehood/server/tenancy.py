@@ -24,6 +24,7 @@ from fumehood.errors import ForbiddenError, SandboxNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
+from fumehood.server.server_audit import ServerAudit
 from fumehood.values.events import Event, ExecutionFinished
 from fumehood.values.execution import Execution
 from fumehood.values.judging import CaseRun, JudgeRequest
@@ -155,16 +156,24 @@ class TenantBackend(Backend):
         principal: The caller.
         allowance: The quotas of the caller; it also counts.
         via: The interface that the caller uses: api, or the name of a dialect.
+        audit: Where it is recorded that the server's owner kills a sandbox of another.
     """
 
     def __init__(
-        self, inner: Backend, owners: Owners, principal: Principal, allowance: Allowance, via: str = "api"
+        self,
+        inner: Backend,
+        owners: Owners,
+        principal: Principal,
+        allowance: Allowance,
+        via: str = "api",
+        audit: ServerAudit | None = None,
     ) -> None:
         self._inner = inner
         self._owners = owners
         self._principal = principal
         self._allowance = allowance
         self._via = via
+        self._audit = audit
 
     @asynccontextmanager
     async def _way(
@@ -316,13 +325,21 @@ class TenantBackend(Backend):
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
         try:
             await self._check(sandbox_id)
+            owner = await self._owners.owner_of(sandbox_id)
         except SandboxNotFoundError:
             return False
 
         await self._allowance.spending.cpu.close(sandbox_id)
 
         async with self._way("kill", sandbox_id) as inner:
-            return await inner.kill(sandbox_id, wait=wait)
+            is_killed = await inner.kill(sandbox_id, wait=wait)
+
+        if is_killed and self._audit is not None and owner != self._principal.key_id:
+            self._audit.note(
+                "sandbox_killed", sandbox_id=sandbox_id, owner=owner, by=self._principal.key_id, via=self._via
+            )
+
+        return is_killed
 
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         async with self._way("set_timeout", sandbox_id) as inner:

@@ -14,11 +14,17 @@ type Log = { entries: AuditEntry[]; dropped: number };
 const SHOWN = 300;
 
 export function AuditPanel({ sandboxId }: { sandboxId: string }) {
+  return (
+    <AuditRecord path={`/v1/sandboxes/${segment(sandboxId)}/audit`} queryKey={["timeline", sandboxId]} />
+  );
+}
+
+/** The record at an address: of a sandbox, or of the server itself. */
+export function AuditRecord({ path, queryKey }: { path: string; queryKey: string[] }) {
   const [kind, setKind] = useState("");
   const [isRaw, setRaw] = useState<number | null>(null);
-  const path = `/v1/sandboxes/${segment(sandboxId)}/audit`;
   const log = useQuery({
-    queryKey: ["timeline", sandboxId],
+    queryKey,
     queryFn: ({ signal }) => get<Log>(path, signal),
     retry: false,
   });
@@ -165,6 +171,12 @@ function summary(entry: AuditEntry): string {
     "reason",
     "host",
     "command",
+    "key_id",
+    "share_id",
+    "sandbox_id",
+    "by",
+    "means",
+    "version",
   ]
     .filter((name) => fields[name] !== undefined)
     .map((name) => (typeof fields[name] === "string" ? fields[name] : JSON.stringify(fields[name])));

@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
 import type { Page } from "../api/types";
+import { AuditRecord } from "../panels/Audit";
 import { visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
 
@@ -23,6 +24,14 @@ export default function Server() {
     <div className="page scrolling">
       <h1>Server</h1>
       <Events />
+      <section className="card" aria-label="Audit record">
+        <h2>Audit record of the server</h2>
+        <p className="quiet">
+          Logins, keys, shares, and sandboxes that were killed by another than the key that owns them. With an
+          audit folder all of it is in a file; without one it ends with the server.
+        </p>
+        <AuditRecord path="/v1/audit" queryKey={["server-audit"]} />
+      </section>
       <Settings />
     </div>
   );

@@ -24,14 +24,14 @@ from fumehood.values.audit import AuditLog
 from fumehood.values.plain_data import as_data
 
 router = guarded_router("audit", "/v1/sandboxes/{sandbox_id}/audit")
-_LINES = "application/x-ndjson"
+LINES = "application/x-ndjson"
 
 
 @router.get(
     "",
     summary="Tell what happened in and around a sandbox",
     response_model=AuditAnswer,
-    responses={**SANDBOX_PROBLEMS, 200: {"content": {_LINES: {"schema": {"type": "string"}}}}},
+    responses={**SANDBOX_PROBLEMS, 200: {"content": {LINES: {"schema": {"type": "string"}}}}},
 )
 async def audit_log(
     sandbox_id: SandboxId,
@@ -44,7 +44,7 @@ async def audit_log(
     """Returns the newest entries of the record, each chained to the one before. The sandbox may have ended lately."""
     log = await backend.audit_log(sandbox_id)
     # In a thread: thousands of entries would block the loop.
-    return await asyncio.to_thread(_written, log, form)
+    return await asyncio.to_thread(written, log, form)
 
 
 @router.get(
@@ -61,8 +61,9 @@ async def security_events(sandbox_id: SandboxId, backend: CallersBackend, reques
     return await stream_response(request, _lines(backend, sandbox_id), until_refused=until_refused)
 
 
-def _written(log: AuditLog, form: str) -> Response:
-    return Response(log.to_jsonl(), media_type=_LINES) if form == "lines" else answer(log)
+def written(log: AuditLog, form: str) -> Response:
+    """Returns a record as an answer, as JSON or as lines."""
+    return Response(log.to_jsonl(), media_type=LINES) if form == "lines" else answer(log)
 
 
 async def _lines(backend: Backend, sandbox_id: str) -> AsyncGenerator[Line, None]:

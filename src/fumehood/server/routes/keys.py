@@ -52,6 +52,9 @@ async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresO
         made_by = principal.key_id
 
     made = await services.keys.create(wanted.name, scopes=wanted.scopes, policy=policy, made_by=made_by)
+    services.audit.note(
+        "key_made", key_id=made.record.id, by=principal.key_id, scopes=[*sorted(made.record.scopes)]
+    )
     return KeyWithToken.of(made)
 
 
@@ -94,6 +97,13 @@ async def change_key(key_id: KeyId, wanted: ChangeKey, principal: KeysCaller, se
     record = await services.keys.change(key_id, change)
     fields = sorted((named - {"policy"}) | {f"policy.{name}" for name in changes})
     events.KEY_CHANGED.log(key_id=key_id, by=principal.key_id, fields=fields)
+    services.audit.note(
+        "key_changed",
+        key_id=key_id,
+        by=principal.key_id,
+        changed=list(fields),
+        scopes=[*sorted(record.scopes)],
+    )
     return Key.of(record)
 
 
@@ -112,6 +122,7 @@ async def rotate_key(
     if not wanted.grace_seconds:
         await services.shares.end_those_of(key_id)
 
+    services.audit.note("key_rotated", key_id=key_id, by=principal.key_id, grace_seconds=wanted.grace_seconds)
     return KeyWithToken.of(rotated)
 
 
@@ -134,6 +145,7 @@ async def revoke_key(
     await services.batches.end_of(key_id)
     ended = await _end_sandboxes(key_id, services) if sandboxes == "end" else 0
     events.KEY_REVOKED.log(key_id=key_id, by=principal.key_id, sandboxes_ended=ended)
+    services.audit.note("key_revoked", key_id=key_id, by=principal.key_id, sandboxes_ended=ended)
 
 
 async def _end_sandboxes(key_id: str, services: Services) -> int:

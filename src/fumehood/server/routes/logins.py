@@ -129,6 +129,9 @@ async def _end(services: Services, key_id: str, login_id: str | None = None) -> 
     count = await services.logins.end(key_id, login_id)
     events.LOGIN_ENDED.log(key_id=key_id, count=count)
 
+    if count:
+        services.audit.note("login_ended", key_id=key_id, login_id=login_id, count=count)
+
 
 @router.get("/me", summary="Tell who the caller is", responses=problems(401))
 async def get_me(principal: AnyCaller, services: StoresOf, request: Request) -> Me:

@@ -9,8 +9,9 @@ import asyncio
 import json
 import math
 from http import HTTPStatus
+from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
@@ -18,6 +19,7 @@ from fumehood.cluster.backend import ClusterBackend
 from fumehood.errors import ForbiddenError
 from fumehood.server.auth import AnyCaller, KeysCaller, MetricsCaller, ServicesOf, StoresOf
 from fumehood.server.principal import Principal
+from fumehood.server.routes.audit import LINES, written
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import answer, items
 from fumehood.server.schemas.meta import (
@@ -31,6 +33,7 @@ from fumehood.server.schemas.meta import (
     ServerInfo,
     SettingList,
 )
+from fumehood.server.schemas.sandboxes import AuditAnswer
 from fumehood.setting_fields import describe_settings
 
 router = APIRouter(tags=["server"])
@@ -186,6 +189,28 @@ async def security_events(principal: AnyCaller, services: ServicesOf) -> Securit
     )
 
 
+@of_owner.get(
+    "/v1/audit",
+    summary="Tell what happened to the server's rights",
+    response_model=AuditAnswer,
+    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}},
+)
+async def audit_log(
+    principal: AnyCaller,
+    services: StoresOf,
+    form: Annotated[
+        Literal["json", "lines"],
+        Query(description="`lines`: JSON lines, as `fumehood audit verify` reads them."),
+    ] = "json",
+) -> Response:
+    """Returns the server's own chain: logins, keys, shares, and sandboxes that its owner killed for others."""
+    _check_owner(principal)
+    # In a thread: thousands of entries would block the loop.
+    return await asyncio.to_thread(written, services.audit.log(), form)
+
+
 def _check_owner(principal: Principal) -> None:
     if not principal.is_owner:
-        raise ForbiddenError(reason="the settings and events of the whole server are for its owner")
+        raise ForbiddenError(
+            reason="the settings, events and audit record of the whole server are for its owner"
+        )

@@ -75,6 +75,14 @@ async def make_share(
         shows=list(share.shows),
         seconds=wanted.seconds,
     )
+    services.audit.note(
+        "share_made",
+        share_id=share.id,
+        by=share.key_id,
+        sandbox_id=share.sandbox_id,
+        shows=list(share.shows),
+        seconds=wanted.seconds,
+    )
     base = (services.settings.public_url or str(request.base_url)).rstrip("/")
     return NewShareAnswer(
         share=ShareAnswer.of(share, 0), secret=secret, url=f"{base}/share/{share.id}#{secret}"
@@ -135,6 +143,9 @@ async def revoke_share(share_id: ShareId, principal: AnyCaller, services: Stores
     count = await services.shares.end(share_id, None if principal.is_owner else principal.key_id)
     events.SHARE_REVOKED.log(share_id=share_id, by=principal.key_id, count=count)
 
+    if count:
+        services.audit.note("share_revoked", share_id=share_id, by=principal.key_id)
+
 
 @open_router.post(
     "/shares/{share_id}/open",
@@ -158,6 +169,7 @@ async def open_share(share_id: ShareId, services: StoresOf, request: Request) ->
     async with services.rate_limits.login():
         share, token = await services.shares.open(share_id, _secret_of(body))
 
+    services.audit.note("share_opened", share_id=share.id)
     shown = await shared_answer(services, share)
     return OpenedShare(token=token, share=shown)
 
