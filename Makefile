@@ -62,7 +62,7 @@ test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandbo
 	@$(BIN)/python -m tests.packages $(ARGS)
 
 test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian, with apt-get and a display: mmdebstrap makes the base, and downloads 60 MB
-	@command -v mmdebstrap >/dev/null || apt-get -qq install --no-install-recommends mmdebstrap >/dev/null
+	@command -v mmdebstrap >/dev/null && command -v musl-gcc >/dev/null || apt-get -qq install --no-install-recommends mmdebstrap musl-tools >/dev/null
 	@$(MAKE) --no-print-directory .venv-harbor/.installed
 	@EVERY_IMAGE=1 $(BIN)/python -m pytest -q tests/integration/test_debian_image.py $(ARGS)
 
@@ -70,7 +70,7 @@ test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian
 .venv-harbor/.installed: pyproject.toml | $(VENV)/.installed-dev
 	@$(BIN)/uv venv --quiet --clear --seed --python "$$($(BIN)/python -c \
 		"from fumehood.templates.pythons import installed_pythons as all; print(next((one.path for one in all() if one.version[:2] >= (3, 12)), '3.12'))")" .venv-harbor
-	@$(BIN)/uv pip install --quiet --python .venv-harbor/bin/python --editable '.[harbor,images,inspect,swe-rex,autogen,smolagents]' harbor==0.26.0 uv
+	@$(BIN)/uv pip install --quiet --python .venv-harbor/bin/python --editable '.[harbor,images,inspect,swe-rex,autogen,smolagents]' 'harbor[e2b]==0.26.0' mini-swe-agent==2.4.6 uv
 	@touch $@
 
 test-languages: $(VENV)/.installed-dev programs ## programs in every language of Debian, which root has apt-get install: 400 MB to download

@@ -9,12 +9,14 @@ import ipaddress
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.conftest import RunningServer
 from tests.image_homes import make_home, remove_home, shared_interpreter
-from tests.image_layouts import needs_program
+from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar_of
+from tests.waiting import until
 
 from fumehood import Network, Sandbox, build_template
 
@@ -104,6 +106,30 @@ with FumehoodExecutor(dockerfile=dockerfile) as executor:
 """
 
 
+# mini-swe-agent with its environment for SWE-ReX, and a model that says what it was given.
+_MINI_SWE_AGENT = """
+import sys
+
+from minisweagent.agents.default import DefaultAgent
+from minisweagent.environments.extra import swerex_docker
+from minisweagent.models.test_models import DeterministicModel, make_output
+
+from fumehood.frameworks.swerex import FumehoodDeployment
+
+swerex_docker.DockerDeployment = FumehoodDeployment
+environment = swerex_docker.SwerexDockerEnvironment(image=sys.argv[1], cwd="/home/user")
+lines = [
+    "echo $(( $(grep -c . /etc/debian_version) + 41 )) > answer; cat missing",
+    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; cat answer",
+]
+outputs = [make_output("next", [{"command": line}]) for line in lines]
+model = DeterministicModel(outputs=outputs)
+agent = DefaultAgent(model, environment, system_template="-", instance_template="{{task}}")
+print("mini-swe-agent", agent.run("Compute."), agent.messages[3]["content"].split())
+"""
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
 @pytest.fixture(scope="module")
 def context(tmp_path_factory) -> Iterator[Path]:
     """A folder with a Debian and a Dockerfile."""
@@ -124,6 +150,14 @@ def context(tmp_path_factory) -> Iterator[Path]:
         yield context
 
     remove_home(home)
+
+
+@pytest.fixture(scope="module")
+def image(context) -> str:
+    """The same Debian as an image."""
+    layout = Layout(context / "layout")
+    layout.add([(context / "base.tar").read_bytes()], tag="debian", config={"Env": [f"PATH={_PATH}"]})
+    return f"oci:{layout.folder}:debian"
 
 
 def _network() -> Network:
@@ -166,38 +200,88 @@ def test_packages_are_installed_and_run(context):
 
 def test_a_task_of_harbor_runs(context, tmp_path):
     """Harbor's command, its reference agent and its verifier, with our environment by its import path."""
-    harbor = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "harbor"
-    assert harbor.exists(), "`make test-images` installs it"
-    task = tmp_path / "task"
+    task = _write_task(tmp_path, _TASK)
+    os.link(context / "base.tar", task / "environment" / "base.tar")
+    done = _run_harbor(task, "fumehood.frameworks.harbor:FumehoodEnvironment", os.environ)
+    assert "interpreter shutdown" not in done.stderr
 
-    for name, text in _TASK.items():
+
+def test_harbors_own_environment_for_e2b_runs_a_task(image, tmp_path):
+    """As it is: it builds a template by E2B's API, reads a file of root's, and writes where only root could."""
+    dockerfile = f"FROM {image}\nWORKDIR /app\nCOPY data.txt /app/\n"
+    task = _write_task(tmp_path, {**_TASK, "environment/Dockerfile": dockerfile})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path))
+        server = RunningServer(tmp_path / "state", pool_size=0, template_builds=True)
+
+    addresses = {"E2B_API_URL": server.url, "E2B_SANDBOX_URL": server.url}
+    try:
+        _run_harbor(task, "e2b", {**os.environ, **addresses, "E2B_API_KEY": server.token})
+    finally:
+        server.stop()
+
+
+def _write_task(folder: Path, files: Mapping[str, str]) -> Path:
+    task = folder / "task"
+
+    for name, text in files.items():
         path = task / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755 if name.endswith(".sh") else 0o644)
 
-    os.link(context / "base.tar", task / "environment" / "base.tar")
+    return task
+
+
+def _run_harbor(
+    task: Path, environment: str, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Runs a task with the reference agent, which solves it."""
+    harbor = _program("harbor")
     done = subprocess.run(
         [
             *(harbor, "run", "-p", task, "-a", "oracle", "-o", "jobs", "-n", "1", "--quiet"),
-            *("--env", "fumehood.frameworks.harbor:FumehoodEnvironment"),
+            *("--env", environment),
         ],
+        cwd=task.parent,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    rewards = [path.read_text() for path in task.parent.glob("jobs/*/*/verifier/reward.txt")]
+    assert rewards == ["1\n"], done.stdout[-3000:] + done.stderr[-3000:]
+    assert "solved" in next(task.parent.glob("jobs/*/*/agent/oracle.txt")).read_text()
+    return done
+
+
+def _program(name: str) -> Path:
+    path = Path(__file__).parents[2] / ".venv-harbor" / "bin" / name
+    assert path.exists(), "`make test-images` installs it"
+    return path
+
+
+def test_mini_swe_agent_runs_in_an_image(image, tmp_path):
+    """Its environment over SWE-ReX, with our deployment in place of Docker's."""
+    (tmp_path / "program.py").write_text(_MINI_SWE_AGENT)
+    done = subprocess.run(
+        [_program("python"), tmp_path / "program.py", image],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-    rewards = [path.read_text() for path in tmp_path.glob("jobs/*/*/verifier/reward.txt")]
-    assert rewards == ["1\n"], done.stdout[-3000:] + done.stderr[-3000:]
-    assert "solved" in next(tmp_path.glob("jobs/*/*/agent/oracle.txt")).read_text()
-    assert "interpreter shutdown" not in done.stderr
+    said = next((line for line in done.stdout.splitlines() if line.startswith("mini-swe-agent")), "")
+    assert "'exit_status': 'Submitted', 'submission': '42\\n'" in said, done.stdout + done.stderr[-3000:]
+    assert "'<returncode>1</returncode>'" in said
 
 
 def test_a_task_of_inspect_runs_in_an_image(context, tmp_path):
     """Inspect's command finds the provider and the Dockerfile; its own model for tests is asked nothing."""
-    inspect = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "inspect"
-    assert inspect.exists(), "`make test-images` installs it"
+    inspect = _program("inspect")
     os.link(context / "base.tar", tmp_path / "base.tar")
     (tmp_path / "task.py").write_text(_INSPECT_TASK)
     (tmp_path / "Dockerfile").write_text("FROM scratch\nADD base.tar /\nRUN echo of an image > /made\n")
@@ -215,8 +299,7 @@ def test_a_task_of_inspect_runs_in_an_image(context, tmp_path):
 
 def test_executors_of_frameworks_run_in_an_image(context, tmp_path):
     """SWE-ReX, AutoGen and smolagents as they are, where their own need Docker."""
-    python = Path(__file__).parents[2] / ".venv-harbor" / "bin" / "python"
-    assert python.exists(), "`make test-images` installs it"
+    python = _program("python")
     os.link(context / "base.tar", tmp_path / "base.tar")
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text("FROM scratch\nADD base.tar /\nWORKDIR /app\nRUN echo in-a-build > made\n")
@@ -234,3 +317,38 @@ def test_executors_of_frameworks_run_in_an_image(context, tmp_path):
     assert executed == "swerex ['of', 'a', 'session']"
     assert autogen.startswith("autogen ['in-a-build', '12.")
     assert smolagents == "smolagents ['in-a-build']"
+
+
+def test_an_image_of_musl_has_all_that_others_have(context, tmp_path):
+    """Programs that musl's own loader starts, beside a private Python of glibc, which it does not touch."""
+    source = tmp_path / "greet.c"
+    source.write_text('#include <stdio.h>\nint main(void) { puts("of musl"); return 0; }\n')
+    subprocess.run([needs_program("musl-gcc"), "-o", tmp_path / "greet", source], check=True)
+    musl = tar_of(
+        [
+            Entry("bin/greet", (tmp_path / "greet").read_bytes()),
+            Entry("lib"),
+            Entry("lib/ld-musl-x86_64.so.1", Path("/lib/ld-musl-x86_64.so.1").read_bytes()),
+        ]
+    )
+    layout = Layout(tmp_path / "layout")
+    layout.add([busybox_layer(), musl], config={"Env": ["PATH=/bin"], "WorkingDir": "/app"})
+    build_template("musl", image=f"oci:{layout.folder}")
+
+    with Sandbox("musl") as sandbox, Sandbox() as plain:
+        assert sandbox.commands.run("greet").stdout == "of musl\n"
+        sandbox.run_code("import subprocess; x = subprocess.check_output('greet', text=True)")
+        mark = sandbox.checkpoint()
+        sandbox.run_code("x = 0; open('/app/made', 'w').write('1')")
+        sandbox.rollback(mark)
+        assert sandbox.run_code("x").text == r"'of musl\n'"
+        assert not sandbox.files.exists("/app/made")
+
+        with sandbox.fork() as fork:
+            assert fork.run_code("x").text == r"'of musl\n'"
+
+        server = sandbox.commands.run("greet | nc -l -p 8123", background=True)
+        code = "import socket; socket.create_connection(('127.0.0.1', 8123)).recv(100)"
+        assert until(lambda: sandbox.run_code(code).text, "the server answers") == r"b'of musl\n'"
+        server.kill()
+        assert sandbox.get_info().isolation == plain.get_info().isolation

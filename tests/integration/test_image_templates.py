@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -266,7 +267,10 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
     """CPython 3.9 or newer of the image is used, found by a question that is asked in a jail."""
     python, libraries = _host_python(executable)
     bench.layout.add(
-        [busybox_layer(), libraries], tag="python", config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]}
+        [busybox_layer(), libraries],
+        tag="python",
+        config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]},
+        compressed=False,
     )
     bench.build("python", image=f"oci:{bench.layout.folder}:python")
     assert any("code runs in the image's own Python" in line for line in bench.heard), bench.heard
@@ -294,6 +298,7 @@ def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):
         [busybox_layer(), libraries, planted],
         tag="spying",
         config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]},
+        compressed=False,
     )
     image = f"oci:{bench.layout.folder}:spying"
 
@@ -320,6 +325,7 @@ def _loot_of_two(template: str, *, until_it_has: str) -> str:
         return until(look, "the spy leaves its loot")
 
 
+@functools.cache
 def _host_python(executable: str) -> tuple[str, bytes]:
     """An interpreter of this machine with all that it loads, under its own paths, as a layer."""
     from fumehood.templates.images.interpreters import _libraries
