@@ -37,6 +37,9 @@ _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 _BY_TCP = frozenset(("deno", "java"))
 # Programs that end at a signal and interrupt a cell at a message, which their specs do not mention.
 _BY_MESSAGE = frozenset(("deno",))
+# Programs that report the end of a cell before all that it has shown, against the protocol; seen 15 ms later.
+_LATE = frozenset(("deno",))
+_LATE_SECONDS = 0.1
 # The specs of kernels that are one program, which writes its spec only when its user asks for it.
 _PROGRAMS = {"deno": ("deno", "jupyter", "--kernel", "--conn", "{connection_file}")}
 _DELIMITER = b"<IDS|MSG>"
@@ -74,6 +77,7 @@ class KernelShell(ChildLanguage):
 
         program = os.path.basename(str(spec["argv"][0]))
         self._by_message = spec.get("interrupt_mode") == "message" or program in _BY_MESSAGE
+        self._is_late = program in _LATE
         self._key = secrets.token_hex(16)
         self._session = secrets.token_hex(16)
         # A kernel asks for input on another connection than the request has come on, and finds it by this name.
@@ -105,6 +109,9 @@ class KernelShell(ChildLanguage):
         except KeyboardInterrupt:
             self._interrupt(asked)
             raise
+
+        if self._is_late:
+            self._take_late(asked)
 
     def ask(self, kind: str, content: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the content of the answer to a question between two cells."""
@@ -231,6 +238,14 @@ class KernelShell(ChildLanguage):
                 self._take(kind, content)
 
         return reply
+
+    def _take_late(self, asked: str) -> None:
+        """Passes on what a cell shows after its end, until nothing comes for a moment."""
+        while (message := self._next(time.monotonic() + _LATE_SECONDS)) is not None:
+            channel, kind, parent, content = message
+
+            if channel == "iopub" and parent == asked and kind != "status":
+                self._take(kind, content)
 
     def _next(self, deadline: Optional[float]) -> Optional[Tuple[str, str, str, Dict[str, Any]]]:
         """Returns the next message: its channel, its kind, the request that it answers, its content."""
