@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 
-def build_and_use(home: str, dockerfile: str, base: str, twice: bool) -> dict[str, Any]:
+def build_and_use(
+    home: str, dockerfile: str, base: str, twice: bool, allow: Sequence[str] = ()
+) -> dict[str, Any]:
     """Build a template from a Dockerfile, and use a sandbox of it."""
     os.environ.update({"FUMEHOOD_HOME": home, "FUMEHOOD_POOL_SIZE": "0"})
-    from fumehood import Sandbox, build_template
+    from fumehood import Network, Sandbox, build_template
 
     heard: list[str] = []
+    network = Network(allow=tuple(allow)) if allow else None
     given = {"BASE": base}
-    build_template("own", dockerfile=dockerfile, build_args=given, on_progress=heard.append, network=None)
+    build_template("own", dockerfile=dockerfile, build_args=given, on_progress=heard.append, network=network)
     again: list[str] = []
 
     if twice:

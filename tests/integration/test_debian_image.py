@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar
 from tests.waiting import until
 
 from fumehood import Network, Sandbox, build_template
+
+from .launching import USER_ID, run_scene
 
 pytestmark = [
     pytest.mark.skipif(
@@ -277,6 +281,45 @@ def test_mini_swe_agent_runs_in_an_image(image, tmp_path):
     said = next((line for line in done.stdout.splitlines() if line.startswith("mini-swe-agent")), "")
     assert "'exit_status': 'Submitted', 'submission': '42\\n'" in said, done.stdout + done.stderr[-3000:]
     assert "'<returncode>1</returncode>'" in said
+
+
+@pytest.mark.parametrize("place", [(), ("subordinate ids",)], ids=["one-id", "subordinate-ids"])
+def test_packages_are_installed_by_an_ordinary_user(image, tmp_path_factory, place):
+    """apt-get runs without root too: what takes root succeeds without being done, and all files are the user's."""
+    if place:
+        needs_program("newuidmap")
+
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    (folder / "file").write_text("file")
+    (folder / "Dockerfile").write_text(
+        "ARG BASE\nFROM $BASE\nENV DEBIAN_FRONTEND=noninteractive\n"
+        "RUN apt-get update && apt-get install -y --no-install-recommends sl && echo made > /made\n"
+        "RUN useradd --create-home app\nWORKDIR /app\nCOPY --chown=app:app file /app/file\nUSER app\n"
+    )
+    shutil.copytree(image.split(":")[1], folder / "layout")
+    home = make_home(folder / "home", shared_interpreter(tmp_path_factory))
+
+    for root, folders, names in os.walk(folder):
+        for name in ("", *folders, *names):
+            os.chown(os.path.join(root, name), USER_ID, USER_ID, follow_symlinks=False)
+
+    folder.chmod(0o755)
+    try:
+        seen = run_scene(
+            "image_scenes.build_and_use",
+            *(str(home), str(folder / "Dockerfile"), f"oci:{folder}/layout:debian", False),
+            list(_network().allow),
+            ordinary=True,
+            place=place,
+            timeout=900,
+        )
+    finally:
+        remove_home(folder)
+
+    assert seen["said"] == "filemade\napp\nfile\n/home/user/app\n"
+    assert any("Setting up sl" in line for line in seen["heard"])
+    assert (seen["text"], seen["forked"]) == ("41", "42")
+    assert seen["missing"] == seen["missing_by_default"]
 
 
 def test_a_task_of_inspect_runs_in_an_image(context, tmp_path):
