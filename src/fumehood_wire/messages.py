@@ -269,8 +269,8 @@ HOST_TO_CHECKPOINT: Table = {
     "revive": _message({"number": _COUNT}),
     # One descriptor comes with it: a socket, over which the forked process reports.
     "move": _message({"reseed": flag(), "last": flag()}),
-    # One descriptor comes with it: a socket, over which a forked process describes the variables and ends. The payload
-    # is as in a "variables_request".
+    # One descriptor comes with it: a socket, over which the checkpoint describes its variables. The payload is as in a
+    # "variables_request".
     "look": _message({"marks": flag()}, max_payload_bytes=MAX_CHUNK_BYTES),
 }
 

@@ -1,6 +1,6 @@
 """Two moments of a sandbox side by side: checkpoints, or a checkpoint and now.
 
-Runs in the host process, on the engine's loop. A checkpoint's variables are described by a short-lived fork of its
+Runs in the host process, on the engine's loop. A checkpoint's variables are described by its waiting
 process, its files by init; neither runs code of the guest, and the present state is not touched. Names, marks and sizes
 come from the guest and are compared, never trusted.
 """
@@ -92,7 +92,7 @@ def _with_variables(
 ) -> Comparison:
     if before is None or after is None:
         raise CheckpointError(
-            reason="its variables could not be read in time, or there was no memory for a fork of it",
+            reason="its variables could not be read in time, or there was no memory for the answer",
             hint="ask again when the sandbox has less to do",
         )
 

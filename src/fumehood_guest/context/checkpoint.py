@@ -64,7 +64,8 @@ class Checkpoints:
         self._be_forked = syscalls.be_forked
         self._waitpid = os.waitpid
         self._exit = os._exit
-        self.disable_collection = gc.disable
+        self.collects = gc.isenabled
+        self.disable_collection, self.enable_collection = gc.disable, gc.enable
         # A pidfd of each child, by its pid.
         self._children: Dict[int, int] = {}
         # True while a fork is made that user code did not request.
@@ -217,6 +218,9 @@ class _Checkpoint:
     def __init__(self, maker: Checkpoints, line_fd: int, beside: List[str], look: Look) -> None:
         self._maker = maker
         self._look = look
+        # A collection would run finalizers of the user.
+        self._collects = maker.collects()
+        maker.disable_collection()
         self._line = socket.socket(fileno=line_fd)
         self._decoder = Decoder()
         self._fds: List[int] = []
@@ -271,26 +275,20 @@ class _Checkpoint:
         return self._revive(header["number"])
 
     def _show(self, name: str, marks: bool) -> bool:
-        """Forks a process that describes the variables of this state and ends; returns False."""
+        """Describes the variables of this state; returns False.
+
+        In this process: a fork would run at-fork handlers of the user.
+        """
         sock = socket.socket(fileno=self._fds.pop(0))
         try:
-            pid = self._maker.fork()
-        except OSError:
-            # The end of the socket tells the host.
+            count, payload = self._look(name, marks)
+            sock.sendall(encode({"type": "variables", "count": count}, payload), socket.MSG_NOSIGNAL)
+        except Exception:  # noqa: S110
+            # Without memory or a reader there is no answer; the end of the socket tells the host.
+            pass
+        finally:
             sock.close()
-            return False
 
-        if pid == 0:
-            try:
-                # A collection would run finalizers of the user.
-                self._maker.disable_collection()
-                count, payload = self._look(name, marks)
-                sock.sendall(encode({"type": "variables", "count": count}, payload))
-            finally:
-                self._leave()
-
-        sock.close()
-        self._watch(pid)
         return False
 
     def _send_migrator(self, reseeds: bool, is_last: bool) -> bool:
@@ -310,8 +308,7 @@ class _Checkpoint:
             self._line.close()
             _close_all(list(self._watched))
             self._maker.take_over(move(sock, self._maker.be_forked))
-            self._maker.wait_for_leave()
-            self._maker.take_up(self._open_resources, self._cwd)
+            self._go_on()
 
             if reseeds:
                 reseed()
@@ -335,8 +332,7 @@ class _Checkpoint:
             self._line.close()
             _close_all(list(self._watched))
             self._maker.take_over(fds)
-            self._maker.wait_for_leave()
-            self._maker.take_up(self._open_resources, self._cwd)
+            self._go_on()
             return True
 
         _close_all(fds)
@@ -344,6 +340,14 @@ class _Checkpoint:
         self._watch(pid)
         self._send({"type": "revived", "number": number, "pid": pid})
         return False
+
+    def _go_on(self) -> None:
+        """In a context that was made: takes up where the checkpoint was made, when the host lets it."""
+        self._maker.wait_for_leave()
+        self._maker.take_up(self._open_resources, self._cwd)
+
+        if self._collects:
+            self._maker.enable_collection()
 
     def _watch(self, pid: int) -> None:
         watch = os.pidfd_open(pid)

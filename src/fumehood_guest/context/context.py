@@ -246,7 +246,7 @@ class Context:
         self._checkpoints.reap()
 
     def _look(self, name: str, marks: bool) -> Tuple[int, bytes]:
-        """In a fork of a checkpoint: returns the variables, or one of them in detail; those of Python only."""
+        """In a checkpoint: returns the variables, or one of them in detail; those of Python only."""
         question = {"type": "variables_request", "marks": marks}
         header, payload = answer(self._language.answerer, question, name)
         return header["count"], payload

@@ -137,14 +137,14 @@ class CheckpointChannel:
         self._channel.send({"type": "move", "reseed": reseed, "last": is_last}, fds=[fd])
 
     async def look(self, name: str = "", *, marks: bool = False) -> SeenVariables | None:
-        """Asks for the variables of its state, which a fork of it describes without running code of the user.
+        """Asks for the variables of its state, which it describes without running code of the user.
 
         Args:
             name: The one to describe in detail; empty: all are listed.
             marks: Whether each has a mark that differs after a change.
 
         Returns:
-            The variables; None if no fork was made, or did not answer in time.
+            The variables; None if it did not answer in time.
         """
         near, far = open_pair()
         answer: asyncio.Future[SeenVariables | None] = asyncio.get_running_loop().create_future()
