@@ -187,7 +187,7 @@ def test_nothing_of_an_image_runs_in_the_templates_processes(bench):
 
 def test_checkpoints_forks_and_files_work_as_elsewhere(sandbox):
     """What works in the default template works in an image."""
-    sandbox.run_code("y = 1; open('kept', 'w').write('1')")
+    sandbox.run_code("import os; y = 1; open('kept', 'w').write('1')")
     mark = sandbox.checkpoint()
     sandbox.run_code("y = 2; open('kept', 'w').write('2')")
 
