@@ -355,7 +355,8 @@ def test_executors_of_frameworks_run_in_an_image(context, tmp_path):
         timeout=600,
         check=False,
     )
-    swerex, executed, autogen, smolagents = done.stdout.splitlines() or [done.stderr[-3000:], "", "", ""]
+    # SWE-ReX may report at the end of the process that it stops what was stopped.
+    swerex, executed, autogen, smolagents = done.stdout.splitlines()[:4] or [done.stderr[-3000:], "", "", ""]
     assert swerex == "swerex ['in-a-build', '/home/user/app', 'of', 'a', 'session']"
     assert executed == "swerex ['of', 'a', 'session']"
     assert autogen.startswith("autogen ['in-a-build', '12.")
