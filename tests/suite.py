@@ -50,10 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code, more = _run([*part, *given.options])
         failed += more
 
-        if code not in (_OK, _FAILURES, _NOTHING_RAN):
+        # Broken off; or what failed is no test, such as what a plugin finds at the end.
+        if code not in (_OK, _FAILURES, _NOTHING_RAN) or (code == _FAILURES and not more):
             return code
 
-    return _looked_at_again(failed) if failed else _OK
+    return _looked_at_again(failed, given.options) if failed else _OK
 
 
 def _run(arguments: list[str]) -> tuple[int, list[str]]:
@@ -64,16 +65,17 @@ def _run(arguments: list[str]) -> tuple[int, list[str]]:
         return done.returncode, list(dict.fromkeys(Path(file.name).read_text(encoding="utf-8").splitlines()))
 
 
-def _looked_at_again(failed: list[str]) -> int:
+def _looked_at_again(failed: list[str], options: list[str]) -> int:
     if len(failed) > _MOST_LOOKED_AT_AGAIN or any(name.startswith(_NEVER_LOOKED_AT_AGAIN) for name in failed):
         print("failed:", *failed, sep="\n  ", flush=True)
         return _FAILURES
 
     print("failed, and run once more by themselves:", *failed, sep="\n  ", flush=True)
-    code, again = _run(failed)
+    # The paths and -k of a call say which tests, and these are named now.
+    code, again = _run([*failed, *(option for option in options if option.startswith("--"))])
 
     if code != _OK:
-        print("failed twice:", *again, sep="\n  ", flush=True)
+        print("failed twice:", *(again or failed), sep="\n  ", flush=True)
         return code
 
     print("UNSTEADY: failed beside others, and passed alone:", *failed, sep="\n  ", flush=True)

@@ -24,7 +24,8 @@ NAMES = sorted(path.parent.name for path in FOLDER.glob("*/requirements.txt"))
 PAGE = ROOT / "docs" / "guides" / "frameworks.md"
 _MOST_SECONDS = 900
 _SECTION = re.compile(r"^## .+?\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# What says that it is not run there is run with an image: test_debian_image.py.
+_BLOCK = re.compile(r"(?<!-->\n)^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def _sections() -> dict[str, str]:

@@ -53,14 +53,20 @@ def test_what_passes_when_it_runs_alone_is_named(tmp_path):
         ("test_a.py", ["always"], "failed twice:\n  test_a.py::test_always"),
         ("test_a.py", ["a", "b", "c", "d"], "failed:\n  test_a.py::test_a"),
         ("tests/attacks/test_a.py", ["a"], "failed:\n  tests/attacks/test_a.py::test_a"),
+        ("conftest.py", [], ""),
     ],
-    ids=["always", "many", "an attack"],
+    ids=["always", "many", "an attack", "no test"],
 )
 def test_what_is_no_accident_fails_the_run(tmp_path, place, names, says):
-    """What fails again, many at once, and an attack that got through once."""
+    """What fails again, many at once, an attack that got through once, and what a plugin finds at the end."""
     file = tmp_path / place
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("def test_always(): assert 0" if names == ["always"] else _fails_once(tmp_path, *names))
+    (tmp_path / "test_passes.py").write_text(_PASSES)
+    written = {
+        "always": "def test_always(): assert 0",
+        "": "def pytest_sessionfinish(session): session.exitstatus = 1",
+    }
+    file.write_text(written.get("".join(names)) or _fails_once(tmp_path, *names))
     done = _suite(tmp_path)
     assert done.returncode == 1, done.stdout
     assert says in done.stdout
