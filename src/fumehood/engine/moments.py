@@ -103,7 +103,9 @@ def _with_variables(
         for one in (before, after)
         if one.count > len(one.found)
     ]
-    names = sorted(name for name in {**earlier, **later} if all(name <= end for end in ends))
+    listed = sorted(name for name in {**earlier, **later} if all(name <= end for end in ends))
+    unseen = {name for name in listed if _is_unseen(earlier.get(name), later.get(name))}
+    names = [name for name in listed if name not in unseen]
     differences = [
         VariableDifference(
             name=name,
@@ -118,7 +120,7 @@ def _with_variables(
         found,
         variables=tuple(differences),
         same_variables=len(names) - len(differences),
-        more_variables=max(0, max(before.count, after.count) - len(names)) if ends else 0,
+        more_variables=len(unseen) + (max(0, max(before.count, after.count) - len(listed)) if ends else 0),
         are_marked=are_marked,
     )
 
@@ -134,11 +136,16 @@ def _kind(name: str, earlier: Mapping[str, object], later: Mapping[str, object])
     return "changed" if name in later else "deleted"
 
 
+def _is_unseen(before: _Described | None, after: _Described | None) -> bool:
+    """Whether a variable of both moments cannot be compared: a guest had no time to examine it, and gave no mark."""
+    return before is not None and after is not None and not ("mark" in before and "mark" in after)
+
+
 def _are_same(before: _Described | None, after: _Described | None, *, are_marked: bool) -> bool:
     if before is None or after is None:
         return False
 
-    if are_marked and "mark" in before and "mark" in after:
+    if are_marked:
         return before["mark"] == after["mark"]
 
     return all(before[name] == after[name] for name in ("type", "summary", "size_bytes"))

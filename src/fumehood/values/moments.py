@@ -108,7 +108,7 @@ class Comparison:
             none: the context has no variables that can be looked at, and only the files are compared.
         variables: The variables that differ, by name.
         same_variables: How many are the same.
-        more_variables: How many were not compared, because there are too many.
+        more_variables: How many were not compared: there are too many, or to examine them takes too long.
         are_marked: Whether contents were compared, as far as they could be examined without running code of their
             classes; False: the context was started afresh in between, and type, size and summary were compared.
         files: The files that differ, by path; at most 1,000 of each kind.
