@@ -90,9 +90,18 @@ class AuditChain:
 
     def log(self, sandbox_id: str) -> AuditLog:
         """Returns the kept entries as the record of a sandbox."""
+        return self.reading(sandbox_id)()
+
+    def reading(self, sandbox_id: str) -> Callable[[], AuditLog]:
+        """Returns what makes the log of the entries so far; it may run in another thread while more are added."""
         self.hash_pending()
-        entries = tuple(kept.entry() for kept in self._kept)
-        return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=self._next - len(entries))
+        kept, dropped = tuple(self._kept), self._next - len(self._kept)
+
+        def read() -> AuditLog:
+            entries = tuple(one.entry() for one in kept)
+            return AuditLog(sandbox_id=sandbox_id, entries=entries, dropped=dropped)
+
+        return read
 
     def add(self, kind: str, fields: dict[str, JsonValue]) -> AuditHead:
         """Adds an entry, and returns the new head."""

@@ -2,16 +2,25 @@
 
 Runs on the server's loop. A hash chain like the record of a sandbox: the newest entries in memory, all of them in a
 file where the server has an audit folder. A chain begins at each start. Entries hold ids, never tokens, secrets or text
-of a guest; what a key does with its own sandboxes is in their records, so that it cannot crowd these entries out.
+of a guest. What the owner does is always noted; what keys and the readers of shares do is bounded, and counted beyond
+that, so that they cannot fill the file, nor push the entries before out of memory but in days.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from cachetools import LRUCache
 
 from fumehood.audit.chain import AuditChain
 from fumehood.audit.files import AuditFolder
+from fumehood.bounds import MIB
+from fumehood.server.principal import OWNER_ID
+from fumehood.token_bucket import TokenBucket
 from fumehood.values.audit import AuditLog
 from fumehood.values.charts import JsonValue
 
@@ -30,6 +39,32 @@ Kind = Literal[
     "share_revoked",
     "sandbox_killed",
 ]
+# With its fields an entry is smaller: the number of entries is the bound.
+_MAX_BYTES = 16 * MIB
+_REMEMBERED = 10_000
+_HOUR_SECONDS = 3600.0
+# How many of the causes of what was left out an entry names.
+_MOST_NAMED = 10
+_TELLINGS_AT_ONCE, _TELLINGS_PER_HOUR = 20, 6
+
+
+class _Bound(NamedTuple):
+    """How many entries are noted at once, and how many an hour in the long run: of one cause, and of all."""
+
+    at_once: int
+    per_hour: int
+    at_once_of_all: int
+    per_hour_of_all: int
+
+
+# A cause is a key, or of openings the share. Each family has bounds of its own: a key that logs in without an end
+# cannot hide by it that it has made another one.
+_BOUNDS: Mapping[str, _Bound] = {
+    "login": _Bound(50, 10, 300, 30),
+    "key": _Bound(50, 10, 300, 30),
+    "share": _Bound(50, 10, 300, 30),
+    "opening": _Bound(1, 1, 300, 30),
+}
 
 
 class ServerAudit:
@@ -37,25 +72,89 @@ class ServerAudit:
 
     Args:
         folder: Where its file is made; without one the record ends with the server.
+        clock: Gives seconds.
 
     Raises:
         InvalidArgumentError: The folder cannot be used.
         OSError: The file cannot be made.
     """
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(self, folder: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         began = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         file = AuditFolder(folder).open(f"{SERVER_ID}-{began}") if folder else None
-        self._chain = AuditChain(file)
+        self._chain = AuditChain(file, max_bytes=_MAX_BYTES)
+        self._families = {name: _Family(bound, clock) for name, bound in _BOUNDS.items()}
+        self._left_out: dict[str, Counter[str]] = {}
+        self._tellings = TokenBucket(_TELLINGS_AT_ONCE, _TELLINGS_PER_HOUR / _HOUR_SECONDS, clock)
 
     def note(self, kind: Kind, **fields: JsonValue) -> None:
-        """Adds an entry."""
+        """Adds an entry; what a key or a reader does more often than its bound allows is only counted."""
+        family, cause = _family_and_cause(kind, fields)
+
+        if cause != OWNER_ID and not self._families[family].take(cause):
+            self._left_out.setdefault(kind, Counter())[cause] += 1
+            return
+
+        self._tell_left_out(kind)
         self._chain.add(kind, fields)
 
     def log(self) -> AuditLog:
         """Returns the entries that are in memory."""
-        return self._chain.log(SERVER_ID)
+        return self.reading()()
+
+    def reading(self) -> Callable[[], AuditLog]:
+        """Returns what makes the log of the entries so far; it may run in another thread."""
+        # Each reading may add entries, so these are bounded too.
+        if self._left_out and self._tellings.take():
+            self._tell_all_left_out()
+
+        return self._chain.reading(SERVER_ID)
 
     def close(self) -> None:
         """Ends the record."""
+        self._tell_all_left_out()
         self._chain.close()
+
+    def _tell_all_left_out(self) -> None:
+        for kind in tuple(self._left_out):
+            self._tell_left_out(kind)
+
+    def _tell_left_out(self, kind: str) -> None:
+        causes = self._left_out.pop(kind, None)
+
+        if causes:
+            named: list[JsonValue] = [name for name, _ in causes.most_common(_MOST_NAMED)]
+            self._chain.add("left_out", {"kind": kind, "count": causes.total(), "mostly_of": named})
+
+
+class _Family:
+    """What is left of the bounds of one family of entries."""
+
+    def __init__(self, bound: _Bound, clock: Callable[[], float]) -> None:
+        self._bound = bound
+        self._clock = clock
+        self._all = TokenBucket(bound.at_once_of_all, bound.per_hour_of_all / _HOUR_SECONDS, clock)
+        # A cause that is forgotten begins anew; the bound of all holds for it.
+        self._of_causes: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED)
+
+    def take(self, cause: str) -> bool:
+        """Tells whether an entry of a cause may be noted, and counts it if so."""
+        bucket = self._of_causes.get(cause)
+
+        if bucket is None:
+            bucket = TokenBucket(self._bound.at_once, self._bound.per_hour / _HOUR_SECONDS, self._clock)
+            self._of_causes[cause] = bucket
+
+        return bucket.take() and self._all.take()
+
+
+def _family_and_cause(kind: Kind, fields: Mapping[str, JsonValue]) -> tuple[str, str]:
+    """Returns the family of an entry, and the key or the share that has caused it."""
+    if kind in ("server_started", "sandbox_killed"):
+        return "", OWNER_ID
+
+    if kind == "share_opened":
+        return "opening", str(fields["share_id"])
+
+    family = kind.partition("_")[0]
+    return family, str(fields["key_id" if family == "login" else "by"])

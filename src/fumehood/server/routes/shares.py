@@ -169,7 +169,7 @@ async def open_share(share_id: ShareId, services: StoresOf, request: Request) ->
     async with services.rate_limits.login():
         share, token = await services.shares.open(share_id, _secret_of(body))
 
-    services.audit.note("share_opened", share_id=share.id)
+    services.audit.note("share_opened", share_id=share.id, of=share.key_id)
     shown = await shared_answer(services, share)
     return OpenedShare(token=token, share=shown)
 
