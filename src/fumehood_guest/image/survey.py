@@ -23,8 +23,8 @@ def survey(order: Dict[str, Any], target: Optional[int]) -> None:
 
     Args:
         order: `user` (as an image names it), `folders` of programs, `pythons` (names to look for), `writable` (the
-            `path` of each folder, outer ones first, the `name` of its copy, and whether it `is_made` where it is
-            missing), `max_entries` and `max_bytes` of all copies; or `is_folder`, a path.
+            `path` of each folder, after those that it lies in, the `name` of its copy, and whether it `is_made` where
+            it is missing), `max_entries` and `max_bytes` of all copies; or `is_folder`, a path.
         target: A descriptor of the folder for the copies; None for none.
     """
     user = find_user(order["user"])

@@ -20,7 +20,7 @@ from fumehood.dialects.e2b import auth as e2b_tokens
 from fumehood.dialects.e2b import connect, results, sandboxes
 from fumehood.dialects.e2b.auth import SandboxTokens, SignedPath
 from fumehood.dialects.e2b.bodies import read_message
-from fumehood.dialects.e2b.build_steps import BuildBody
+from fumehood.dialects.e2b.build_steps import BuildBody, read_build
 from fumehood.dialects.e2b.creation import NewSandbox
 from fumehood.dialects.e2b.environment import inside, user_of
 from fumehood.dialects.e2b.file_messages import WatcherRequest
@@ -152,6 +152,12 @@ def test_a_field_of_the_wrong_form_is_refused_with_its_place(kind, values, place
     """The place is as the client wrote it."""
     with pytest.raises(InvalidArgumentError, match=place):
         read_fields(kind, values)
+
+
+def test_a_build_adds_its_volumes_last_and_as_far_as_there_is_room():
+    """What the image names itself has the first claim."""
+    last = read_build(read_fields(BuildBody, {"fromImage": "debian"})).instructions[-1]
+    assert (last["name"], last["flags"]) == ("VOLUME", {"optional": "true"})
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,8 @@ class _Translation:
 
     def end(self) -> None:
         """Adds what no step orders."""
-        self._put(0, "VOLUME", json.dumps(_WRITABLE), words=_WRITABLE)
+        # Those of the image come first, and are as many as may be without these.
+        self._put(0, "VOLUME", json.dumps(_WRITABLE), words=_WRITABLE, flags={"optional": "true"})
 
     def _copy(self, number: int, arguments: tuple[str, ...], files_hash: str) -> None:
         source, target, owner, mode = (*arguments, "", "")[:4]

@@ -148,6 +148,12 @@ class _Build:
         paths = [image_path(posixpath.join(state.config.workdir, word)) for word in words]
         volumes = tuple(dict.fromkeys([*state.config.volumes, *paths]))
 
+        if len(volumes) > MAX_VOLUMES and "optional" in instruction.flags:
+            self._bench.say(
+                f"read-only, as there are {MAX_VOLUMES} volumes: {' '.join(volumes[MAX_VOLUMES:])}"
+            )
+            volumes = volumes[:MAX_VOLUMES]
+
         if len(volumes) > MAX_VOLUMES:
             reason = f"line {instruction.line}: it names more than {MAX_VOLUMES} volumes"
             raise ImageError(image=self._bench.template, reason=reason)

@@ -175,19 +175,26 @@ def _order(config: ImageConfig, path: str) -> dict[str, Any]:
 
 
 def _writable(config: ImageConfig) -> dict[str, str]:
-    """Returns the folders of which sandboxes get copies, outer ones first, with the names of the copies in the home."""
-    folders = {
-        image_path(path): _VOLUMES + image_path(path).strip("/").replace("/", "-") for path in config.volumes
-    }
+    """Returns the folders of which sandboxes get copies, with the names of the copies in the home.
+
+    The bounds are of all copies together: the working directory comes first, then the volumes as they are named, and
+    each after those that it lies in.
+    """
     workdir = image_path(config.workdir)
-    folders[workdir] = _copy_name(workdir)
+    folders = {workdir: _copy_name(workdir)}
+
+    for path in map(image_path, config.volumes):
+        folders.setdefault(path, _VOLUMES + path.strip("/").replace("/", "-"))
 
     for path in folders:
         if path.startswith(f"{HOME_PATH}/"):
             folders[path] = path.removeprefix(f"{HOME_PATH}/")
 
-    outer_first = sorted(folders, key=lambda path: (path.count("/"), path))
-    return {path: folders[path] for path in outer_first if not _is_given(path)}
+    outer_first = sorted(folders, key=lambda path: path.count("/"))
+    ordered = dict.fromkeys(
+        outer for path in folders for outer in outer_first if path == outer or path.startswith(f"{outer}/")
+    )
+    return {path: folders[path] for path in ordered if not _is_given(path)}
 
 
 def _is_given(path: str) -> bool:

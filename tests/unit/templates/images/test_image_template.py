@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from fumehood.errors import ImageError
-from fumehood.templates.images.description import ImageConfig, image_path
+from fumehood.templates.images.build import _Build
+from fumehood.templates.images.description import MAX_VOLUMES, ImageConfig, image_path
+from fumehood.templates.images.dockerfile import Instruction
 from fumehood.templates.images.image_template import _link, _links, _workdir, _writable
 
 
@@ -33,7 +36,7 @@ def test_a_large_folder_elsewhere_is_read_only():
 
 
 def test_copies_have_names_of_their_own():
-    """Outer folders come first; what every sandbox has of its own, and the root, needs no copy."""
+    """What every sandbox has of its own, and the root, needs no copy."""
     volumes = ("/data/cache/", "/var/log", "/tmp/x", "/", "/data", "/home/user/notes", "/mnt/data")
     assert _writable(ImageConfig(workdir="/srv/data", volumes=volumes)) == {
         "/data": ".volumes/data",
@@ -42,6 +45,35 @@ def test_copies_have_names_of_their_own():
         "/var/log": ".volumes/var-log",
         "/home/user/notes": "notes",
     }
+
+
+def test_the_working_directory_has_the_first_claim_on_the_bounds():
+    """What is surveyed first is copied; others that no longer fit are read-only. Volumes come as they are named."""
+    volumes = ("/var/log", "/data/cache", "/tests", "/data", "/srv/app", "/srv")
+    order = _writable(ImageConfig(workdir="/home/user", volumes=volumes))
+    assert list(order) == ["/home/user", "/var/log", "/data", "/data/cache", "/tests", "/srv", "/srv/app"]
+    # One that lies in a volume comes after it.
+    assert list(_writable(ImageConfig(workdir="/srv/app", volumes=volumes)))[:3] == [
+        "/srv",
+        "/srv/app",
+        "/var/log",
+    ]
+
+
+def test_optional_volumes_take_the_places_that_are_left():
+    """E2B's folders are added to what the image itself names, which may be as many as there are."""
+    own = tuple(f"/v{number}" for number in range(MAX_VOLUMES - 1))
+    said: list[str] = []
+    build = SimpleNamespace(_bench=SimpleNamespace(say=said.append, template="mine"))
+    state = SimpleNamespace(variables={}, config=ImageConfig(volumes=own))
+    flags = {"optional": "true"}
+    order = Instruction(line=1, name="VOLUME", flags=flags, text="", words=("/v1", "/logs", "/tests"))
+    _Build._add_volumes(build, order, state)
+    assert state.config.volumes == (*own, "/logs")
+    assert said == ["read-only, as there are 32 volumes: /tests"]
+
+    with pytest.raises(ImageError, match="more than 32 volumes"):
+        _Build._add_volumes(build, replace(order, flags={}), state)
 
 
 def test_two_slashes_at_the_beginning_are_one():
