@@ -21,7 +21,12 @@ import pytest
 def elsewhere() -> Iterator[ProcessPoolExecutor]:
     """Another process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        yield pool
+        try:
+            yield pool
+        finally:
+            # The end of the pool waits for it: a test that hangs there would have no end.
+            for process in tuple(pool._processes.values()):
+                process.kill()
 
 
 def apart(test: Callable[..., None]) -> Callable[..., None]:
