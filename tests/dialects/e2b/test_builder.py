@@ -171,13 +171,24 @@ def _check_sizes_and_folders(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "field"), [({"cpuCount": "two"}, "cpuCount"), ({"memoryMB": 1}, "memoryMB")]
+    ("sizes", "said"),
+    [
+        ({"cpuCount": "two"}, "a number of cores from 0.01 to 1,024"),
+        ({"cpuCount": 10**400}, "a number of cores from 0.01 to 1,024"),
+        ({"memoryMB": 1}, "a whole number of MB from 64 to 4,194,304"),
+        ({"memoryMB": 512.5}, "a whole number of MB from 64 to 4,194,304"),
+    ],
+    ids=["no number", "too many digits", "too little", "not whole"],
 )
-def test_sizes_that_cannot_be_are_refused(client, sizes, field):
-    """Before anything is built, by their names."""
+def test_sizes_that_cannot_be_are_refused(client, sizes, said):
+    """Before anything is built, by their names and in their own unit."""
     answer = client.post("/v3/templates", json={"name": "sized", **sizes})
     assert answer.status_code == 400
-    assert field in answer.json()["message"]
+    message = answer.json()["message"]
+    assert said in message
+    assert next(iter(sizes)) in message
+    # A whole number with a point is one.
+    assert client.post("/v3/templates", json={"name": "sized", "memoryMB": 512.0}).status_code == 202
 
 
 def test_tags_and_replits_call(build, image, builder, client):

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fumehood.assemble import template_store
-from fumehood.bounds import MIB
+from fumehood.bounds import BOUNDS, MIB
 from fumehood.cancellation import cancel_and_wait, consume_result
 from fumehood.dialects.e2b.answers import plain_answer
 from fumehood.dialects.e2b.auth import Caller
@@ -40,7 +40,6 @@ from fumehood.server.template_builds import build_lines
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.recipe import is_store_name
 from fumehood.templates.store import Record
-from fumehood.values.limits import Limits
 
 DEFAULT_TAG = "default"
 # Of all templates of all servers, so that a build has the same id wherever it is asked for.
@@ -341,20 +340,21 @@ def _limits(body: _NewTemplate) -> dict[str, float]:
     """
     found: dict[str, float] = {}
 
-    for field_name, limit, value, factor in (
-        ("cpuCount", "cpu_cores", body.cpu_count, 1.0),
-        ("memoryMB", "memory_bytes", body.memory_mb, MIB),
+    for field_name, limit, value, unit, factor in (
+        ("cpuCount", "cpu_cores", body.cpu_count, "cores", 1),
+        ("memoryMB", "memory_bytes", body.memory_mb, "MB", MIB),
     ):
         if value is None:
             continue
 
-        try:
-            size = value * factor if type(value) is int else value
-            # Checked as limits are.
-            order: dict[str, Any] = {limit: size}
-            replace(Limits(), **order)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(field=field_name, value=value, allowed=error.allowed) from None
+        # JSON does not tell whole numbers from others: 512.0 is 512.
+        number = int(value) if type(value) is float and value.is_integer() else value
+        size = number * factor if type(number) is int else number
+        bound = BOUNDS[limit]
+
+        if not bound.allows(size):
+            told = replace(bound, low=bound.low / factor, high=bound.high / factor, unit=unit, optional=False)
+            raise InvalidArgumentError(field=field_name, value=value, allowed=told.describe())
 
         found[limit] = size
 
