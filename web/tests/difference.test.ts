@@ -27,5 +27,9 @@ describe("two texts", () => {
     expect(textOf(bytes(104, 105))).toBe("hi");
     expect(textOf(bytes(255, 254))).toBeNull();
     expect(textOf(bytes(104, 0))).toBeNull();
+    // Cut within the two bytes of a character.
+    expect(textOf(bytes(104, 195))).toBeNull();
+    expect(textOf(bytes(104, 195), true)).toBe("h");
+    expect(textOf(bytes(104, 255), true)).toBeNull();
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Cell, Execution, Sandbox } from "../src/api/types";
-import { answerOf, firstOwn, forksOf } from "../src/views/Branches";
-import { type Capacity, concernsOf, hoursOf } from "../src/views/Overview";
+import { answerOf, firstOwn, forksOf, ownForks } from "../src/views/Branches";
+import { type Capacity, concernsOf, hasQuotas, hoursOf } from "../src/views/Overview";
 
 const HOST: Capacity = {
   sandboxes: 3,
@@ -21,7 +21,7 @@ const BOX = {
   pause: null,
   use: { memory_bytes: 10 },
 } as unknown as Sandbox;
-const KEY = { id: "ab12", name: "blue", revoked_at: null };
+const KEY = { id: "ab12", name: "blue", revoked_at: null, policy: {} };
 
 describe("what needs eyes", () => {
   it("is nothing while all is well", () => {
@@ -52,6 +52,16 @@ describe("what needs eyes", () => {
   });
 });
 
+describe("the use of a key", () => {
+  it("is asked for where the key has a quota", () => {
+    const policy = { max_sandboxes: null, executions_per_day: null, max_network: "none", max_limits: {} };
+    expect(hasQuotas({ ...KEY, policy })).toBe(false);
+    const bounded = { ...KEY, policy: { ...policy, executions_per_day: 0 } };
+    expect(hasQuotas(bounded)).toBe(true);
+    expect(hasQuotas({ ...bounded, revoked_at: "2026-11-26T09:00:00Z" })).toBe(false);
+  });
+});
+
 describe("hours", () => {
   it("are summed over keys, failed ones apart", () => {
     const at = "2026-11-26T09:00:00Z";
@@ -70,6 +80,10 @@ describe("ways", () => {
   it("are bounded in number, however long the address is", () => {
     expect(forksOf(null)).toEqual([]);
     expect(forksOf(Array(50).fill("a").join(","))).toHaveLength(8);
+  });
+  it("are forks of this sandbox alone, whatever an address says", () => {
+    const listed = [{ id: "a" }, { id: "b" }] as Sandbox[];
+    expect(ownForks(["b", "another", "a"], listed)).toEqual(["b", "a"]);
   });
   it("show the first cell of their own", () => {
     const cells = [

@@ -6,7 +6,14 @@
 import { Problem, type ProblemBody, UNREACHABLE } from "./problem";
 import { currentReader, isShare, sharedPath } from "./reader";
 
-export type Asked = { method?: string; body?: unknown; signal?: AbortSignal; accept?: string };
+export type Asked = {
+  method?: string;
+  body?: unknown;
+  signal?: AbortSignal;
+  accept?: string;
+  // Only so many bytes of the beginning.
+  most?: number;
+};
 
 let onLoginNeeded: () => void = () => {};
 
@@ -17,6 +24,7 @@ export function whenLoginIsNeeded(listener: () => void): void {
 
 export async function ask(path: string, asked: Asked = {}): Promise<Response> {
   const headers: Record<string, string> = { Accept: asked.accept ?? "application/json" };
+  if (asked.most !== undefined) headers.Range = `bytes=0-${asked.most - 1}`;
   const init: RequestInit = { method: asked.method ?? "GET", headers };
   const reader = currentReader();
   if (isShare()) {

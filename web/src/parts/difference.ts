@@ -35,10 +35,10 @@ export function folded(lines: Line[]): (Line | null)[] {
   return found;
 }
 
-/** Whether these bytes are text: valid UTF-8 without NUL. */
-export function textOf(content: ArrayBuffer): string | null {
+/** The text of these bytes, or null where they are none: valid UTF-8 without NUL, perhaps cut within a character. */
+export function textOf(content: ArrayBuffer, isCut = false): string | null {
   try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(content);
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(content, { stream: isCut });
     return text.includes("\0") ? null : text;
   } catch {
     return null;

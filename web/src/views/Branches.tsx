@@ -13,14 +13,26 @@ import { ResultView } from "../results/ResultView";
 
 const NOW = "now";
 const MOST_WAYS = 8;
+const MOST_LISTED = 1000;
 const SHOWN_CHARACTERS = 2000;
 const POLL_MILLISECONDS = 700;
 
 export default function Branches({ id }: { id: string }) {
   const [search, setSearch] = useSearchParams();
-  const forks = forksOf(search.get("forks"));
+  const wanted = forksOf(search.get("forks"));
   const path = `/v1/sandboxes/${segment(id)}`;
   const [, go] = useLocation();
+  // An address can name any sandbox of its reader, and what is done here is done to all that are shown.
+  const listed = useQuery({
+    queryKey: ["forks", id, wanted],
+    queryFn: ({ signal }) =>
+      get<Page<Sandbox>>(`/v1/sandboxes?parent_id=${segment(id)}&limit=${MOST_LISTED}`, signal),
+    enabled: wanted.length > 0,
+    refetchOnWindowFocus: false,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  const forks = ownForks(wanted, listed.data?.items ?? []);
+  const others = listed.data ? wanted.length - forks.length : 0;
 
   const keep = async (child: string) => {
     await send("POST", `${path}/adopt`, { child_id: child });
@@ -35,7 +47,15 @@ export default function Branches({ id }: { id: string }) {
         </Link>
       </p>
       <h1>Several ways, side by side</h1>
-      {forks.length === 0 ? (
+      {listed.error && <ProblemBox error={listed.error} retry={() => listed.refetch()} />}
+      {listed.isLoading && <div className="skeleton" />}
+      {others > 0 && (
+        <p className="quiet">
+          {others} of the {wanted.length} in the address are not shown: they have ended, or are no forks of
+          this sandbox.
+        </p>
+      )}
+      {wanted.length > 0 && !listed.data ? null : forks.length === 0 ? (
         <Begin sandboxId={id} begun={(made) => setSearch({ forks: made.join(",") }, { replace: true })} />
       ) : (
         <>
@@ -60,6 +80,12 @@ export default function Branches({ id }: { id: string }) {
 /** The forks of an address: at most as many as can be begun here. */
 export function forksOf(value: string | null): string[] {
   return (value ?? "").split(",").filter(Boolean).slice(0, MOST_WAYS);
+}
+
+/** Those that are listed as forks of the sandbox, in the order of the address. */
+export function ownForks(wanted: string[], listed: Sandbox[]): string[] {
+  const own = new Set(listed.map((each) => each.id));
+  return wanted.filter((each) => own.has(each));
 }
 
 /** Ends sandboxes; one that has ended already is none to end. */

@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { ask, get, segment } from "../api/client";
+import { asProblem } from "../api/problem";
 import type { Checkpoint, Page } from "../api/types";
 import { VariableDetail } from "../panels/Variables";
 import { folded, linesOf, textOf } from "../parts/difference";
@@ -295,9 +296,15 @@ async function contentOf(sandboxId: string, moment: Moment, path: string, signal
     moment.id === NOW
       ? `${base}/files/content?path=${segment(path)}`
       : `${base}/checkpoints/${segment(moment.id)}/file?path=${segment(path)}`;
-  const answer = await ask(place, { signal, accept: "application/octet-stream" });
-  const content = await answer.arrayBuffer();
-  return textOf(content.slice(0, KEPT_BYTES));
+  try {
+    const answer = await ask(place, { signal, accept: "application/octet-stream", most: KEPT_BYTES });
+    const content = (await answer.arrayBuffer()).slice(0, KEPT_BYTES);
+    return textOf(content, content.byteLength === KEPT_BYTES);
+  } catch (error) {
+    // An empty file has no first byte.
+    if (asProblem(error).status === 416) return "";
+    throw error;
+  }
 }
 
 function nameOf(moment: Moment): string {

@@ -24,15 +24,28 @@ export type Capacity = {
 };
 type QueueState = { places: number; capacity: number; running: number; waiting: number; refused: number };
 type Used = { start: string; executions: number; errors: number };
-export type Key = { id: string; name: string; revoked_at: string | null };
+export type Key = {
+  id: string;
+  name: string;
+  revoked_at: string | null;
+  policy: Record<string, unknown>;
+};
 export type KeyUse = Record<string, Bound>;
 type EventCounts = { items: { count: number }[]; are_counted: boolean };
 export type Concern = { key: string; words: string; path: string };
 
 const REFRESH_MILLISECONDS = 5000;
+// Of what takes the server longer to tell: a thousand sandboxes with their use, and the use of each key.
+const SLOW_REFRESH_MILLISECONDS = 15_000;
 const MOST_SANDBOXES = 1000;
 const MOST_KEYS = 50;
 const MOST_RECENT = 10;
+const QUOTAS = [
+  "max_sandboxes",
+  "max_concurrent_executions",
+  "executions_per_day",
+  "cpu_seconds_per_day",
+] as const;
 const DAY_MILLISECONDS = 86_400_000;
 // From this part of a limit on, somebody should know.
 const NEAR = 0.9;
@@ -43,6 +56,8 @@ export default function Overview({ me }: { me: Me }) {
   const boxes = useAsked<Page<Sandbox>>(
     "sandboxes",
     `/v1/sandboxes?with=use&order=-started&limit=${MOST_SANDBOXES}`,
+    true,
+    SLOW_REFRESH_MILLISECONDS,
   );
   const keys = useAsked<Page<Key>>("keys", "/v1/keys");
   const events = useAsked<EventCounts>("security-events", "/v1/security-events", me.is_owner);
@@ -54,17 +69,17 @@ export default function Overview({ me }: { me: Me }) {
     },
     refetchInterval: 30_000,
   });
-  const living = (keys.data?.items ?? []).filter((key) => key.revoked_at === null).slice(0, MOST_KEYS);
+  const bounded = (keys.data?.items ?? []).filter(hasQuotas).slice(0, MOST_KEYS);
   const uses = useQueries({
-    queries: living.map((key) => ({
+    queries: bounded.map((key) => ({
       queryKey: ["keys", key.id, "use"],
       queryFn: ({ signal }: { signal: AbortSignal }) =>
         get<KeyUse>(`/v1/keys/${segment(key.id)}/use`, signal),
-      refetchInterval: 10_000,
+      refetchInterval: SLOW_REFRESH_MILLISECONDS,
       retry: false,
     })),
   });
-  const used = new Map(living.map((key, index) => [key, uses[index]?.data]));
+  const used = new Map(bounded.map((key, index) => [key, uses[index]?.data]));
   const sandboxes = boxes.data?.items ?? [];
   const concerns = concernsOf(host.data, sandboxes, used);
 
@@ -131,13 +146,18 @@ export default function Overview({ me }: { me: Me }) {
   );
 }
 
-function useAsked<T>(name: string, path: string, isWanted = true) {
+function useAsked<T>(name: string, path: string, isWanted = true, every = REFRESH_MILLISECONDS) {
   return useQuery({
     queryKey: [name],
     queryFn: ({ signal }) => get<T>(path, signal),
-    refetchInterval: REFRESH_MILLISECONDS,
+    refetchInterval: every,
     enabled: isWanted,
   });
+}
+
+/** Whether a key that has not ended has a quota that it can come near to. */
+export function hasQuotas({ revoked_at, policy }: Key): boolean {
+  return revoked_at === null && QUOTAS.some((name) => (policy[name] ?? null) !== null);
 }
 
 /** What somebody should look at: the host, sandboxes at a limit or held back, keys near a quota. */
