@@ -40,6 +40,8 @@ _BY_MESSAGE = frozenset(("deno",))
 # Programs that report the end of a cell before all that it has shown, against the protocol; seen 15 ms later.
 _LATE = frozenset(("deno",))
 _LATE_SECONDS = 0.1
+# A cell may have left a timer that shows something again and again.
+_MOST_LATE_SECONDS = 1.0
 # The specs of kernels that are one program, which writes its spec only when its user asks for it.
 _PROGRAMS = {"deno": ("deno", "jupyter", "--kernel", "--conn", "{connection_file}")}
 _DELIMITER = b"<IDS|MSG>"
@@ -240,12 +242,20 @@ class KernelShell(ChildLanguage):
         return reply
 
     def _take_late(self, asked: str) -> None:
-        """Passes on what a cell shows after its end, until nothing comes for a moment."""
-        while (message := self._next(time.monotonic() + _LATE_SECONDS)) is not None:
+        """Passes on what a cell shows after its end, until it shows nothing for a moment, or goes on for too long."""
+        now = time.monotonic()
+        quiet, latest = now + _LATE_SECONDS, now + _MOST_LATE_SECONDS
+
+        while (message := self._next(min(quiet, latest))) is not None:
             channel, kind, parent, content = message
 
             if channel == "iopub" and parent == asked and kind != "status":
                 self._take(kind, content)
+                quiet = time.monotonic() + _LATE_SECONDS
+
+            # What has arrived is returned at any time.
+            if time.monotonic() >= latest:
+                return
 
     def _next(self, deadline: Optional[float]) -> Optional[Tuple[str, str, str, Dict[str, Any]]]:
         """Returns the next message: its channel, its kind, the request that it answers, its content."""
