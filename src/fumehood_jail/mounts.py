@@ -75,14 +75,18 @@ def build_root(plan: Dict[str, Any]) -> None:
 
     Args:
         plan: `binds` (a list of source, target), `files` (path to text), `bytecode` (path to base64; may be missing),
-            `copies` (a list of source, target), `links` (path to target), `directories` (paths), `hide` (directories of
-            a bind to be shown empty), `uid` (the owner of the new root), `layers` (folders of an image, the lowest
-            first; without any the root is empty at first), and with them `cleared` (paths at which an image may bring
-            nothing) and `covered` (directories that are shown empty until each sandbox mounts its own over them).
+            `copies` (a list of source, target; those that are missing are left out), `code` (the same, of which none
+            may be missing), `links` (path to target), `directories` (paths), `hide` (directories of a bind to be shown
+            empty), `uid` (the owner of the new root), `layers` (folders of an image, the lowest first; without any the
+            root is empty at first), and with them `cleared` (paths at which an image may bring nothing) and `covered`
+            (directories that are shown empty until each sandbox mounts its own over them).
+
+    Raises:
+        JailError: A step failed, or some of our code cannot be read.
     """
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     sources = _open_sources([source for source, _ in plan["binds"]])
-    copied = _read_those_there(plan["copies"])
+    copied = {**_read_those_there(plan["copies"]), **_read_code(plan["code"])}
     devices = _open_sources([f"/dev/{name}" for name in DEVICES])
     image = _open_sources(plan.get("layers", []))
     alternatives = {} if image else _read_links("/etc/alternatives")
@@ -134,7 +138,7 @@ def _check_links(plan: Dict[str, Any]) -> None:
     """Refuses an image whose links lead out of it: while the root is built, the host's is still below it."""
     made = [*plan["directories"], *plan["hide"], *[target for _, target in plan["binds"]], _QUIET_VMSTAT]
     written = [*plan["files"], *plan.get("bytecode", {}), *plan["links"], *plan["cleared"]]
-    written += [target for _, target in plan["copies"]]
+    written += [target for _, target in [*plan["copies"], *plan["code"]]]
 
     for path in [*made, *map(os.path.dirname, written)]:
         if path != "/proc" and _leads_out(path):
@@ -486,6 +490,25 @@ def _read_those_there(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
                 found[target] = file.read()
         except OSError:
             continue
+
+    return found
+
+
+def _read_code(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
+    """Returns our own code by its place in the new root: without a part of it nothing is started."""
+    found = {}
+
+    for source, target in copies:
+        try:
+            with open(source, "rb", buffering=0) as file:
+                found[target] = file.read()
+        except OSError as error:
+            raise JailError(
+                "read the code of guests",
+                error.errno or 0,
+                repr(source),
+                "let the user who starts sandboxes read all files of the installed package",
+            ) from None
 
     return found
 

@@ -3,7 +3,10 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from fumehood_jail import mounts
+from fumehood_jail.errors import JailError
 
 
 def test_a_file_takes_the_place_of_a_link(tmp_path):
@@ -33,6 +36,16 @@ def test_a_copy_that_is_missing_on_the_host_makes_nothing(tmp_path):
     mounts._write_files(found, ())
     assert Path(there).read_bytes() == b"\xff"
     assert not os.path.exists(os.path.dirname(missing))
+
+
+def test_guest_code_that_cannot_be_read_is_an_error(tmp_path):
+    """A guest that lacks a module of ours is not started."""
+    (tmp_path / "there.py").write_text("x = 1")
+    there = (str(tmp_path / "there.py"), "/opt/there.py")
+    assert mounts._read_code([there]) == {"/opt/there.py": b"x = 1"}
+
+    with pytest.raises(JailError, match=r"gone\.py.*ENOENT"):
+        mounts._read_code([there, (str(tmp_path / "gone.py"), "/opt/gone.py")])
 
 
 def test_links_leave_what_is_there(tmp_path):

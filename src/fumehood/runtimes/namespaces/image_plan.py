@@ -54,7 +54,8 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
         "cleared": [GUEST_PACKAGES],
         "covered": [HOME_PATH],
         "links": dict(LINKS),
-        "copies": [ca_bundle_copy(), *copies_of(guest_code())],
+        "copies": [ca_bundle_copy()],
+        "code": copies_of(guest_code()),
         "files": {
             **ETC_FILES,
             # The private interpreter's loader would read the image's.

@@ -257,7 +257,7 @@ def _seen_inside(path: str, prefix: str) -> str:
 def _add_guest_packages(plan: dict[str, Any], version: tuple[int, int, int]) -> None:
     """Adds copies of our guest code, and the bytecode of it."""
     code = tuple(guest_code())
-    plan["copies"] += copies_of(code)
+    plan["code"] = copies_of(code)
     plan["bytecode"] = guest_bytecode(code, GUEST_PACKAGES, version)
 
 
