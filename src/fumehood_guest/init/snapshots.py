@@ -35,6 +35,7 @@ from fumehood_guest.shared.writable_files import (
 )
 from fumehood_jail.launch import SNAPSHOT_FILES
 from fumehood_jail.mounts import WRITABLE, shown
+from fumehood_wire.frames import MAX_HEADER_BYTES, encode
 from fumehood_wire.messages import (
     MAX_CHANGED_FILES,
     MAX_LEFT_BEHIND,
@@ -48,6 +49,8 @@ Found = Dict[str, List[Dict[str, Any]]]
 
 # Each lease takes a descriptor of init; the other half is for copies.
 _MAX_LEASES = SNAPSHOT_FILES // 2
+# Bound on the differences in one reply; the rest of the header is short.
+_MAX_CHANGES_BYTES = MAX_HEADER_BYTES - (1 << 14)
 # Bound on the names in one reply.
 _MAX_PAGE_CHARS = 1 << 16
 _STOP_SECONDS = 2.0
@@ -394,6 +397,21 @@ def _are_same(before: Entry, after: Entry) -> bool:
 
 
 def _counted(found: Found) -> Dict[str, Any]:
-    """Returns the first differences of each kind, and how many more there are."""
-    more = sum(max(0, len(changes) - MAX_CHANGED_FILES) for changes in found.values())
-    return {**{kind: changes[:MAX_CHANGED_FILES] for kind, changes in found.items()}, "more": more}
+    """Returns the first differences of each kind, as many as a reply takes, and how many more there are."""
+    room_bytes = _MAX_CHANGES_BYTES
+    counted: Found = {}
+
+    for kind, changes in found.items():
+        counted[kind] = []
+
+        for change in changes[:MAX_CHANGED_FILES]:
+            needed_bytes = len(encode(change))
+
+            if needed_bytes > room_bytes:
+                break
+
+            room_bytes -= needed_bytes
+            counted[kind].append(change)
+
+    more = sum(len(changes) - len(counted[kind]) for kind, changes in found.items())
+    return {**counted, "more": more}
