@@ -29,10 +29,21 @@ _clear_type_cache = getattr(sys, "_clear_internal_caches", None) or sys._clear_t
 _kept: List[object] = []
 
 
+_thresholds = gc.get_threshold()
+
+
+def put_off_collections() -> None:
+    """Lets no collection begin until `freeze`: during imports they find next to nothing.
+
+    Whether collections are enabled is left alone: a module that disables them means it.
+    """
+    gc.set_threshold(0)
+
+
 def freeze() -> None:
     """Excludes existing objects from later collections, which would write to all of them, and fills the free slots.
 
-    After: new objects are allocated close together, and are collected, whether or not collections were off before.
+    After: new objects are allocated close together, and are collected if collections were only put off.
     """
     gc.collect()
 
@@ -41,7 +52,9 @@ def freeze() -> None:
             break
 
     gc.freeze()
-    gc.enable()
+
+    if gc.get_threshold()[0] == 0:
+        gc.set_threshold(*_thresholds)
 
 
 def forget_lookups() -> None:

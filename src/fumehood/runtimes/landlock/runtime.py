@@ -47,8 +47,7 @@ from fumehood_wire.frames import ProtocolError, parse_json
 
 _READY_SECONDS = 120.0
 _ZYGOTE = (
-    # As in the namespaces runtime: the first collection is that of `heap_layout.freeze`.
-    "import gc; gc.disable(); "
+    "from fumehood_guest.shared.heap_layout import put_off_collections; put_off_collections(); "
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.landlock_zygote import main; main()"
 )

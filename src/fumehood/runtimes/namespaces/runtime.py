@@ -63,10 +63,9 @@ _GET_IDS = (
 _CHECK_IMPORTS = "check that IPython and the preloaded modules can be imported by the template's interpreter"
 
 _JAIL_INIT = (
-    # Collections during imports find next to nothing; the first one is that of `heap_layout.freeze`.
-    "import gc; gc.disable(); "
     # Nothing is imported from the working directory, which is the root of an image.
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "from fumehood_guest.shared.heap_layout import put_off_collections; put_off_collections(); "
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
 )
