@@ -8,7 +8,13 @@ from functools import partial
 import pytest
 from tests.waiting import until
 
-from fumehood import CheckpointError, CheckpointNotFoundError, FileError, InvalidArgumentError
+from fumehood import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    ContextNotFoundError,
+    FileError,
+    InvalidArgumentError,
+)
 
 _BEFORE = """
 import numpy as np
@@ -17,15 +23,26 @@ class Loud:
     def __repr__(self): open("/tmp/loud", "a").write("repr"); return "loud"
     def __del__(self): open("/tmp/loud", "a").write("del")
 loud = Loud(); cycle = Loud(); cycle.me = cycle; del cycle
-import gc, os
+import gc, os, sys, threading
 gc.set_threshold(1)
-os.register_at_fork(after_in_child=lambda: open("/tmp/loud", "a").write("fork"))
+class Late:
+    def __del__(self): open("/tmp/loud", "a").write("late")
+def forked():
+    cycle = Late(); cycle.me = cycle
+    open("/tmp/loud", "a").write("fork")
+os.register_at_fork(after_in_child=forked)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+own = os.getpid()
+def heard(*event):
+    if os.getpid() != own: open("/tmp/loud", "a").write("profile")
+sys.setprofile(heard)
 open("kept.txt", "w").write("one\\ntwo\\n"); open("gone.txt", "w").write("here"); open("still.txt", "w").write("still")
 """
 _AFTER = """
 items[1] = 9; same = {"a": [1]}; del gone; table[4321] = 1; added = (1, 2)
 open("kept.txt", "w").write("one\\n2\\n"); open("new.txt", "w").write("new")
-gc.set_threshold(10_000); os.remove("gone.txt")
+gc.set_threshold(10_000); os.remove("gone.txt"); sys.setprofile(None)
+print(open("/tmp/loud").read())
 if os.path.exists("/tmp/loud"): os.remove("/tmp/loud")
 """
 
@@ -55,7 +72,9 @@ def test_a_checkpoint_is_compared_with_now_and_with_another(sandbox):
     )
     assert sandbox.run_code(_BEFORE).error is None
     first = sandbox.checkpoint("first")
-    assert sandbox.run_code(_AFTER).error is None
+    # Two forks, since there is a thread, in which only the at-fork handler ran; the cycle was collected before.
+    after = sandbox.run_code(_AFTER)
+    assert (after.error, "".join(after.logs.stdout).strip().replace("del", "")) == (None, "forkfork")
     compared = compare("first")
     variables = {"items": "changed", "gone": "deleted", "table": "changed", "added": "added"}
     files = {"kept.txt": "modified", "new.txt": "created", "gone.txt": "deleted"}
@@ -66,7 +85,7 @@ def test_a_checkpoint_is_compared_with_now_and_with_another(sandbox):
     items = next(one for one in compared.variables if one.name == "items")
     assert (items.before.summary, items.after.type) == ("3 items", "list")
     assert variable("loud", at="first").items[0].type == "Loud"
-    # No method, finalizer or at-fork handler of the guest has run.
+    # No method, finalizer, profile function or at-fork handler of the guest has run.
     assert not sandbox.files.exists("/tmp/loud")
 
     second = sandbox.checkpoint("second")
@@ -99,6 +118,12 @@ def test_only_moments_that_are_there_are_compared(sandbox):
 
     with pytest.raises(FileError):
         sandbox.activity.kept_file("first", "/home/user/nothing")
+
+    with pytest.raises(ContextNotFoundError):
+        sandbox.activity.variables(context="no-such", at="first")
+
+    with pytest.raises(InvalidArgumentError, match="a checkpoint of the context"):
+        sandbox.activity.variable("x", context=sandbox.create_code_context().id, at="first")
 
     assert _answered(sandbox.activity.variable, "nothing", at="first").items == ()
     sandbox.restart_code_context(sandbox.list_code_contexts()[0])

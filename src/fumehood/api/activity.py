@@ -111,6 +111,7 @@ class AsyncActivity:
         Raises:
             ContextNotFoundError: The context does not live.
             CheckpointNotFoundError: There is no such checkpoint.
+            InvalidArgumentError: The checkpoint is of another context.
         """
         request = ReadVariables(context_id=context, text=text, after=after, limit=limit, at=at)
         handle = self._sandbox_handle
@@ -127,6 +128,7 @@ class AsyncActivity:
         Raises:
             ContextNotFoundError: The context does not live.
             CheckpointNotFoundError: There is no such checkpoint.
+            InvalidArgumentError: The checkpoint is of another context.
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadVariable(name=name, context_id=context, at=at))

@@ -1321,6 +1321,7 @@ class Activity:
         Raises:
             ContextNotFoundError: The context does not live.
             CheckpointNotFoundError: There is no such checkpoint.
+            InvalidArgumentError: The checkpoint is of another context.
         """
         return call(self._async.variables, context=context, text=text, after=after, limit=limit, at=at)
 
@@ -1335,6 +1336,7 @@ class Activity:
         Raises:
             ContextNotFoundError: The context does not live.
             CheckpointNotFoundError: There is no such checkpoint.
+            InvalidArgumentError: The checkpoint is of another context.
         """
         return call(self._async.variable, name, context=context, at=at)
 

@@ -50,11 +50,11 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
         case ReadPorts():
             return await list_ports(sandbox)
         case ReadVariables(at=str(checkpoint_id)):
-            return page_of(await variables_at(sandbox, checkpoint_id, ""), request)
+            return page_of(await variables_at(sandbox, checkpoint_id, request.context_id, ""), request)
         case ReadVariables():
             return await list_variables(sandbox, request)
         case ReadVariable(at=str(checkpoint_id)):
-            return await variables_at(sandbox, checkpoint_id, request.name)
+            return await variables_at(sandbox, checkpoint_id, request.context_id, request.name)
         case ReadVariable():
             return await show_variable(sandbox, request)
         case ReadDifferences():

@@ -30,6 +30,7 @@ from fumehood.values.moments import (
     VariableDifference,
 )
 from fumehood.values.questions import SeenVariables
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
 
 _Described = Mapping[str, JsonValue]
 
@@ -156,9 +157,19 @@ def _moment(kept: Kept) -> Moment:
     return Moment(id=info.id, name=info.name, at=info.created_at, position=info.position)
 
 
-async def variables_at(sandbox: LiveSandbox, checkpoint_id: str, name: str) -> VariablePage:
-    """Returns the variables of a checkpoint, or the one of a name in detail."""
+async def variables_at(
+    sandbox: LiveSandbox, checkpoint_id: str, context_id: str | None, name: str
+) -> VariablePage:
+    """Returns the variables of a checkpoint of a context, or the one of a name in detail.
+
+    Raises:
+        CheckpointNotFoundError: There is no such checkpoint.
+        ContextNotFoundError: There is no such context, and the checkpoint is of another one.
+        InvalidArgumentError: The checkpoint is of another context.
+    """
     with sandbox.checkpoints.lent(checkpoint_id) as kept:
+        _check_context(sandbox, kept, context_id or DEFAULT_CONTEXT_ID)
+
         if is_asleep(sandbox):
             return VariablePage(state="paused")
 
@@ -173,6 +184,18 @@ async def variables_at(sandbox: LiveSandbox, checkpoint_id: str, name: str) -> V
             as_of=kept.info.created_at,
             count=seen.count,
         )
+
+
+def _check_context(sandbox: LiveSandbox, kept: Kept, context_id: str) -> None:
+    if kept.info.context_id == context_id:
+        return
+
+    existing_context(sandbox, context_id)
+    raise InvalidArgumentError(
+        field="at",
+        value=kept.info.name or kept.info.id,
+        allowed=f"a checkpoint of the context {context_id!r}; this one is of {kept.info.context_id!r}",
+    )
 
 
 async def read_kept_file(sandbox: LiveSandbox, request: ReadKeptFile) -> bytes:

@@ -9,7 +9,6 @@ host closes the socket.
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import select
@@ -20,6 +19,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Op
 from fumehood_guest.context import thread_pools
 from fumehood_guest.context.channel import CHANNEL_FD, Channel
 from fumehood_guest.context.idle_wait import IdleWait
+from fumehood_guest.context.interpreter_hooks import InterpreterHooks
 from fumehood_guest.context.migration import move, report
 from fumehood_guest.context.open_resources import OpenResources
 from fumehood_guest.context.randomness import reseed
@@ -64,8 +64,7 @@ class Checkpoints:
         self._be_forked = syscalls.be_forked
         self._waitpid = os.waitpid
         self._exit = os._exit
-        self.collects = gc.isenabled
-        self.disable_collection, self.enable_collection = gc.disable, gc.enable
+        self.hooks = InterpreterHooks()
         # A pidfd of each child, by its pid.
         self._children: Dict[int, int] = {}
         # True while a fork is made that user code did not request.
@@ -97,19 +96,25 @@ class Checkpoints:
             beside += thread_pools.lasting()
             is_alone = _is_alone()
 
+        # Before the fork: afterwards there is no moment at which the fork could not run user code.
         try:
+            self.hooks.turn_off()
             pid = self._fork_quietly(self._fork_unseen if is_alone else self._fork, is_alone=is_alone)
         except BaseException:
+            self.hooks.turn_on()
             os.close(line_fd)
             raise
 
         if pid:
+            self.hooks.turn_on()
             os.close(line_fd)
             self._children[pid] = watch = os.pidfd_open(pid)
             self._background.heed(watch)
             return False
 
         try:
+            self.hooks.turn_off()
+
             # Otherwise fork twice, so that init becomes the parent.
             if not is_alone and self._fork_quietly(self._fork):
                 self._exit(0)
@@ -218,9 +223,6 @@ class _Checkpoint:
     def __init__(self, maker: Checkpoints, line_fd: int, beside: List[str], look: Look) -> None:
         self._maker = maker
         self._look = look
-        # A collection would run finalizers of the user.
-        self._collects = maker.collects()
-        maker.disable_collection()
         self._line = socket.socket(fileno=line_fd)
         self._decoder = Decoder()
         self._fds: List[int] = []
@@ -345,9 +347,7 @@ class _Checkpoint:
         """In a context that was made: takes up where the checkpoint was made, when the host lets it."""
         self._maker.wait_for_leave()
         self._maker.take_up(self._open_resources, self._cwd)
-
-        if self._collects:
-            self._maker.enable_collection()
+        self._maker.hooks.turn_on()
 
     def _watch(self, pid: int) -> None:
         watch = os.pidfd_open(pid)
