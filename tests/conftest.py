@@ -38,6 +38,8 @@ CANNOT_EXIST_HERE = (
     "needs Landlock ABI",
     "needs root",
     "needs an ordinary user",
+    "needs a disk",
+    "needs a file system",
     # What takes minutes of downloads has a target of its own.
     "downloads a Debian",
 )

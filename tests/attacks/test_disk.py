@@ -186,8 +186,12 @@ def test_t06_reads_from_the_hosts_disk_are_bounded(size, attacked):
     # What the kernel lets through at first is a share of a second's.
     assert reads <= most * (seconds + 0.5)
 
-    control = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-    reads, seconds = map(float, control.stdout.split())
-
-    if reads / seconds <= most:
+    # Others may be busy with the disk.
+    if not any(_reads_a_second(code) > most for _ in range(8)):
         pytest.skip("needs a disk that is faster than the bound, for the control")
+
+
+def _reads_a_second(code: str) -> float:
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    reads, seconds = map(float, done.stdout.split())
+    return reads / seconds
