@@ -33,6 +33,7 @@ from fumehood.server.schemas.meta import (
     ServerInfo,
     SettingList,
 )
+from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.sandboxes import AuditAnswer
 from fumehood.setting_fields import describe_settings
 
@@ -193,7 +194,7 @@ async def security_events(principal: AnyCaller, services: ServicesOf) -> Securit
     "/v1/audit",
     summary="Tell what happened to the server's rights",
     response_model=AuditAnswer,
-    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}},
+    responses=problems(401, 403, 422) | {200: {"content": {LINES: {"schema": {"type": "string"}}}}},
 )
 async def audit_log(
     principal: AnyCaller,
