@@ -17,10 +17,12 @@ _PASSES = "def test_passes(): pass\n"
 
 def _suite(folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = serial\naddopts = -p no:cacheprovider\n")
+    # This run may be a worker of another one.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "tests.suite", "--processes", "0"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | _PLUGINS,
+        env=inherited | {"PYTHONPATH": str(ROOT)} | _PLUGINS,
         capture_output=True,
         text=True,
         check=False,
