@@ -43,8 +43,10 @@ Kind = Literal[
 _MAX_BYTES = 16 * MIB
 _REMEMBERED = 10_000
 _HOUR_SECONDS = 3600.0
-# How many of the causes of what was left out an entry names.
+# How many of the causes of what was left out an entry names, and how many are counted apart: shares can be many.
 _MOST_NAMED = 10
+_MOST_COUNTED = 1_000
+_OTHERS = "others"
 _TELLINGS_AT_ONCE, _TELLINGS_PER_HOUR = 20, 6
 
 
@@ -92,7 +94,7 @@ class ServerAudit:
         family, cause = _family_and_cause(kind, fields)
 
         if cause != OWNER_ID and not self._families[family].take(cause):
-            self._left_out.setdefault(kind, Counter())[cause] += 1
+            self._count_left_out(kind, cause)
             return
 
         self._tell_left_out(kind)
@@ -114,6 +116,10 @@ class ServerAudit:
         """Ends the record."""
         self._tell_all_left_out()
         self._chain.close()
+
+    def _count_left_out(self, kind: str, cause: str) -> None:
+        causes = self._left_out.setdefault(kind, Counter())
+        causes[cause if cause in causes or len(causes) < _MOST_COUNTED else _OTHERS] += 1
 
     def _tell_all_left_out(self) -> None:
         for kind in tuple(self._left_out):

@@ -87,3 +87,15 @@ def test_readings_do_not_crowd_out_the_rest() -> None:
         audit.log()
 
     assert kinds(audit.log()) == {"share_opened": 1, "left_out": 20}
+
+
+def test_causes_beyond_a_thousand_are_counted_together() -> None:
+    """A key can make shares without an end; what is kept of those that were left out does not grow with them."""
+    audit = ServerAudit(clock=lambda: 0.0)
+
+    for number in range(3000):
+        audit.note("share_opened", share_id=f"s{number}", of="k")
+
+    (told,) = [entry for entry in audit.log().entries if entry.kind == "left_out"]
+    assert told.fields["count"] == 2700
+    assert next(iter(told.fields["mostly_of"])) == "others"  # type: ignore[arg-type]
