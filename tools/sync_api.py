@@ -30,6 +30,8 @@ _SOURCES = {
     "AsyncActivity": "activity",
     "AsyncShares": "shares",
 }
+# Class -> its base class among the asynchronous ones, and the module of that: its methods become those of the class.
+_BASES = {"AsyncSandbox": ("AsyncContexts", "contexts")}
 # Parts of a sandbox: attribute -> class.
 _PARTS = {
     "files": "AsyncFilesystem",
@@ -84,15 +86,28 @@ _NEXT = """
 
 def page() -> str:
     """Returns the text of the file."""
-    trees = {name: ast.parse((_API / f"{name}.py").read_text(encoding="utf-8")) for name in _SOURCES.values()}
-    classes = "\n\n".join(
-        _class(node)
-        for name, module in _SOURCES.items()
-        for node in trees[module].body
-        if isinstance(node, ast.ClassDef) and node.name == name
-    )
+    modules = dict.fromkeys([*_SOURCES.values(), *(module for _, module in _BASES.values())])
+    trees = {name: ast.parse((_API / f"{name}.py").read_text(encoding="utf-8")) for name in modules}
+    classes = "\n\n".join(_class(_joined(name, module, trees)) for name, module in _SOURCES.items())
     source = _HEAD + "\n".join(_imports(trees, classes)) + "\n\n\n" + classes
     return _formatted(source)
+
+
+def _joined(name: str, module: str, trees: dict[str, ast.Module]) -> ast.ClassDef:
+    """Returns the definition of a class, with the methods and the bases of the base that is among ours."""
+    node = next(item for item in trees[module].body if isinstance(item, ast.ClassDef) and item.name == name)
+
+    if name not in _BASES:
+        return node
+
+    base = _joined(*_BASES[name], trees)
+    return ast.ClassDef(
+        name=name,
+        bases=base.bases,
+        keywords=node.keywords,
+        body=[*node.body, *base.body[1:]],
+        decorator_list=node.decorator_list,
+    )
 
 
 def _class(node: ast.ClassDef) -> str:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 MAX_FILE_LINES = 1_050
-# The class of all verbs of a sandbox, and what a tool makes of it; and the tree of errors, which is one.
-LONG = {"fumehood.api.sandbox", "fumehood.api.async_sandbox", "fumehood.errors"}
+# What a tool makes of the asynchronous classes; and the tree of errors, which is one.
+LONG = {"fumehood.api.sandbox", "fumehood.errors"}
 MAX_FUNCTION_LINES = 80
 MAX_NESTING = 4
 MAX_PARAMETERS = 6
@@ -22,8 +22,8 @@ WIDE = {
     "fumehood.api.async_sandbox:AsyncSandbox.__init__",
     "fumehood.api.async_sandbox:AsyncSandbox.create",
     "fumehood.api.async_sandbox:AsyncSandbox.from_notebook",
-    "fumehood.api.async_sandbox:AsyncSandbox.run_code",
-    "fumehood.api.async_sandbox:AsyncSandbox.stream_code",
+    "fumehood.api.contexts:AsyncContexts.run_code",
+    "fumehood.api.contexts:AsyncContexts.stream_code",
     "fumehood.api.commands:AsyncCommands.run",
     "fumehood.api.sandbox:Commands.run",
     "fumehood.llm.interpreter:AsyncCodeInterpreter.__init__",

@@ -29,7 +29,8 @@ ASYNC_VERSIONS = [
 
 
 def public_names(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("fumehood.")]
+    return {name for base in ours for name in vars(base) if not name.startswith("_")}
 
 
 def shape(function: typing.Any) -> list[tuple[str, object, object]]:

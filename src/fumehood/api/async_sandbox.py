@@ -1,35 +1,28 @@
 """`AsyncSandbox`: the class of a sandbox, for asyncio.
 
-This is the one implementation: it turns the public verbs into calls of the backend port and nothing else. `Sandbox` is
-generated from it by `make sync-api`, docstrings included: a paragraph that begins with "Asynchronous:" stays here.
+Here are the methods of a sandbox as a whole: how it starts, what it may reach, how it is paused, forked, saved and
+ended. Those that run code are in its base class (`contexts.py`). Each turns its arguments into calls of the backend
+port and nothing else. `Sandbox` is generated from both by `make sync-api`, docstrings included: a paragraph that begins
+with "Asynchronous:" stays here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins
-import os
 import sys
 import warnings
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from fumehood.api.activity import AsyncActivity
-from fumehood.api.answering import Answering
-from fumehood.api.callbacks import (
-    AsyncCommitCallback,
-    AsyncErrorCallback,
-    AsyncInputCallback,
-    AsyncResultCallback,
-    AsyncSecurityCallback,
-    AsyncTextCallback,
-)
+from fumehood.api.callbacks import AsyncSecurityCallback
 from fumehood.api.commands import AsyncCommands
+from fumehood.api.contexts import AsyncContexts
 from fumehood.api.files import AsyncFilesystem, FileInfos, InsidePath
-from fumehood.api.handle import SandboxHandle, Uncopied, check_child, default_backend, named_backend
+from fumehood.api.handle import SandboxHandle, check_child, default_backend, named_backend
 from fumehood.api.packages import check_installable, explain_denial, install_command
 from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
@@ -37,7 +30,6 @@ from fumehood.api.saved_states import StatePlace
 from fumehood.api.screenshots import take_screenshot
 from fumehood.api.security_events import follow_security_events
 from fumehood.api.shares import AsyncShares
-from fumehood.api.tools import AsyncToolCallback, Tools, ready_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath, download, upload
 from fumehood.errors import (
     CommandExitError,
@@ -47,45 +39,13 @@ from fumehood.errors import (
     SandboxNotFoundError,
 )
 from fumehood.port.backend import Backend
-from fumehood.portal import check_callbacks, notify
+from fumehood.portal import check_callbacks
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_text
-from fumehood.values.events import (
-    ErrorEvent,
-    Event,
-    ExecutionFinished,
-    ResultEvent,
-    StderrEvent,
-    StdoutEvent,
-)
-from fumehood.values.execution import Execution, Record
-from fumehood.values.judging import CaseResult, JudgeRequest, checked_cases, judged
-from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
-from fumehood.values.requests import (
-    CreateContext,
-    DropCheckpoint,
-    ExecuteRequest,
-    ForkRequest,
-    ForkSeconds,
-    ListCheckpoints,
-    ListContexts,
-    LoadRequest,
-    RemoveContext,
-    RestartContext,
-    RollBack,
-    SandboxSpec,
-    TakeCheckpoint,
-)
-from fumehood.values.sandbox import (
-    CheckpointInfo,
-    ContextInfo,
-    IsolationLevel,
-    Metrics,
-    SandboxInfo,
-    TimeoutAction,
-)
+from fumehood.values.requests import ForkRequest, ForkSeconds, LoadRequest, SandboxSpec
+from fumehood.values.sandbox import CheckpointInfo, IsolationLevel, Metrics, SandboxInfo, TimeoutAction
 from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule, SecuritySettings
 from fumehood.values.template import Template
@@ -93,18 +53,12 @@ from fumehood.values.template import Template
 if TYPE_CHECKING:
     from fumehood.notebook.ipynb import NotebookSource
 
-Context: TypeAlias = ContextInfo | str
 SandboxInfos: TypeAlias = list[SandboxInfo]
-ContextInfos: TypeAlias = list[ContextInfo]
 EgressRecords: TypeAlias = list[EgressRecord]
-
-Checkpoint: TypeAlias = CheckpointInfo | str
-CheckpointInfos: TypeAlias = list[CheckpointInfo]
-CaseResults: TypeAlias = list[CaseResult]
 DownloadedPaths: TypeAlias = list[Path]
 
 
-class AsyncSandbox(Uncopied):
+class AsyncSandbox(AsyncContexts):
     """An isolated machine with files and state, for untrusted code.
 
     It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
@@ -345,11 +299,6 @@ class AsyncSandbox(Uncopied):
         )
         return f"<{type(self).__name__} {name}>"
 
-    @property
-    def id(self) -> str:
-        """Its name, for `connect`."""
-        return self._sandbox_handle.id
-
     async def get_info(self) -> SandboxInfo:
         """Describe the sandbox: times, labels, limits, and what isolates it.
 
@@ -361,32 +310,6 @@ class AsyncSandbox(Uncopied):
     async def get_metrics(self) -> Metrics:
         """Return the current resource use of the sandbox, paused or not."""
         return await self._sandbox_handle.backend.metrics(self.id)
-
-    async def get_record(self, context: Context | None = None) -> Record:
-        """Return the executions of a context, the default one unless given, with their results.
-
-        Silent executions are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs are dropped
-        first, then the oldest cells, and both are counted.
-        """
-        return await self._sandbox_handle.backend.record(self.id, _context_id(context))
-
-    async def to_notebook(
-        self, path: str | os.PathLike[str] | None = None, context: Context | None = None
-    ) -> str:
-        """Write the record of a context as a notebook, a script or a report, and return its text.
-
-        Args:
-            path: The file, which is replaced. Its suffix determines the format: `.ipynb` (nbformat 4.5, with all
-                outputs), `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None:
-                the text of the notebook is returned and no file written.
-            context: The context; the default one unless given.
-        """
-        # Imported late, as above.
-        from fumehood.notebook.record_file import check_form, write_record
-
-        check_form(path)
-        # In a thread: a large record would block the loop.
-        return await asyncio.to_thread(write_record, await self.get_record(context), path)
 
     async def upload(self, local: LocalPath, remote: InsidePath | None = None) -> FileInfos:
         """Write a file of this machine, or a folder with all files in it, into the sandbox.
@@ -552,158 +475,6 @@ class AsyncSandbox(Uncopied):
         self._is_open = False
         return await self._sandbox_handle.backend.kill(self.id, wait=wait)
 
-    async def run_code(
-        self,
-        code: str,
-        *,
-        language: Language | str = "python",
-        context: Context | None = None,
-        envs: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        stdin: str | None = None,
-        on_stdout: AsyncTextCallback | None = None,
-        on_stderr: AsyncTextCallback | None = None,
-        on_result: AsyncResultCallback | None = None,
-        on_error: AsyncErrorCallback | None = None,
-        on_input: AsyncInputCallback | None = None,
-        tools: Tools | None = None,
-        on_tool_call: AsyncToolCallback | None = None,
-        transactional: bool = False,
-        on_commit: AsyncCommitCallback | None = None,
-        changes: bool = False,
-    ) -> Execution:
-        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
-
-        Callbacks run in the caller's thread. Ctrl-C, or an error in a callback, interrupts the code; its state is kept.
-
-        Asynchronous: a callback may be a coroutine function, awaited on your loop; cancelling interrupts the code.
-
-        Args:
-            code: The code to run, as in a notebook's cell.
-            language: Its language, by a name of the guide to languages.
-            context: Where its variables live; the default context unless given.
-            envs: Environment variables for this execution only.
-            timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
-            stdin: What `input()` and the standard input give, up to its end; empty unless given.
-            on_stdout: Called with each piece of standard output as it comes.
-            on_stderr: The same for standard error.
-            on_result: Called with each result as it comes.
-            on_error: Called with the error, if there is one.
-            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
-                the end of input. `question.is_password` says that the answer should not be shown.
-                Without it, and without `stdin`, `input()` fails with EOFError.
-            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
-                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
-            on_tool_call: Asked before each call of a tool; False or a text denies it, and the code sees the text.
-            transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
-                kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
-            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
-                waits meanwhile: code that is run in it from there would wait as well.
-            changes: Report in `execution.changes` which variables and files it changed.
-        """
-        check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
-        check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-        answering = Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
-        request = ExecuteRequest(
-            code=code,
-            language=language,
-            context_id=_context_id(context),
-            envs={} if envs is None else envs,
-            wall_seconds=timeout,
-            stdin=stdin,
-            transactional=transactional,
-            tell_changes=changes,
-            **answering.asked,
-        )
-
-        if not any((on_stdout, on_stderr, on_result, on_error, on_input, tools, on_commit)):
-            return await self._sandbox_handle.backend.run(self.id, request)
-
-        async with aclosing(answering.answered(self._sandbox_handle.backend, self.id, request)) as events:
-            async for event in events:
-                match event:
-                    case StdoutEvent():
-                        await notify(on_stdout, event.text)
-                    case StderrEvent():
-                        await notify(on_stderr, event.text)
-                    case ResultEvent():
-                        await notify(on_result, event.result)
-                    case ErrorEvent():
-                        await notify(on_error, event.error)
-                    case ExecutionFinished():
-                        return event.execution
-
-        # The port promises ExecutionFinished or an exception; a backend that breaks the promise is gone.
-        raise SandboxClosedError(sandbox_id=self.id, reason="died", outcome_unknown=True)
-
-    async def stream_code(
-        self,
-        code: str,
-        *,
-        language: Language | str = "python",
-        context: Context | None = None,
-        envs: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        stdin: str | None = None,
-        on_input: AsyncInputCallback | None = None,
-        tools: Tools | None = None,
-        on_tool_call: AsyncToolCallback | None = None,
-        transactional: bool = False,
-        on_commit: AsyncCommitCallback | None = None,
-        changes: bool = False,
-    ) -> AsyncGenerator[Event, None]:
-        """Run code and yield events as they happen; the last event is `ExecutionFinished`.
-
-        Leaving the loop early interrupts the code. The arguments are those of `run_code`.
-        """
-        check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
-        answering = Answering(ready_tools(tools), on_tool_call, on_input, on_commit)
-        request = ExecuteRequest(
-            code=code,
-            language=language,
-            context_id=_context_id(context),
-            envs={} if envs is None else envs,
-            wall_seconds=timeout,
-            stdin=stdin,
-            transactional=transactional,
-            tell_changes=changes,
-            **answering.asked,
-        )
-
-        async with aclosing(answering.answered(self._sandbox_handle.backend, self.id, request)) as events:
-            async for event in events:
-                yield event
-
-    async def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt the code of a context, from another thread or a callback; False if none runs.
-
-        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
-        and `state_lost` say which of the two happened.
-        """
-        return await self._sandbox_handle.backend.interrupt(self.id, _context_id(context))
-
-    async def create_code_context(
-        self, *, cwd: str | None = None, language: Language | str = "python"
-    ) -> ContextInfo:
-        """Make a context: another live namespace, with a process of its own, over the same files."""
-        call = CreateContext(cwd=cwd, language=language)
-        return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
-
-    async def list_code_contexts(self) -> ContextInfos:
-        """List the contexts, the default one first."""
-        return [*await self._sandbox_handle.backend.context_call(self.id, ListContexts())]
-
-    async def restart_code_context(self, context: Context) -> ContextInfo:
-        """Replace a context by a fresh one of the same id; what runs in it is killed."""
-        call = RestartContext(context_id=_context_id(context) or "")
-        return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
-
-    async def remove_code_context(self, context: Context) -> None:
-        """Kill a context; the default one comes back fresh when it is used again."""
-        await self._sandbox_handle.backend.context_call(
-            self.id, RemoveContext(context_id=_context_id(context) or "")
-        )
-
     async def audit_log(self) -> AuditLog:
         """Return the audit record of the sandbox: a hash chain, in which a later change can be detected.
 
@@ -711,94 +482,6 @@ class AsyncSandbox(Uncopied):
         after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
         """
         return await self._sandbox_handle.backend.audit_log(self._sandbox_handle.id)
-
-    async def checkpoint(
-        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
-    ) -> CheckpointInfo:
-        """Keep the state of a context and the files, as they are now, to go back to.
-
-        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
-        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
-        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
-
-        Args:
-            name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. Not every language has checkpoints.
-            strict: Refuse when anything could not be kept.
-
-        Raises:
-            CheckpointError: It cannot be made; the sandbox is as it was.
-        """
-        call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
-        return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
-
-    async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
-        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
-
-        Other contexts, and commands that run, go on.
-
-        Args:
-            checkpoint: What `checkpoint` returned, its id, or its name.
-
-        Raises:
-            CheckpointNotFoundError: There is none of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
-            CheckpointError: There is no room to go back; the sandbox is as it was.
-        """
-        call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
-        return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
-
-    async def list_checkpoints(self) -> CheckpointInfos:
-        """List the checkpoints, the oldest first."""
-        return [
-            *await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, ListCheckpoints())
-        ]
-
-    async def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Remove a checkpoint, and free its memory."""
-        call = DropCheckpoint(checkpoint_id=_checkpoint_id(checkpoint))
-        await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call)
-
-    async def judge(
-        self,
-        code: str,
-        cases: Sequence[tuple[str, str]],
-        *,
-        language: Language = "python",
-        timeout: float = 10.0,
-        memory_bytes: int | None = None,
-        concurrency: int | None = None,
-    ) -> CaseResults:
-        """Run a program once for each case, and compare its output with the expected output.
-
-        What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
-        with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
-        are not seen by it; its files are, and are as before afterwards. What should be printed never enters it.
-
-        Args:
-            code: The program; one in Python runs as `__main__`.
-            cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
-                output beyond `limits.stdout_bytes` is not accepted.
-            language: The language of the program.
-            timeout: Seconds of each run.
-            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
-            concurrency: How many run at once; as many as there are processors unless given.
-
-        Raises:
-            CheckpointError: The program could not be prepared.
-            LanguageUnavailableError: The template lacks the language.
-        """
-        pairs = checked_cases(cases)
-        request = JudgeRequest(
-            code=code,
-            stdins=tuple(stdin for stdin, _ in pairs),
-            wall_seconds=timeout,
-            memory_bytes=memory_bytes,
-            concurrency=concurrency,
-            language=language,
-        )
-        runs = await self._sandbox_handle.backend.judge(self._sandbox_handle.id, request)
-        return [judged(run, expected) for run, (_, expected) in zip(runs, pairs, strict=True)]
 
     @property
     def left_behind(self) -> tuple[str, ...]:
@@ -1000,16 +683,3 @@ class AsyncSandbox(Uncopied):
         sandbox._is_open = True
         sandbox._load_report = loaded.report
         return sandbox
-
-
-def _checkpoint_id(checkpoint: Checkpoint) -> str:
-    return checkpoint.id if isinstance(checkpoint, CheckpointInfo) else checkpoint
-
-
-def _context_id(context: Context | None) -> str | None:
-    context_id = context.id if isinstance(context, ContextInfo) else context
-
-    if context_id is not None:
-        check_text("context", context_id, max_bytes=255)
-
-    return context_id

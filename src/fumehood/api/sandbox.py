@@ -14,17 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
 from fumehood.api.activity import AsyncActivity
-from fumehood.api.async_sandbox import (
-    AsyncSandbox,
-    CaseResults,
-    Checkpoint,
-    CheckpointInfos,
-    Context,
-    ContextInfos,
-    DownloadedPaths,
-    EgressRecords,
-    SandboxInfos,
-)
+from fumehood.api.async_sandbox import AsyncSandbox, DownloadedPaths, EgressRecords, SandboxInfos
 from fumehood.api.callbacks import (
     CommitCallback,
     ErrorCallback,
@@ -34,6 +24,7 @@ from fumehood.api.callbacks import (
     TextCallback,
 )
 from fumehood.api.commands import AsyncCommandHandle, AsyncCommands, ProcessInfos
+from fumehood.api.contexts import CaseResults, Checkpoint, CheckpointInfos, Context, ContextInfos
 from fumehood.api.files import (
     DEFAULT_MAX_BYTES,
     AsyncFilesystem,
@@ -302,11 +293,6 @@ class Sandbox(Uncopied):
     def __repr__(self) -> str:
         return repr(self._async).replace(AsyncSandbox.__name__, type(self).__name__, 1)
 
-    @property
-    def id(self) -> str:
-        """Its name, for `connect`."""
-        return self._async.id
-
     def get_info(self) -> SandboxInfo:
         """Describe the sandbox: times, labels, limits, and what isolates it.
 
@@ -318,25 +304,6 @@ class Sandbox(Uncopied):
     def get_metrics(self) -> Metrics:
         """Return the current resource use of the sandbox, paused or not."""
         return call(self._async.get_metrics)
-
-    def get_record(self, context: Context | None = None) -> Record:
-        """Return the executions of a context, the default one unless given, with their results.
-
-        Silent executions are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs are dropped
-        first, then the oldest cells, and both are counted.
-        """
-        return call(self._async.get_record, context)
-
-    def to_notebook(self, path: str | os.PathLike[str] | None = None, context: Context | None = None) -> str:
-        """Write the record of a context as a notebook, a script or a report, and return its text.
-
-        Args:
-            path: The file, which is replaced. Its suffix determines the format: `.ipynb` (nbformat 4.5, with all
-                outputs), `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None:
-                the text of the notebook is returned and no file written.
-            context: The context; the default one unless given.
-        """
-        return call(self._async.to_notebook, path, context)
 
     def upload(self, local: LocalPath, remote: InsidePath | None = None) -> FileInfos:
         """Write a file of this machine, or a folder with all files in it, into the sandbox.
@@ -479,138 +446,6 @@ class Sandbox(Uncopied):
         """
         return call(self._async.kill, wait=wait)
 
-    def run_code(
-        self,
-        code: str,
-        *,
-        language: Language | str = "python",
-        context: Context | None = None,
-        envs: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        stdin: str | None = None,
-        on_stdout: TextCallback | None = None,
-        on_stderr: TextCallback | None = None,
-        on_result: ResultCallback | None = None,
-        on_error: ErrorCallback | None = None,
-        on_input: InputCallback | None = None,
-        tools: Tools | None = None,
-        on_tool_call: ToolCallback | None = None,
-        transactional: bool = False,
-        on_commit: CommitCallback | None = None,
-        changes: bool = False,
-    ) -> Execution:
-        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
-
-        Callbacks run in the caller's thread. Ctrl-C, or an error in a callback, interrupts the code; its state is kept.
-
-        Args:
-            code: The code to run, as in a notebook's cell.
-            language: Its language, by a name of the guide to languages.
-            context: Where its variables live; the default context unless given.
-            envs: Environment variables for this execution only.
-            timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
-            stdin: What `input()` and the standard input give, up to its end; empty unless given.
-            on_stdout: Called with each piece of standard output as it comes.
-            on_stderr: The same for standard error.
-            on_result: Called with each result as it comes.
-            on_error: Called with the error, if there is one.
-            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
-                the end of input. `question.is_password` says that the answer should not be shown.
-                Without it, and without `stdin`, `input()` fails with EOFError.
-            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
-                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
-            on_tool_call: Asked before each call of a tool; False or a text denies it, and the code sees the text.
-            transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
-                kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
-            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
-                waits meanwhile: code that is run in it from there would wait as well.
-            changes: Report in `execution.changes` which variables and files it changed.
-        """
-        turn = Turn()
-        return turn.call(
-            self._async.run_code,
-            code,
-            language=language,
-            context=context,
-            envs=envs,
-            timeout=timeout,
-            stdin=stdin,
-            on_stdout=turn.relay(on_stdout, "on_stdout"),
-            on_stderr=turn.relay(on_stderr, "on_stderr"),
-            on_result=turn.relay(on_result, "on_result"),
-            on_error=turn.relay(on_error, "on_error"),
-            on_input=turn.relay(on_input, "on_input"),
-            tools=relay_tools(turn, tools),
-            on_tool_call=relay_approval(turn, on_tool_call),
-            transactional=transactional,
-            on_commit=turn.relay(on_commit, "on_commit"),
-            changes=changes,
-        )
-
-    def stream_code(
-        self,
-        code: str,
-        *,
-        language: Language | str = "python",
-        context: Context | None = None,
-        envs: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        stdin: str | None = None,
-        on_input: InputCallback | None = None,
-        tools: Tools | None = None,
-        on_tool_call: ToolCallback | None = None,
-        transactional: bool = False,
-        on_commit: CommitCallback | None = None,
-        changes: bool = False,
-    ) -> Iterator[Event]:
-        """Run code and yield events as they happen; the last event is `ExecutionFinished`.
-
-        Leaving the loop early interrupts the code. The arguments are those of `run_code`.
-        """
-        turn = Turn()
-        return turn.iterate(
-            self._async.stream_code(
-                code,
-                language=language,
-                context=context,
-                envs=envs,
-                timeout=timeout,
-                stdin=stdin,
-                on_input=turn.relay(on_input, "on_input"),
-                tools=relay_tools(turn, tools),
-                on_tool_call=relay_approval(turn, on_tool_call),
-                transactional=transactional,
-                on_commit=turn.relay(on_commit, "on_commit"),
-                changes=changes,
-            )
-        )
-
-    def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt the code of a context, from another thread or a callback; False if none runs.
-
-        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
-        and `state_lost` say which of the two happened.
-        """
-        return call(self._async.interrupt, context)
-
-    def create_code_context(
-        self, *, cwd: str | None = None, language: Language | str = "python"
-    ) -> ContextInfo:
-        """Make a context: another live namespace, with a process of its own, over the same files."""
-        return call(self._async.create_code_context, cwd=cwd, language=language)
-
-    def list_code_contexts(self) -> ContextInfos:
-        """List the contexts, the default one first."""
-        return call(self._async.list_code_contexts)
-
-    def restart_code_context(self, context: Context) -> ContextInfo:
-        """Replace a context by a fresh one of the same id; what runs in it is killed."""
-        return call(self._async.restart_code_context, context)
-
-    def remove_code_context(self, context: Context) -> None:
-        """Kill a context; the default one comes back fresh when it is used again."""
-        call(self._async.remove_code_context, context)
-
     def audit_log(self) -> AuditLog:
         """Return the audit record of the sandbox: a hash chain, in which a later change can be detected.
 
@@ -618,87 +453,6 @@ class Sandbox(Uncopied):
         after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
         """
         return call(self._async.audit_log)
-
-    def checkpoint(
-        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
-    ) -> CheckpointInfo:
-        """Keep the state of a context and the files, as they are now, to go back to.
-
-        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
-        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
-        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
-
-        Args:
-            name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. Not every language has checkpoints.
-            strict: Refuse when anything could not be kept.
-
-        Raises:
-            CheckpointError: It cannot be made; the sandbox is as it was.
-        """
-        return call(self._async.checkpoint, name, context=context, strict=strict)
-
-    def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
-        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
-
-        Other contexts, and commands that run, go on.
-
-        Args:
-            checkpoint: What `checkpoint` returned, its id, or its name.
-
-        Raises:
-            CheckpointNotFoundError: There is none of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
-            CheckpointError: There is no room to go back; the sandbox is as it was.
-        """
-        return call(self._async.rollback, checkpoint)
-
-    def list_checkpoints(self) -> CheckpointInfos:
-        """List the checkpoints, the oldest first."""
-        return call(self._async.list_checkpoints)
-
-    def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Remove a checkpoint, and free its memory."""
-        call(self._async.drop_checkpoint, checkpoint)
-
-    def judge(
-        self,
-        code: str,
-        cases: Sequence[tuple[str, str]],
-        *,
-        language: Language = "python",
-        timeout: float = 10.0,
-        memory_bytes: int | None = None,
-        concurrency: int | None = None,
-    ) -> CaseResults:
-        """Run a program once for each case, and compare its output with the expected output.
-
-        What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
-        with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
-        are not seen by it; its files are, and are as before afterwards. What should be printed never enters it.
-
-        Args:
-            code: The program; one in Python runs as `__main__`.
-            cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
-                output beyond `limits.stdout_bytes` is not accepted.
-            language: The language of the program.
-            timeout: Seconds of each run.
-            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
-            concurrency: How many run at once; as many as there are processors unless given.
-
-        Raises:
-            CheckpointError: The program could not be prepared.
-            LanguageUnavailableError: The template lacks the language.
-        """
-        return call(
-            self._async.judge,
-            code,
-            cases,
-            language=language,
-            timeout=timeout,
-            memory_bytes=memory_bytes,
-            concurrency=concurrency,
-        )
 
     @property
     def left_behind(self) -> tuple[str, ...]:
@@ -881,6 +635,243 @@ class Sandbox(Uncopied):
                 api_key=api_key,
                 backend=backend,
             )
+        )
+
+    @property
+    def id(self) -> str:
+        """Its name, for `connect`."""
+        return self._async.id
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: Language | str = "python",
+        context: Context | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | None = None,
+        on_stdout: TextCallback | None = None,
+        on_stderr: TextCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
+        on_input: InputCallback | None = None,
+        tools: Tools | None = None,
+        on_tool_call: ToolCallback | None = None,
+        transactional: bool = False,
+        on_commit: CommitCallback | None = None,
+        changes: bool = False,
+    ) -> Execution:
+        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
+
+        Callbacks run in the caller's thread. Ctrl-C, or an error in a callback, interrupts the code; its state is kept.
+
+        Args:
+            code: The code to run, as in a notebook's cell.
+            language: Its language, by a name of the guide to languages.
+            context: Where its variables live; the default context unless given.
+            envs: Environment variables for this execution only.
+            timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
+            stdin: What `input()` and the standard input give, up to its end; empty unless given.
+            on_stdout: Called with each piece of standard output as it comes.
+            on_stderr: The same for standard error.
+            on_result: Called with each result as it comes.
+            on_error: Called with the error, if there is one.
+            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
+                the end of input. `question.is_password` says that the answer should not be shown.
+                Without it, and without `stdin`, `input()` fails with EOFError.
+            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
+                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
+            on_tool_call: Asked before each call of a tool; False or a text denies it, and the code sees the text.
+            transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
+                kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
+            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
+                waits meanwhile: code that is run in it from there would wait as well.
+            changes: Report in `execution.changes` which variables and files it changed.
+        """
+        turn = Turn()
+        return turn.call(
+            self._async.run_code,
+            code,
+            language=language,
+            context=context,
+            envs=envs,
+            timeout=timeout,
+            stdin=stdin,
+            on_stdout=turn.relay(on_stdout, "on_stdout"),
+            on_stderr=turn.relay(on_stderr, "on_stderr"),
+            on_result=turn.relay(on_result, "on_result"),
+            on_error=turn.relay(on_error, "on_error"),
+            on_input=turn.relay(on_input, "on_input"),
+            tools=relay_tools(turn, tools),
+            on_tool_call=relay_approval(turn, on_tool_call),
+            transactional=transactional,
+            on_commit=turn.relay(on_commit, "on_commit"),
+            changes=changes,
+        )
+
+    def stream_code(
+        self,
+        code: str,
+        *,
+        language: Language | str = "python",
+        context: Context | None = None,
+        envs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | None = None,
+        on_input: InputCallback | None = None,
+        tools: Tools | None = None,
+        on_tool_call: ToolCallback | None = None,
+        transactional: bool = False,
+        on_commit: CommitCallback | None = None,
+        changes: bool = False,
+    ) -> Iterator[Event]:
+        """Run code and yield events as they happen; the last event is `ExecutionFinished`.
+
+        Leaving the loop early interrupts the code. The arguments are those of `run_code`.
+        """
+        turn = Turn()
+        return turn.iterate(
+            self._async.stream_code(
+                code,
+                language=language,
+                context=context,
+                envs=envs,
+                timeout=timeout,
+                stdin=stdin,
+                on_input=turn.relay(on_input, "on_input"),
+                tools=relay_tools(turn, tools),
+                on_tool_call=relay_approval(turn, on_tool_call),
+                transactional=transactional,
+                on_commit=turn.relay(on_commit, "on_commit"),
+                changes=changes,
+            )
+        )
+
+    def interrupt(self, context: Context | None = None) -> bool:
+        """Interrupt the code of a context, from another thread or a callback; False if none runs.
+
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
+        and `state_lost` say which of the two happened.
+        """
+        return call(self._async.interrupt, context)
+
+    def create_code_context(
+        self, *, cwd: str | None = None, language: Language | str = "python"
+    ) -> ContextInfo:
+        """Make a context: another live namespace, with a process of its own, over the same files."""
+        return call(self._async.create_code_context, cwd=cwd, language=language)
+
+    def list_code_contexts(self) -> ContextInfos:
+        """List the contexts, the default one first."""
+        return call(self._async.list_code_contexts)
+
+    def restart_code_context(self, context: Context) -> ContextInfo:
+        """Replace a context by a fresh one of the same id; what runs in it is killed."""
+        return call(self._async.restart_code_context, context)
+
+    def remove_code_context(self, context: Context) -> None:
+        """Kill a context; the default one comes back fresh when it is used again."""
+        call(self._async.remove_code_context, context)
+
+    def get_record(self, context: Context | None = None) -> Record:
+        """Return the executions of a context, the default one unless given, with their results.
+
+        Silent executions are not in it. The records of a sandbox take 16 MiB at most; the oldest outputs are dropped
+        first, then the oldest cells, and both are counted.
+        """
+        return call(self._async.get_record, context)
+
+    def to_notebook(self, path: str | os.PathLike[str] | None = None, context: Context | None = None) -> str:
+        """Write the record of a context as a notebook, a script or a report, and return its text.
+
+        Args:
+            path: The file, which is replaced. Its suffix determines the format: `.ipynb` (nbformat 4.5, with all
+                outputs), `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None:
+                the text of the notebook is returned and no file written.
+            context: The context; the default one unless given.
+        """
+        return call(self._async.to_notebook, path, context)
+
+    def checkpoint(
+        self, name: str | None = None, *, context: Context | None = None, strict: bool = False
+    ) -> CheckpointInfo:
+        """Keep the state of a context and the files, as they are now, to go back to.
+
+        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
+        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
+        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+
+        Args:
+            name: A name of yours; `rollback` takes it as well.
+            context: Whose state; None: the default one. Not every language has checkpoints.
+            strict: Refuse when anything could not be kept.
+
+        Raises:
+            CheckpointError: It cannot be made; the sandbox is as it was.
+        """
+        return call(self._async.checkpoint, name, context=context, strict=strict)
+
+    def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
+        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+
+        Other contexts, and commands that run, go on.
+
+        Args:
+            checkpoint: What `checkpoint` returned, its id, or its name.
+
+        Raises:
+            CheckpointNotFoundError: There is none of this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
+            CheckpointError: There is no room to go back; the sandbox is as it was.
+        """
+        return call(self._async.rollback, checkpoint)
+
+    def list_checkpoints(self) -> CheckpointInfos:
+        """List the checkpoints, the oldest first."""
+        return call(self._async.list_checkpoints)
+
+    def drop_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Remove a checkpoint, and free its memory."""
+        call(self._async.drop_checkpoint, checkpoint)
+
+    def judge(
+        self,
+        code: str,
+        cases: Sequence[tuple[str, str]],
+        *,
+        language: Language = "python",
+        timeout: float = 10.0,
+        memory_bytes: int | None = None,
+        concurrency: int | None = None,
+    ) -> CaseResults:
+        """Run a program once for each case, and compare its output with the expected output.
+
+        What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
+        with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
+        are not seen by it; its files are, and are as before afterwards. What should be printed never enters it.
+
+        Args:
+            code: The program; one in Python runs as `__main__`.
+            cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
+                output beyond `limits.stdout_bytes` is not accepted.
+            language: The language of the program.
+            timeout: Seconds of each run.
+            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
+            concurrency: How many run at once; as many as there are processors unless given.
+
+        Raises:
+            CheckpointError: The program could not be prepared.
+            LanguageUnavailableError: The template lacks the language.
+        """
+        return call(
+            self._async.judge,
+            code,
+            cases,
+            language=language,
+            timeout=timeout,
+            memory_bytes=memory_bytes,
+            concurrency=concurrency,
         )
 
 
