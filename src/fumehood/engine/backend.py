@@ -191,7 +191,8 @@ async def _remember(sandbox: LiveSandbox, context_id: str, record: Record) -> No
     contexts = sandbox.contexts
     context = contexts.named(None, context_id) if context_id in NAMED_CONTEXTS else contexts.named(context_id)
     # Saved states do not contain the state of bash contexts.
-    context.record.begin_with(record, is_loaded=context.info.language == "python")
+    is_loaded = context.info.language == "python"
+    sandbox.recorder.begin_with(context.info.id, record, is_loaded=is_loaded)
 
 
 _P = ParamSpec("_P")

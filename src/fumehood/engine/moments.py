@@ -70,7 +70,7 @@ async def compare(sandbox: LiveSandbox, request: ReadDifferences) -> Comparison:
 
 async def _compared_with_now(sandbox: LiveSandbox, before: Kept, context: LiveContext | None) -> Comparison:
     context_id = before.info.context_id
-    length = 0 if context is None else context.record.mark().length
+    length = 0 if context is None else sandbox.recorder.length(context.info.id)
     now = Moment(id=NOW, name=None, at=datetime.now(UTC), position=length)
     found = Comparison(before=_moment(before), after=now, context_id=context_id, state="current")
     listed = await ask_context(sandbox, context, "", marks=True)

@@ -29,6 +29,20 @@ _MAX_ERROR_CHARACTERS = 200
 _MAX_CHANGED = 5000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A position in the record of a context.
+
+    Attributes:
+        length: How many cells it has had.
+        conversation: The prefix of the execution ids of the last cell's process; processes made from its checkpoints
+            keep it.
+    """
+
+    length: int
+    conversation: str | None
+
+
 @dataclass(slots=True)
 class _Kept:
     """A cell with its size; without one it has been dropped."""
@@ -41,11 +55,21 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Log:
-    """The cells of one context."""
+    """The cells of one context.
+
+    Attributes:
+        cells: Those that are kept.
+        dropped_cells: How many were dropped before them.
+        dropped_outputs: How many of them have lost their outputs.
+        conversation: The prefix of the last cell's process: a process with another prefix has none of its state.
+        is_loaded: Whether the next process has the state of the earlier cells, whatever its prefix.
+    """
 
     cells: deque[_Kept] = field(default_factory=deque)
     dropped_cells: int = 0
     dropped_outputs: int = 0
+    conversation: str | None = None
+    is_loaded: bool = False
 
     @property
     def length(self) -> int:
@@ -89,6 +113,30 @@ class Recorder:
         self._whole: deque[_Kept] = deque()
         self._bare: deque[_Kept] = deque()
 
+    def note_execution(
+        self, context_id: str, conversation: str, request: ExecuteRequest, execution: Execution
+    ) -> None:
+        """Records an execution that has just ended, of a process with this prefix."""
+        log = self._logs.setdefault(context_id, _Log())
+        transaction = execution.transaction
+        is_undone = transaction is not None and transaction.outcome == "rolled_back"
+        is_fresh = conversation != log.conversation and not log.is_loaded
+
+        # A transaction that was undone has rolled back already: the next cell continues from there.
+        if not is_undone:
+            log.conversation, log.is_loaded = conversation, False
+
+        cell = RecordedCell(
+            code=request.code,
+            execution=execution,
+            stdin=request.stdin,
+            is_fresh=is_fresh,
+            is_undone=is_undone,
+            by=request.by,
+            via=request.via,
+        )
+        self.note(context_id, cell)
+
     def note(self, context_id: str, cell: RecordedCell) -> None:
         """Records a cell that has just ended."""
         error = cell.execution.error
@@ -120,17 +168,43 @@ class Recorder:
         while len(self.changed_by) > _MAX_CHANGED:
             del self.changed_by[next(iter(self.changed_by))]
 
-    def begin_with(self, context_id: str, record: Record) -> None:
-        """Begins the record of a context with an earlier record, within the same bound."""
-        self._logs.setdefault(context_id, _Log()).dropped_cells += record.dropped_cells
+    def begin_with(
+        self, context_id: str, record: Record, conversation: str | None = None, *, is_loaded: bool = False
+    ) -> None:
+        """Begins the record of a context with an earlier record, within the same bound.
+
+        Args:
+            context_id: The context.
+            record: The earlier record.
+            conversation: A process with this prefix has the state of that record.
+            is_loaded: Whether the first process has that state, whatever its prefix.
+        """
+        log = self._logs.setdefault(context_id, _Log())
+        log.dropped_cells += record.dropped_cells
+        log.conversation, log.is_loaded = conversation, is_loaded
 
         for cell in record.cells:
             self.note(context_id, cell)
 
     def length(self, context_id: str) -> int:
         """Returns how many cells a context has ever run."""
-        log = self._logs.get(context_id)
-        return 0 if log is None else log.length
+        return self._logs.get(context_id, _Log()).length
+
+    def mark(self, context_id: str) -> Mark:
+        """Returns the present position of a context, for `go_back`."""
+        log = self._logs.get(context_id, _Log())
+        return Mark(length=log.length, conversation=log.conversation)
+
+    def go_back(self, context_id: str, mark: Mark) -> None:
+        """Records that a context is back at a position."""
+        self.undo(context_id, mark.length)
+        self._logs.setdefault(context_id, _Log()).conversation = mark.conversation
+
+    def last_execution_id(self, context_id: str) -> str | None:
+        """Returns the execution of a context's last cell, as far as that is kept."""
+        end = self.length(context_id)
+        found = self.between(context_id, end - 1, end)
+        return found[0][1].execution.id if found else None
 
     def undo(self, context_id: str, length: int) -> None:
         """Marks the cells beyond `length` as undone, after a rollback."""
@@ -222,85 +296,6 @@ class Recorder:
         self._size_bytes += change
         self._bare_bytes += change if kept.is_bare else 0
         kept.size_bytes = size_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A position in the record of a context.
-
-    Attributes:
-        length: How many cells it has had.
-        conversation: The prefix of the execution ids of the last cell's process; processes made from its checkpoints
-            keep it.
-    """
-
-    length: int
-    conversation: str | None
-
-
-class ContextRecorder:
-    """Records the cells of one context.
-
-    Args:
-        recorder: Keeps the record.
-        context_id: The context.
-    """
-
-    def __init__(self, recorder: Recorder, context_id: str) -> None:
-        self._recorder = recorder
-        self._context_id = context_id
-        # The prefix of the last cell's process: a process with another prefix has none of its state.
-        self._conversation: str | None = None
-        # The next process has the state of the earlier cells, whatever its prefix.
-        self._is_loaded = False
-
-    def begin_with(self, record: Record, conversation: str | None = None, *, is_loaded: bool = False) -> None:
-        """Begins with an earlier record.
-
-        Args:
-            record: The earlier record.
-            conversation: A process with this prefix has the state of that record.
-            is_loaded: Whether the first process has that state, whatever its prefix.
-        """
-        self._recorder.begin_with(self._context_id, record)
-        self._conversation, self._is_loaded = conversation, is_loaded
-
-    def mark(self) -> Mark:
-        """Returns the present position, for `go_back`."""
-        return Mark(length=self._recorder.length(self._context_id), conversation=self._conversation)
-
-    @property
-    def last_execution_id(self) -> str | None:
-        """The execution of the last cell, as far as that is kept."""
-        end = self._recorder.length(self._context_id)
-        found = self._recorder.between(self._context_id, end - 1, end)
-        return found[0][1].execution.id if found else None
-
-    def go_back(self, mark: Mark) -> None:
-        """Records that the context is back at a position."""
-        self._recorder.undo(self._context_id, mark.length)
-        self._conversation = mark.conversation
-
-    def note(self, conversation: str, request: ExecuteRequest, execution: Execution) -> None:
-        """Records an execution of a process with this prefix."""
-        transaction = execution.transaction
-        is_undone = transaction is not None and transaction.outcome == "rolled_back"
-        is_fresh = conversation != self._conversation and not self._is_loaded
-
-        # A transaction that was undone has rolled back already: the next cell continues from there.
-        if not is_undone:
-            self._conversation, self._is_loaded = conversation, False
-
-        cell = RecordedCell(
-            code=request.code,
-            execution=execution,
-            stdin=request.stdin,
-            is_fresh=is_fresh,
-            is_undone=is_undone,
-            by=request.by,
-            via=request.via,
-        )
-        self._recorder.note(self._context_id, cell)
 
 
 def _size(cell: RecordedCell) -> int:

@@ -20,7 +20,6 @@ from fumehood.engine.contexts.process import ContextOwner, ContextProcess
 from fumehood.engine.contexts.processes import ContextProcesses
 from fumehood.engine.contexts.runner import ExecutionRunner
 from fumehood.engine.host_faults import naming_faults
-from fumehood.engine.records import ContextRecorder
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.told_events import tell_end, tell_given_up, telling
 from fumehood.engine.usage import Measure
@@ -54,54 +53,53 @@ class LiveContext:
         steps: ProgramSteps | None = None,
     ) -> None:
         self.info = info
-        self.record = ContextRecorder(sandbox.recorder, info.id)
         self._sandbox = sandbox
         # Its variables when they were last seen.
         self.seen: Seen | None = None
         self._turn = asyncio.Lock()
-        self._life = ContextProcesses(sandbox, info, steps)
-        self._work = ExecutionRunner(sandbox, info, self.record, meter or sandbox.meter)
+        self._processes = ContextProcesses(sandbox, info, steps)
+        self._runner = ExecutionRunner(sandbox, info, meter or sandbox.meter)
 
     @property
     def busy(self) -> bool:
         """Whether an execution runs or is queued."""
-        return self._turn.locked() or self._work.is_cleaning_up
+        return self._turn.locked() or self._runner.is_cleaning_up
 
     @property
     def underway(self) -> Underway | None:
         """The execution that is under way, unless it is a silent one."""
-        return self._work.underway
+        return self._runner.underway
 
     @property
     def is_begun(self) -> bool:
         """Whether the context has a live process."""
-        return self._life.process_lives
+        return self._processes.process_lives
 
     @property
     def conversation(self) -> str | None:
         """The name that the process shares with those that it was forked from; None without a process."""
-        return self._life.process.link.name if self._life.process is not None else None
+        return self._processes.process.link.name if self._processes.process is not None else None
 
     def count_of(self, name: str) -> int:
         """Returns how many executions there have been under the name of a conversation."""
-        return self._life.count_of(name)
+        return self._processes.count_of(name)
 
     def attach(self, link: ContextConnection, guest: GuestContext) -> None:
         """Takes over a process that is forked already; `start` waits until it is ready."""
-        self._life.attach(link, guest)
+        self._processes.attach(link, guest)
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
         """Done when the process adopted last is ready; fails if it has ended before."""
-        return self._life.coming
+        return self._processes.coming
 
     async def start(self) -> None:
         """Starts the process unless it lives; returns when it is ready."""
-        await self._life.living()
+        await self._processes.living()
 
     async def settled(self, *, has_ended: bool = False) -> None:
         """Returns when no process of it is being started; if init has ended it, when its end is known."""
-        await (self._life.gone() if has_ended else self._life.settled())
+        await (self._processes.gone() if has_ended else self._processes.settled())
 
     async def execute(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
@@ -115,7 +113,7 @@ class LiveContext:
             raise InvalidArgumentError(field="tools", value=self.info.language, allowed=allowed)
 
         async with self._turn:
-            await self._work.at_rest()
+            await self._runner.at_rest()
             return await self.execute_within_turn(request, emit, comm)
 
     async def execute_within_turn(
@@ -129,16 +127,16 @@ class LiveContext:
             if failpoints.armed:
                 await failpoints.reach("run.turn", self)
 
-            process = await self._life.living()
+            process = await self._processes.living()
 
             if failpoints.armed:
                 await failpoints.reach("run.ready", self)
 
         audited = await begin_execution(self._sandbox, self.info, request, comm)
-        emit = emit if request.silent else telling(self._sandbox.feed, self._work, emit)
+        emit = emit if request.silent else telling(self._sandbox.feed, self._runner, emit)
 
         def run(living: ContextProcess) -> Awaitable[Execution]:
-            return self._work.run(living, request, message, emit)
+            return self._runner.run(living, request, message, emit)
 
         try:
             if request.transactional:
@@ -148,21 +146,21 @@ class LiveContext:
             else:
                 execution = await run(process)
         except BaseException as error:
-            tell_given_up(self._sandbox.feed, self._sandbox.recorder, self._work.take_underway())
+            tell_given_up(self._sandbox.feed, self._sandbox.recorder, self._runner.take_underway())
             audited.failed(error)
             raise
 
         execution = audited.ended(execution)
-        underway = self._work.take_underway()
+        underway = self._runner.take_underway()
 
         if not request.silent:
-            self.record.note(process.link.name, request, execution)
+            self._sandbox.recorder.note_execution(self.info.id, process.link.name, request, execution)
 
         if underway is not None and self._sandbox.feed.is_live:
             tell_end(self._sandbox.feed, execution, underway.position)
 
         if execution.state_lost:
-            self._life.prepare_next()
+            self._processes.prepare_next()
 
         return execution
 
@@ -170,14 +168,14 @@ class LiveContext:
     async def turn(self) -> AsyncIterator[ContextProcess]:
         """Blocks other callers, and yields the process, which is idle and ready."""
         async with self._turn:
-            await self._work.at_rest()
-            yield await self._life.living()
+            await self._runner.at_rest()
+            yield await self._processes.living()
 
     @asynccontextmanager
     async def turn_alone(self) -> AsyncIterator[None]:
         """Blocks other callers, whether or not there is a process."""
         async with self._turn:
-            await self._work.at_rest()
+            await self._runner.at_rest()
             yield
 
     async def finish(self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None) -> _T:
@@ -201,57 +199,57 @@ class LiveContext:
         self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
         """For a cancelled holder of the turn: as `finish`, but discards exceptions of the work."""
-        await self._work.finish_later(work, undo)
+        await self._runner.finish_later(work, undo)
 
     async def revive_within_turn(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
         """For the holder of the turn: continues from a checkpoint; see `ContextProcesses.revive`."""
-        return await self._life.revive(line, name, put_files_back)
+        return await self._processes.revive(line, name, put_files_back)
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
         """For the holder of the turn: replaces the process by a fresh one, and runs `in_between` undisturbed."""
-        await self._life.begin_anew(in_between)
+        await self._processes.begin_anew(in_between)
 
     async def answer(self, question: Question) -> Answer:
         """Sends a question after earlier requests; returns an empty answer after a time-out."""
         async with self.turn() as process:
-            return await self._work.ask(process, question)
+            return await self._runner.ask(process, question)
 
     def interrupt(self) -> bool:
         """Interrupts the running execution; returns False if there is none."""
-        return self._work.interrupt()
+        return self._runner.interrupt()
 
     def answer_input(self, execution_id: str, request_id: str, text: str | None) -> None:
         """Answers an input request of the running execution."""
-        if self._life.process is not None:
-            self._life.process.link.answer_input(execution_id, request_id, text)
+        if self._processes.process is not None:
+            self._processes.process.link.answer_input(execution_id, request_id, text)
 
         if self.underway is not None:
             self.underway.note_answer(request_id)
 
     def answer_tool(self, answer: ToolAnswer) -> None:
         """Answers a tool call of the running execution."""
-        self._work.answer_tool(answer)
+        self._runner.answer_tool(answer)
 
     async def replace(self) -> None:
         """Kills the process and starts a fresh one; a running execution ends as `context_died`.
 
         Later callers wait for the fresh process, also when this caller is cancelled.
         """
-        replacing = asyncio.ensure_future(self._life.replace())
+        replacing = asyncio.ensure_future(self._processes.replace())
         consume_result(replacing)
-        await self._work.delay_next(replacing)
+        await self._runner.delay_next(replacing)
         await wait_shared(replacing)
 
     async def remove(self) -> None:
         """Kills the process for good."""
-        await self._life.remove()
+        await self._processes.remove()
 
     async def kill(self) -> None:
         """Kills the process and all processes that it started."""
-        await self._life.kill()
+        await self._processes.kill()
 
     def close(self) -> None:
         """Releases everything, after the end of the sandbox."""
-        self._life.close()
+        self._processes.close()

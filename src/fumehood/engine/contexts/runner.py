@@ -24,7 +24,6 @@ from fumehood.engine.contexts.connection import ContextConnection, Running, drop
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
 from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
 from fumehood.engine.host_faults import KILLED_BY_FILTER, naming_faults
-from fumehood.engine.records import ContextRecorder
 from fumehood.engine.tasks import Awaited
 from fumehood.engine.usage import Measure, Reading
 from fumehood.errors import FumehoodError
@@ -55,17 +54,13 @@ class ExecutionRunner:
     Args:
         sandbox: The sandbox, as a context needs it.
         info: The context.
-        record: Records the executions.
         meter: Measures them.
     """
 
-    def __init__(
-        self, sandbox: ContextOwner, info: ContextInfo, record: ContextRecorder, meter: Measure
-    ) -> None:
+    def __init__(self, sandbox: ContextOwner, info: ContextInfo, meter: Measure) -> None:
         self._sandbox = sandbox
         self._meter = meter
         self._info = info
-        self._record = record
         # The running execution, for readers of the record.
         self.underway: Underway | None = None
         self._stop: Stop | None = None
@@ -146,9 +141,8 @@ class ExecutionRunner:
         except asyncio.CancelledError:
             # The caller was cancelled, but the code ran: it is recorded.
             if not request.silent:
-                self._record.note(
-                    process.link.name, request, transcript.finish(usage=Usage(), error=_GIVEN_UP)
-                )
+                given_up = transcript.finish(usage=Usage(), error=_GIVEN_UP)
+                sandbox.recorder.note_execution(self._info.id, process.link.name, request, given_up)
 
             raise
 
@@ -199,7 +193,7 @@ class ExecutionRunner:
         sandbox.audit.hash_pending()
 
         if not request.silent:
-            position = self._record.mark().length
+            position = sandbox.recorder.length(self._info.id)
             self.underway = Underway(request, self._info.id, position, running.id, transcript)
 
         def record(event: Event) -> None:

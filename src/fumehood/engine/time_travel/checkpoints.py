@@ -23,7 +23,7 @@ from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError
 from fumehood.engine.init_client import InitGoneError
 from fumehood.engine.loop_share import LoopShare
-from fumehood.engine.records import Mark
+from fumehood.engine.records import Mark, Recorder
 from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
@@ -54,6 +54,7 @@ class Checkpointed(Protocol):
     guest: Guest
     cleanups: PendingCleanups
     share: LoopShare
+    recorder: Recorder
 
     async def ask(self, verb: str, payload: bytes = b"", **arguments: Any) -> tuple[Any, bytes]:
         """Sends a request to init."""
@@ -185,7 +186,7 @@ class LiveCheckpoints:
         left_behind = (*line.left_behind, *value["left_behind"])
         number = self._next_number
         self._next_number += 1
-        mark = context.record.mark()
+        mark = self._sandbox.recorder.mark(context.info.id)
         info = CheckpointInfo(
             id=f"checkpoint-{number}",
             name=name,
@@ -195,7 +196,7 @@ class LiveCheckpoints:
             files=value["files"],
             files_bytes=value["size_bytes"],
             position=mark.length,
-            execution_id=context.record.last_execution_id,
+            execution_id=self._sandbox.recorder.last_execution_id(context.info.id),
         )
         kept = Kept(
             line=line,
@@ -276,7 +277,7 @@ class LiveCheckpoints:
         if not is_made:
             raise self._lost(kept)
 
-        context.record.go_back(kept.mark)
+        self._sandbox.recorder.go_back(context.info.id, kept.mark)
 
     async def _go_back(self, kept: Kept, context: LiveContext) -> None:
         # Held here, because its caller may have been cancelled.

@@ -286,4 +286,4 @@ def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept
         dropped_cells=dropped_cells,
         dropped_outputs=0,
     )
-    fork.contexts.default.record.begin_with(before, kept.mark.conversation)
+    fork.recorder.begin_with(fork.contexts.default.info.id, before, kept.mark.conversation)
