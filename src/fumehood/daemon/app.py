@@ -42,7 +42,7 @@ from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.responses import GONE, unless_gone
-from fumehood.server.routes import ROUTERS, keys, logins, machines, meta, shared, shares
+from fumehood.server.routes import HOST_ROUTERS
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.sandboxes import answer
@@ -232,19 +232,7 @@ def _services(request: Request) -> HostServices:
     return services
 
 
-# They need a server's database, or its settings.
-_OF_SERVERS = (
-    keys.router,
-    logins.open_router,
-    logins.router,
-    shares.router,
-    shares.open_router,
-    shared.router,
-    shared.socket_router,
-    machines.router,
-    meta.of_owner,
-)
-_ROUTERS = [_cluster_router, _own_router, *(router for router in ROUTERS if router not in _OF_SERVERS)]
+_ROUTERS = (_cluster_router, _own_router, *HOST_ROUTERS)
 
 
 async def keep_sandboxes(

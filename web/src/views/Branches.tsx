@@ -6,8 +6,9 @@ import { Link, useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
 import type { Cell, CellPage, Checkpoint, Execution, Page, Sandbox } from "../api/types";
+import { BackToSandbox } from "../parts/BackToSandbox";
 import { Confirm } from "../parts/Confirm";
-import { bytes, clock, seconds, shortId, visible, visibleLine } from "../parts/format";
+import { bytes, clock, seconds, visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 import { ResultView } from "../results/ResultView";
 
@@ -41,11 +42,7 @@ export default function Branches({ id }: { id: string }) {
 
   return (
     <div className="page scrolling">
-      <p className="row">
-        <Link href={`/sandboxes/${segment(id)}`}>
-          Sandbox <code>{shortId(id)}</code>
-        </Link>
-      </p>
+      <BackToSandbox id={id} />
       <h1>Several ways, side by side</h1>
       {listed.error && <ProblemBox error={listed.error} retry={() => listed.refetch()} />}
       {listed.isLoading && <div className="skeleton" />}

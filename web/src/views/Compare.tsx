@@ -2,13 +2,14 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { Link, useSearchParams } from "wouter";
+import { useSearchParams } from "wouter";
 import { ask, get, segment } from "../api/client";
 import { asProblem } from "../api/problem";
 import type { Checkpoint, Page } from "../api/types";
 import { VariableDetail } from "../panels/Variables";
+import { BackToSandbox } from "../parts/BackToSandbox";
 import { folded, linesOf, textOf } from "../parts/difference";
-import { bytes, clock, shortId, visible, visibleLine } from "../parts/format";
+import { bytes, clock, visible, visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
 
 type Moment = { id: string; name: string | null; at: string; position: number };
@@ -54,11 +55,7 @@ export default function Compare({ id }: { id: string }) {
 
   return (
     <div className="page scrolling">
-      <p className="row">
-        <Link href={`/sandboxes/${segment(id)}`}>
-          Sandbox <code>{shortId(id)}</code>
-        </Link>
-      </p>
+      <BackToSandbox id={id} />
       <h1>Compare two moments</h1>
       {checkpoints.error && <ProblemBox error={checkpoints.error} retry={() => checkpoints.refetch()} />}
       {checkpoints.data && items.length === 0 && (
