@@ -11,6 +11,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -30,6 +31,7 @@ BACKLOG = 512
 _ACCEPTED_AT_ONCE = 16
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _KEEP_ALIVE_SECONDS = 75
+_SWITCH_SECONDS = 0.0005
 _WEBSOCKET_BYTES = 16 << 20
 # The time for requests that are cut off to send their error to the client.
 _LAST_WORDS_SECONDS = 2
@@ -54,6 +56,9 @@ async def serve_app(
     # traverse all modules and routes, which stops the loop for a tenth of a second and more each time.
     gc.collect()
     gc.freeze()
+    # A thread that computes gives the interpreter's lock back to the loop after so long, not after Python's 5 ms: beside
+    # one, each turn of the loop waits that long, and a request takes some ten turns.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     await server.serve(sockets=[listener])
     return server.exit_code
 

@@ -26,8 +26,11 @@ from fumehood.server.pace import ConnectionPace, SharedPace
 _MAX_MESSAGE_BYTES = 16 << 20
 # What is parsed at once: at most some 340 frames, which take about 4 ms.
 _SLICE_BYTES = 1024
-# Processor time for passing a message on to the client. Not measured: sending may wait for the client meanwhile.
+# Processor time of what is not measured, since it may wait meanwhile: to take a slice and come back to the loop, to pass
+# a message on to the client, and each byte of it.
+_SLICE_SECONDS = 0.00001
 _SEND_SECONDS = 0.00004
+_BYTE_SECONDS = 1e-9
 # Part of the loop's time for the messages of all connections that send more than now and then.
 _PACE = SharedPace(0.2)
 # A disconnected client is noticed only after the handshake.
@@ -198,6 +201,8 @@ class _Inner:
 
         piece, self._unparsed = self._unparsed[:_SLICE_BYTES], self._unparsed[_SLICE_BYTES:]
 
+        self.pace.charge(_SLICE_SECONDS)
+
         with self.pace.charged():
             if has_more:
                 self._protocol.receive_data(bytes(piece))
@@ -223,7 +228,7 @@ async def _outward(inner: _Inner, websocket: WebSocket) -> None:
                 else:
                     await websocket.send_bytes(message)
 
-                inner.pace.charge(_SEND_SECONDS)
+                inner.pace.charge(_SEND_SECONDS + len(message) * _BYTE_SECONDS)
                 await inner.pace.wait()
 
         await websocket.close(inner.closing_code())
