@@ -27,6 +27,8 @@ pytestmark = pytest.mark.timeout(600)
 FLOODS = 2
 CALLS = 30
 FACTOR = 5
+# As fast as it need be, however fast it was beside computing.
+FAST_SECONDS = 0.1
 ROUNDS = 3
 SHORT_LINES = "open('begun', 'w').close()\nwhile True: print('x')"
 LONG_LINES = "open('begun', 'w').close()\nwhile True: print('x' * 60_000)"
@@ -299,14 +301,14 @@ def hold(server: Any, flood: Callable[[httpx2.Client], Any]) -> None:
             with flood(api):
                 taken = p95_of_cells(api, neighbour)
 
-            seen.append(taken / control)
+            seen.append((round(taken, 3), round(control, 3)))
 
-            if taken <= FACTOR * control:
+            if taken <= max(FACTOR * control, FAST_SECONDS):
                 break
+        else:
+            raise AssertionError(f"seconds of a cell beside the flood, and beside computing: {seen}")
 
         api.delete(f"/v1/sandboxes/{neighbour}")
-
-    assert min(seen) <= FACTOR, f"times as slow as beside computing: {seen}"
 
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])

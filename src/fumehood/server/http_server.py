@@ -56,8 +56,8 @@ async def serve_app(
     # traverse all modules and routes, which stops the loop for a tenth of a second and more each time.
     gc.collect()
     gc.freeze()
-    # A thread that computes gives the interpreter's lock back to the loop after so long, not after Python's 5 ms: beside
-    # one, each turn of the loop waits that long, and a request takes some ten turns.
+    # A thread that computes gives the interpreter's lock back to the loop after so long, not after Python's 5 ms:
+    # beside one, each turn of the loop waits that long, and a request takes some ten turns.
     sys.setswitchinterval(_SWITCH_SECONDS)
     await server.serve(sockets=[listener])
     return server.exit_code

@@ -26,8 +26,8 @@ from fumehood.server.pace import ConnectionPace, SharedPace
 _MAX_MESSAGE_BYTES = 16 << 20
 # What is parsed at once: at most some 340 frames, which take about 4 ms.
 _SLICE_BYTES = 1024
-# Processor time of what is not measured, since it may wait meanwhile: to take a slice and come back to the loop, to pass
-# a message on to the client, and each byte of it.
+# Processor time of what is not measured, since it may wait meanwhile: to take a slice and come back to the loop, to
+# pass a message on to the client, and each byte of it.
 _SLICE_SECONDS = 0.00001
 _SEND_SECONDS = 0.00004
 _BYTE_SECONDS = 1e-9
