@@ -481,7 +481,7 @@ def _make_folders_of(paths: Iterable[str]) -> None:
 
 
 def _read_those_there(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
-    """Returns what is to be copied, by its place in the new root."""
+    """Returns the content of the files to copy, by their paths in the new root."""
     found = {}
 
     for source, target in copies:

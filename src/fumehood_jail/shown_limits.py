@@ -110,7 +110,7 @@ def _cpu_files(cores: int, cpu_cores: Optional[float]) -> Dict[str, str]:
 
 
 def _memory_texts(memory_bytes: int) -> Dict[str, str]:
-    """Returns the files about memory: /proc/meminfo, and the limit where versions 2 and 1 of control groups have it."""
+    """Returns the content of /proc/meminfo and of the memory limit files of cgroup versions 2 and 1."""
     free_bytes = max(memory_bytes - _TAKEN_BYTES, memory_bytes // 2)
     kilobytes = {
         "MemTotal": memory_bytes,

@@ -73,7 +73,7 @@ class _X86:
 
     @staticmethod
     def is_in(values: tuple[int, ...], number: int) -> bool:
-        """Whether a process was interrupted in this call."""
+        """Returns whether a process was interrupted in this system call, so that the kernel would restart it."""
         return values[_X86.restarts] == number and _signed(values[_X86.result]) in _RESTARTS
 
     @staticmethod

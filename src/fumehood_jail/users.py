@@ -157,7 +157,7 @@ def write_maps(pid: int, plan: IdPlan) -> None:
 
 
 def drop_supplementary_groups() -> bool:
-    """Gives up the host user's supplementary groups, which otherwise still open files inside the jail.
+    """Drops the host user's supplementary groups, which would still give access to files inside the jail.
 
     Before: in the base namespace, maps written, CAP_SETGID held. After: no supplementary group, if the
     result is true; false where the namespace forbids the call, as with the single id of an ordinary

@@ -22,7 +22,7 @@ _MAX_DECODED_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text that an expression stands for; bytes are one character each.
+    """The constant text that an expression evaluates to; bytes are one character each.
 
     Attributes:
         text: The text.
@@ -71,7 +71,7 @@ def called_text(name: str, receiver: Text, arguments: Sequence[Text]) -> Text | 
 
 
 def unpacked(data: bytes) -> bytes:
-    """Return the beginning of what is compressed in some bytes, or the bytes themselves."""
+    """Return the beginning of the decompressed content of some bytes, or the bytes if they are not compressed."""
     for begin, unpack in ((b"\x78", _zlib), (b"\x1f\x8b", _gzip), (b"BZh", _bz2), (b"\xfd7zXZ", _lzma)):
         if data.startswith(begin):
             try:

@@ -161,7 +161,7 @@ class Names:
         self._depth = 0
 
     def values(self, node: ast.expr) -> tuple[Value, ...]:
-        """Return what an expression may stand for; nothing if that is not known."""
+        """Return the names that an expression may refer to; none if they are not known."""
         if id(node) in self._known:
             return self._known[id(node)]
 

@@ -185,7 +185,7 @@ def _look_at_python(code: str, collection: Collection) -> None:
     seen: set[str] = set()
 
     def read_inner(text: str, line: int, depth: int) -> None:
-        """Look at a text that the code runs as code; at the same one once."""
+        """Scan a text that the code runs as code; each text once."""
         if text in seen:
             return
 

@@ -1,4 +1,4 @@
-"""The scan of parsed Python: what is imported, named, called with which arguments, and looped.
+"""The scan of parsed Python: imports, names, calls with their arguments, and loops.
 
 The tree is gone over once, from its leaves to its root, without recursion; each check looks at one node and at what
 its names may stand for. What is not known of an argument is reported where that alone is a reason to look twice.
@@ -268,7 +268,7 @@ _WORST_ATTRIBUTES = frozenset({"__globals__", "__builtins__", "f_globals", "f_bu
 
 
 class Tree:
-    """Looks at one piece of Python, and at what it would run as code in turn.
+    """Scans one piece of Python, and texts that it would run as code.
 
     Args:
         collection: Where findings go.

@@ -154,7 +154,7 @@ def run_many(
 
 
 def request_of(run: str | Run) -> StatelessRequest:
-    """Return a run as the port knows it.
+    """Return the request of a run.
 
     Raises:
         InvalidArgumentError: A value of it is refused.

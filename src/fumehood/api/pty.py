@@ -67,7 +67,7 @@ class AsyncPty:
         """Attach to a terminal, which no handle that is left ends; several may be attached to one.
 
         Args:
-            pid: Number, inside the sandbox, of what runs on it.
+            pid: The pid, inside the sandbox, of the program on the terminal.
             after: How many bytes of all that it has written come before the first that is wanted: 0 for all that is
                 kept, which are the last 256 KiB of what was read, and the `position` of an earlier handle to go on
                 there. None means what has not been read by any.
@@ -97,7 +97,7 @@ class AsyncPty:
 
 
 class AsyncPtyHandle:
-    """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
+    """A terminal of a `Sandbox`: iterate over it for its output, as bytes, until the end."""
 
     def __init__(self, sandbox_handle: SandboxHandle, pid: int, *, after: int | None = 0) -> None:
         self._pid = pid
@@ -109,7 +109,7 @@ class AsyncPtyHandle:
 
     @property
     def pid(self) -> int:
-        """Number, inside the sandbox, of what runs on it."""
+        """The pid, inside the sandbox, of the program on the terminal."""
         return self._pid
 
     @property

@@ -1164,7 +1164,7 @@ class Pty:
         """Attach to a terminal, which no handle that is left ends; several may be attached to one.
 
         Args:
-            pid: Number, inside the sandbox, of what runs on it.
+            pid: The pid, inside the sandbox, of the program on the terminal.
             after: How many bytes of all that it has written come before the first that is wanted: 0 for all that is
                 kept, which are the last 256 KiB of what was read, and the `position` of an earlier handle to go on
                 there. None means what has not been read by any.
@@ -1188,14 +1188,14 @@ class Pty:
 
 
 class PtyHandle:
-    """A terminal of a `Sandbox`: iterate over it for what is written to it, as bytes, until the end."""
+    """A terminal of a `Sandbox`: iterate over it for its output, as bytes, until the end."""
 
     def __init__(self, async_impl: AsyncPtyHandle) -> None:
         self._async = async_impl
 
     @property
     def pid(self) -> int:
-        """Number, inside the sandbox, of what runs on it."""
+        """The pid, inside the sandbox, of the program on the terminal."""
         return self._async.pid
 
     @property

@@ -235,7 +235,7 @@ def _language_order(languages: Sequence[str], *, is_at_server: bool) -> Language
 
 
 def _check_fits(order: ImageOrder, packages: object) -> None:
-    """Checks that what is said about an image goes together with the rest."""
+    """Checks that the arguments about an image are compatible with the others."""
     if not order.is_given:
         if order.steps or order.apt or order.context is not None or order.build_args:
             allowed = "an image or a Dockerfile, when there are steps for it"

@@ -1,4 +1,4 @@
-"""The words of `fumehood doctor`: what is missing or weaker and a verdict, or a table of every layer.
+"""The output of `fumehood doctor`: missing or weaker layers and a verdict, or a table of all layers.
 
 Runs in the user's terminal. It joins rows that have one cause or one way out, and finds out nothing itself: a row comes
 in as `doctor` has made it, and `--json` prints it so.
@@ -23,7 +23,7 @@ _AGAIN = "Run `fumehood doctor` again after each change."
 
 
 def is_lacking(layer: Layer) -> bool:
-    """Return whether no sandbox starts for want of this layer."""
+    """Return whether sandboxes cannot start without this layer, which is missing."""
     return layer["state"] == "missing" and layer["need"] == "required"
 
 

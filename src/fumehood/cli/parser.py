@@ -251,7 +251,7 @@ class Verbs(_Help, click.Group):
 
 
 class LazyGroup(_Help, click.Group):
-    """The root: commands whose modules are imported when they are used, and not to list them.
+    """The root command; the module of a subcommand is imported when it runs, not when it is listed.
 
     Args:
         name: The name of the program.

@@ -151,7 +151,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
 
 
 def hints_for(error: ExecutionError) -> Mapping[str, str]:
-    """Return what is said behind an error of `fumehood run`, by the kind of error."""
+    """Return the hints that follow an error of `fumehood run`, by the kind of error."""
     found = _MISSING.fullmatch(error.value) if error.name == "ModuleNotFoundError" else None
 
     if found is None:
@@ -165,7 +165,7 @@ def hints_for(error: ExecutionError) -> Mapping[str, str]:
 
 
 def show_result(screen: Screen, result: Result) -> None:
-    """Print what was shown or returned; pictures are saved instead."""
+    """Print a displayed or returned result; pictures are saved to files instead."""
     from fumehood.api.artifacts import picture_of
 
     if picture_of(result) is None:

@@ -1,4 +1,4 @@
-"""`fumehood scan`: what is dangerous, hidden or out of place in files of code, before any of it runs.
+"""`fumehood scan`: reports dangerous, hidden or unexpected code in files, before any of it runs.
 
 Runs in the user's terminal. Nothing of the files is run; findings go to standard output. The command decides nothing:
 the scan and its verdict are those of the library.

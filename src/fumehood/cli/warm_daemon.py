@@ -326,7 +326,7 @@ class _Run:
         return [] if options.output is None else await list_tree(sandbox.files, HOME_PATH)
 
     async def _hand_out(self, sandbox: AsyncSandbox, before: list[FileInfo]) -> None:
-        """Name the files that the run has left, and send the content of those that the caller asks for."""
+        """List the files that the run has written, and send the content of the requested ones."""
         found = {
             root: as_data(changed_since(before, await list_tree(sandbox.files, root)))
             for root in (DATA_PATH, HOME_PATH)

@@ -397,7 +397,7 @@ class HttpBackend(LoopBound, Backend, Sharing):
         return self._read(Execution, answer)
 
     def _origin(self, request: ExecuteRequest) -> dict[str, str]:
-        """Returns the headers that tell a host daemon the origin of code; a server knows that by itself."""
+        """Returns the headers that name the origin of code to a host daemon; none for a server."""
         given = {"x-fumehood-by": request.by, "x-fumehood-via": request.via} if self._on_behalf else {}
         return {name: value for name, value in given.items() if value}
 
@@ -779,7 +779,7 @@ async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
 
 
 def _share_headers(share: str) -> dict[str, str]:
-    """Returns the header that tells a host daemon for which share it is asked; a server knows that by itself."""
+    """Returns the header that names the share of the caller to a host daemon; empty for a server."""
     return {"x-fumehood-share": share} if share else {}
 
 

@@ -394,7 +394,7 @@ def _keep_alive(connection: ClientConnection) -> None:
 
 
 def query_of(**values: object) -> Mapping[str, str]:
-    """Return a query without what is None."""
+    """Return a query without parameters of the value None."""
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
@@ -466,7 +466,7 @@ _ERRNO: Mapping[str, int] = {
 
 
 def error_of(problem: Mapping[str, Any]) -> FumehoodError:
-    """Returns the error that a body of problem details stands for."""
+    """Returns the error that a body of problem details describes."""
     code = str(problem.get("code", ""))
     detail = str(problem.get("detail", ""))[:_MAX_TEXT]
     fields = problem.get("fields")

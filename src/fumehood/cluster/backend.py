@@ -227,7 +227,7 @@ class ClusterBackend(LoopBound, Backend):
         return machine_of(report.capacity, report.labels, tuple(sorted(report.templates)))
 
     async def drain(self, host_id: str, is_draining: bool) -> None:
-        """Have a machine make no new sandboxes, or make them again.
+        """Stop a machine from taking new sandboxes, or let it take them again.
 
         Raises:
             InvalidArgumentError: No machine has this name.
@@ -387,7 +387,7 @@ class ClusterBackend(LoopBound, Backend):
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _ask(self, site: _Site) -> None:
-        """Asks a machine for its figures, and draws the consequences when it does not answer."""
+        """Asks a machine for its figures, and handles a missing answer."""
         machine = site.machine
 
         try:

@@ -72,7 +72,7 @@ def pack(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> by
 
 
 def unpack(data: object) -> Answer:
-    """Returns the answer that bytes stand for.
+    """Decodes an answer.
 
     Raises:
         NotAnAnswerError: They stand for none.

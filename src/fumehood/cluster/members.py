@@ -1,4 +1,4 @@
-"""The machines that Ray knows, and an adapter on each: the only module that talks to Ray about the cluster.
+"""The machines of the Ray cluster, and an adapter on each: the only module that asks Ray about the cluster.
 
 Runs in the server process, in a thread of its own: while Ray's head is away, each question to it blocks until it is
 back. It tells the loop what it sees and must not wait for the loop. Calls to adapters go on meanwhile, as their handles
@@ -71,7 +71,7 @@ class Members:
         self._lost_adapters.add(host_id)
 
     def want_hosts(self, count: int) -> None:
-        """Asks Ray's autoscaler, if there is one, for so many machines in all."""
+        """Requests a total number of machines from Ray's autoscaler, if there is one."""
         self._wanted_hosts = count
 
     def _look_again(self) -> None:

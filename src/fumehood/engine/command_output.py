@@ -172,7 +172,7 @@ class TerminalOutput:
         """Does nothing: no output of a terminal is held back."""
 
     def add(self, _stream: StreamName, data: bytes) -> bool:
-        """Keeps all of it."""
+        """Appends output of the terminal."""
         self._kept += data
         return True
 

@@ -77,7 +77,7 @@ class Pool:
         self._clock = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self.fill)
 
     async def wait_full(self) -> None:
-        """Returns when the pool is full or closed; raises what has kept it from being filled."""
+        """Returns when the pool is full or closed; raises the error that prevents its filling."""
         self.fill()
         await self._full.wait()
 

@@ -141,7 +141,7 @@ class Provisioner:
         return sandbox
 
     async def wait_warm(self, template: str) -> None:
-        """Returns when the template's pool is full; raises what has kept it from being filled."""
+        """Returns when the template's pool is full; raises the error that prevents its filling."""
         started = await self._started(template)
         await started.pool.wait_full()
 

@@ -199,7 +199,7 @@ class _ServedPort:
         return connection_id
 
     def wake(self) -> None:
-        """Makes all that wait look whether the sandbox lives."""
+        """Wakes all waiting tasks, so that they check whether the sandbox has ended."""
         self._arrived.set()
 
     def _pace(self) -> float:

@@ -1,4 +1,4 @@
-"""Two things that outlast a cancelled caller: clean-up that the next caller waits for, and a value that comes once.
+"""Work that outlives a cancelled caller: clean-up that later callers wait for, and values that are set once.
 
 How a single task is kept, ended or undone is in `fumehood.cancellation`; what needs a sandbox's clock is here.
 """

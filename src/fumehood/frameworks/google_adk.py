@@ -147,7 +147,7 @@ class FumehoodCodeExecutor(BaseCodeExecutor):
 
 
 def _decode(content: str | bytes) -> bytes:
-    """Return the bytes of a file, which are given as they are or as base64 text."""
+    """Return the bytes of a file that was given as bytes or as base64 text."""
     if isinstance(content, bytes):
         return content
 

@@ -153,7 +153,7 @@ def final_result(execution: Execution) -> Result | None:
 
 
 def final_value(result: Result) -> Any:
-    """Return the final value in such a result.
+    """Return the final value that a result holds.
 
     Raises:
         ValueError: It was cut, because it is larger than `limits.result_bytes`.

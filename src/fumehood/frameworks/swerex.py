@@ -76,7 +76,7 @@ _PROMPT = "SHELLPS1PREFIX"
 
 
 class FumehoodDeploymentConfig(BaseModel):
-    """What a deployment is made of.
+    """The configuration of a deployment.
 
     Attributes:
         type: The name of this kind of deployment.
@@ -101,7 +101,7 @@ class FumehoodDeploymentConfig(BaseModel):
     url: str | None = None
 
     def get_deployment(self) -> FumehoodDeployment:
-        """Return a deployment that is made of it."""
+        """Return a deployment with this configuration."""
         return FumehoodDeployment.from_config(self)
 
 
@@ -131,7 +131,7 @@ class FumehoodDeployment(AbstractDeployment):
         return cls(**config.model_dump())
 
     def add_hook(self, hook: DeploymentHook) -> None:
-        """Let a hook hear the steps of the start, from the loop that starts it."""
+        """Add a hook that is called at each step of the start, on the loop that starts it."""
         self._hooks.add_hook(hook)
 
     async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
@@ -186,7 +186,7 @@ class FumehoodDeployment(AbstractDeployment):
 
 
 class FumehoodRuntime(AbstractRuntime):
-    """What SWE-ReX asks of a machine, over one sandbox; made by a deployment's start.
+    """SWE-ReX's runtime on one sandbox; the start of a deployment makes it.
 
     Attributes:
         sandbox: The sandbox itself, which belongs to the loop of this runtime.

@@ -45,7 +45,7 @@ class ShellTimeoutError(TimeoutError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for a line.
+    """The outcome of one line.
 
     Attributes:
         output: What was written, without escape sequences and with plain ends of lines.

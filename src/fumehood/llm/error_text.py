@@ -199,7 +199,7 @@ def _last_marked_line(traceback: str) -> str:
 
 
 def _missing_file(value: str, files: tuple[str, ...]) -> str:
-    """Return the file that seems to be meant, or those that are there; `value` is the message of the error."""
+    """Return the hint for a missing file: one of a similar name, or all files; `value` is the error's message."""
     missed = _PATH.search(value)
     names = {posixpath.basename(path).lower(): path for path in files}
     meant = difflib.get_close_matches(posixpath.basename(missed[1]).lower(), names, n=1) if missed else []

@@ -49,7 +49,7 @@ class FileChanges:
         return tuple(folder for folder, depth in self._depths.items() if depth == 0)
 
     def know(self, file: FileInfo) -> None:
-        """Add a file that the host has written, so that it is not reported as new."""
+        """Record a file that the host has written, so that it is not reported as new."""
         if self._seen is not None:
             self._seen[file.path] = (file.size_bytes, file.modified_at)
 

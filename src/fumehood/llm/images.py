@@ -38,7 +38,7 @@ class ImageShelf:
         self.images: list[ToolImage] = []
 
     def take(self, result: Result) -> str | None:
-        """Take the picture of a result; return the line about it, empty if it is one too many; None: it has none."""
+        """Take the picture of a result, and return its line: None without a picture, empty beyond the bounds."""
         found = _picture(result)
 
         if found is None:

@@ -75,7 +75,7 @@ class SandboxDescription(BaseModel):
 
 
 class MadeSandbox(SandboxDescription):
-    """A sandbox that was just made."""
+    """The answer of `create_sandbox`."""
 
     has: str = Field(description="Its Python and its well-known packages, with versions")
 

@@ -220,7 +220,7 @@ class Guest(ABC):
         return  # most runtimes support any network
 
     def check_checkpoints(self) -> None:
-        """Raises CheckpointUnavailableError when this guest supports no checkpoints, nor what is built on them."""
+        """Raises CheckpointUnavailableError when this guest has no checkpoints, and so no transactions or forks."""
         return  # most runtimes support checkpoints
 
     def check_forks(self) -> None:

@@ -34,7 +34,7 @@ StatePlace: TypeAlias = str | os.PathLike[str]
 
 
 async def store(pieces: AsyncGenerator[bytes, None], path: str) -> int:
-    """Writes a stream to a new file of this machine, which takes the place of `path` when it is whole."""
+    """Writes a stream to a new file of this machine, which replaces `path` when it is complete."""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".fumehood-", dir=os.path.dirname(path) or ".")
     except OSError as error:

@@ -215,7 +215,7 @@ class _Packing:
         yield await self._archive.end(content)
 
     async def clean_up(self) -> None:
-        """Gives up the files, and removes what the contexts have left for us."""
+        """Releases the snapshot of the files, and removes the folders into which contexts exported variables."""
         await self._moment.let_go(len(self._draft.files), self._draft.size_bytes)
 
         for folder in self._folders:

@@ -341,7 +341,7 @@ def nothing_is_left_to_the_next(stage: Stage, column: Column) -> list[str]:
 
 
 def each_has_an_identity(stage: Stage, column: Column) -> list[str]:
-    """Compare the users of two, as the host knows them."""
+    """Compare the users of two sandboxes' processes, as the host sees them."""
     users: list[str] = []
     places = [stage.make(), stage.make()] if isinstance(column.place, SandboxPlace) else [column.place] * 2
 

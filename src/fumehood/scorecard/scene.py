@@ -160,7 +160,7 @@ class Stage:
         return SandboxPlace(sandbox)
 
     def without_names(self, text: str) -> str:
-        """Return a text in which what this run has made up is named by what it is."""
+        """Return a text with the names that this run generated replaced by placeholders."""
         names = {self.folder: "FOLDER", self.secret: "the secret", self.canary: "canary", "\0": "@"}
 
         for name, meaning in names.items():

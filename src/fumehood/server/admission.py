@@ -147,7 +147,7 @@ class Checks:
 
 
 async def until_right_is_lost() -> FumehoodError:
-    """Checks every two seconds whether the caller of the current request may still have what is under way.
+    """Returns when the caller of the current request has lost its right to it, which is checked every two seconds.
 
     Returns:
         The error for a caller that has lost the right: its key was revoked, has expired or lost a scope, its token was

@@ -247,7 +247,7 @@ class Batches:
                 await self._leave(batch)
 
     async def end(self, batch_id: str) -> None:
-        """Ends a batch and forgets it."""
+        """Ends a batch, and removes it."""
         self._stop_timer(batch_id)
         _, batch = self._kept.pop(batch_id, ("", None))
 

@@ -81,7 +81,7 @@ async def break_off(scope: Scope, reason: str) -> None:
 
 
 class _BoundedHttp(HttpToolsProtocol):
-    """A connection that speaks HTTP, counted as waiting whenever no request is under way on it."""
+    """An HTTP connection, counted as waiting between requests."""
 
     head_seconds: ClassVar[float]
     max_waiting: ClassVar[int]

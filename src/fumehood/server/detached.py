@@ -353,7 +353,7 @@ def _full(reason: str) -> OverloadedError:
 
 
 def _gap(first: int, last: int) -> Line:
-    """Returns the line that stands for lines that are not kept."""
+    """Returns the line that replaces dropped lines, and numbers the first and the last of them."""
     return {"type": "gap", "seq": last, "from": first, "to": last}
 
 

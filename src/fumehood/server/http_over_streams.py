@@ -137,7 +137,7 @@ class _Incoming:
                 return
 
     async def close(self) -> None:
-        """Gives up reading."""
+        """Cancels the pending read."""
         if self._reading is not None:
             await cancel_and_wait(self._reading)
 

@@ -167,7 +167,7 @@ def plain_problem(status: int, code: str, detail: str, request_id: str, hint: st
 
 
 def no_such_part(request: HTTPConnection, what: str, size_bytes: int) -> JSONResponse:
-    """Returns the response to a `Range` that lies outside of what is asked for."""
+    """Returns the response to a `Range` outside the content."""
     detail = f"the {what} has {size_bytes:,} bytes and no such range"
     body = plain_problem(416, "range_not_satisfiable", detail, request_id_of(request))
     return JSONResponse(body, 416, headers={"Content-Range": f"bytes */{size_bytes}"}, media_type=MEDIA_TYPE)

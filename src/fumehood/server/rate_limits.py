@@ -104,7 +104,7 @@ class RateLimits:
         self._wrong_tokens.take(_ADDRESS.get())
 
     def note_right(self, digest: bytes, holder: str) -> None:
-        """Remembers a token that was right, and whose it is."""
+        """Remembers a valid token and its key."""
         self._right.add(digest, holder)
 
     def count_request(self, principal: Principal) -> None:
@@ -124,7 +124,7 @@ class RateLimits:
         self._count(self._visits, "visits of one key", principal)
 
     def count_reading(self, share_id: str, principal: Principal) -> None:
-        """Counts a request of a share's readers: for the share, and for all shares of its key; it is none of the key.
+        """Counts a request of a share's readers: for the share and for all shares of its key, not for the key.
 
         Raises:
             RateLimitError: The share was asked too often, or the shares of its key together.

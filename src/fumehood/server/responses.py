@@ -520,7 +520,7 @@ def _written_line(value: object, data: Callable[[Any], Line]) -> WrittenLine:
 
 
 def _cost_bytes(value: object) -> int:
-    """Estimates the cost of writing a value, in bytes of memory that this takes meanwhile."""
+    """Estimates the bytes of memory that serialising a value takes."""
     match value:
         case Execution():
             texts = sum(_LOG_ENTRY_BYTES + 2 * len(entry.text) for entry in value.logs.entries)

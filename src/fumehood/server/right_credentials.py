@@ -26,7 +26,7 @@ class RightCredentials:
         self._held: dict[str, OrderedDict[bytes, None]] = {}
 
     def __contains__(self, digest: bytes | None) -> bool:
-        """Returns whether a credential was right."""
+        """Returns whether a credential is among the valid ones."""
         return digest in self._holders
 
     def add(self, digest: bytes, holder: str) -> None:

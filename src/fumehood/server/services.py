@@ -81,7 +81,7 @@ class AppServices(ABC):
     async def logged_in(
         self, connection: HTTPConnection, *, is_use: bool = True
     ) -> tuple[Principal, Login] | None:
-        """Returns the caller and the login of a request by its cookie; None without one, or where there are none.
+        """Returns the caller and the login of a request by its cookie; None without a cookie, or without logins here.
 
         Args:
             connection: The request.

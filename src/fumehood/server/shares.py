@@ -38,7 +38,7 @@ _ENDED = "the share has ended, was revoked, or never was"
 
 
 class Places:
-    """Places for what is sent to readers at once: few for each share, and few for all.
+    """Bounds how many answers are sent to readers at once: for each share, and for all.
 
     Args:
         what: What is sent, in the plural.

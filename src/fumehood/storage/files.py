@@ -98,7 +98,7 @@ def new_file_id() -> str:
 
 
 class StoredFiles:
-    """The files of a database."""
+    """The table of stored files in the server's database."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database

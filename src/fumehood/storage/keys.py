@@ -80,7 +80,7 @@ class _Known:
 
 
 class Keys:
-    """The keys of a database.
+    """The API keys in the server's database.
 
     Args:
         database: Holds them.
@@ -355,7 +355,7 @@ def _new_token(key_id: str) -> str:
 
 
 def token_digest(token: str) -> bytes:
-    """Return what is kept of a token: its SHA-256."""
+    """Return the stored form of a token, its SHA-256."""
     # Surrogates can stand in a header that was decoded leniently.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 

@@ -102,7 +102,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_guarded(address: Address) -> bool:
-    """Returns whether only a rule that names an address allows it: loopback, link-local, metadata, this machine."""
+    """Returns whether an address needs a rule that names it: loopback, link-local, metadata, this machine."""
     return any(address in network for network in _GUARDED) or is_of_this_machine(address)
 
 

@@ -74,7 +74,7 @@ _to_json = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",",
 
 
 class NotJsonError(ValueError):
-    """A value is not JSON, or too large; the message begins with its place."""
+    """A value is not JSON, or too large; the message begins with its path."""
 
 
 def json_of(value: object, where: str, max_bytes: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The program that a template starts in each of its sandboxes, and how it is known to be ready.
+"""The program that a template starts in each of its sandboxes, and the check that tells when it is ready.
 
 Plain data of the host process. A check is one text, the same in Python, on the command line and over HTTP.
 """

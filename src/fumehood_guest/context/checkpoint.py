@@ -258,7 +258,7 @@ class _Checkpoint:
                     return
 
     def _is_context_after_request(self) -> bool:
-        """Handles a request of the host; returns True in a context that was made for it."""
+        """Handles a request of the host; returns True in a child that was forked to be a context."""
         data, fds, _, _ = socket.recv_fds(self._line, _RECEIVE_BYTES, _MAX_FDS)
 
         if not data:

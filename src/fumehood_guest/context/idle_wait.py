@@ -11,7 +11,7 @@ from typing import Dict, List, Set
 
 
 class IdleWait:
-    """Waits for the host, and for the descriptors that it is to heed.
+    """Waits for the host's channel, and for descriptors that were added by `heed`.
 
     Args:
         channel_fd: The channel of the context.
@@ -26,7 +26,7 @@ class IdleWait:
         """Called once, when the context begins."""
 
     def wait(self) -> None:
-        """Blocks until the channel or a heeded descriptor is readable."""
+        """Blocks until the channel or an added descriptor is readable."""
         self._poll()
 
     def abandon(self) -> None:
@@ -53,7 +53,7 @@ class IdleWait:
         self.abandon()
 
     def _poll(self) -> Dict[int, int]:
-        """Returns which descriptors are ready; empty if a heeded one became readable."""
+        """Returns the ready descriptors; none of them when an added one became readable, which is then removed."""
         ready = dict(self._poller.poll())
         heeded = self._heeded.intersection(ready)
 

@@ -98,7 +98,7 @@ class Outlet:
             channel.abandon()
 
     def text(self, name: str, text: str) -> None:
-        """Sends text of stdout or stderr; the host keeps its head and its tail, and counts what is between."""
+        """Sends text of stdout or stderr; beyond its limit the host keeps head and tail, and counts the rest."""
         execution = self.execution
 
         if self._channel is None:

@@ -85,7 +85,7 @@ def _open_folder(folder: str) -> int:
 
 
 def _is_one_file(first: Optional[tarfile.TarInfo], order: Dict[str, Any]) -> bool:
-    """Whether what is copied is a file, and not the content of a folder or what a pattern names."""
+    """Returns whether one file is copied, and not the content of a folder or the matches of a pattern."""
     if first is None or order["sources"] is None:
         return True
 
@@ -157,7 +157,7 @@ def _name_in_copy(path: str, is_folder: bool, patterns: List[str]) -> Optional[s
 
 
 class _Placed(Layer):
-    """A folder that has content already, which stays but for what is replaced."""
+    """A folder with earlier content; only what the copy replaces is removed."""
 
     is_whole = False
 

@@ -151,7 +151,7 @@ class _Copies:
         return "copied"
 
     def _open_copy(self, name: str) -> int:
-        """Opens the folder of a copy, made if it is missing; "." is the home itself."""
+        """Opens the folder that a folder is copied into, and makes it if it is missing; "." is the home directory."""
         folder = os.dup(self._target)
 
         for part in name.split("/") if name != "." else ():

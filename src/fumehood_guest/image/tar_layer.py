@@ -245,7 +245,7 @@ class Layer:
 
 
 def _parts(name: str) -> Tuple[str, ...]:
-    """Splits a name of the archive; an absolute one is meant from the root of the image."""
+    """Splits a name of the archive; an absolute one is relative to the root of the image."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
 
     if ".." in parts:

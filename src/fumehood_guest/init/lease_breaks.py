@@ -24,7 +24,7 @@ _MAX_RECORDS = 512
 
 
 class LeaseBreaks:
-    """The descriptors of leases that the kernel wants back.
+    """The descriptors of leases that the kernel is breaking.
 
     Attributes:
         fd: Readable when there is one.

@@ -58,7 +58,7 @@ class ZmtpSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the connection."""
         self._socket.close()
 
     def send(self, frames: List[bytes]) -> None:

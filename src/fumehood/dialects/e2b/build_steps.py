@@ -174,7 +174,7 @@ class _Translation:
             self._make_user(number, arguments[0])
 
     def end(self) -> None:
-        """Adds what no step orders."""
+        """Adds the writable folders of E2B's sandboxes, as optional volumes."""
         # Those of the image come first, and are as many as may be without these.
         self._put(0, "VOLUME", json.dumps(_WRITABLE), words=_WRITABLE, flags={"optional": "true"})
 
@@ -248,7 +248,7 @@ def _quoted(value: str) -> str:
 
 
 def _read_start(command: str, ready: str) -> tuple[str | None, str, float]:
-    """Returns a start command; a check of E2B's own making becomes the one of ours that asks the same."""
+    """Returns a start command; a ready check that E2B's SDK generates becomes the equivalent one of ours."""
     if not command and not ready:
         return None, "", _READY_SECONDS
 

@@ -41,5 +41,5 @@ class WatchRequest(PathRequest):
     allow_network_mounts: Flag = False
 
     def watch(self) -> WatchFiles:
-        """Returns the watch as the port has it."""
+        """Returns the request to watch a directory."""
         return WatchFiles(path=inside(self.path), recursive=self.recursive, entries=self.include_entry)

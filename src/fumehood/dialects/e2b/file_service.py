@@ -215,7 +215,7 @@ class Watchers:
         watcher.clock = asyncio.get_running_loop().call_later(_FORGOTTEN_SECONDS, watcher.task.cancel)
 
     def _ended(self, name: tuple[str, str], watcher: _Watcher) -> None:
-        """Removes a watcher whose sandbox has ended, or that was removed."""
+        """Discards a watcher after the end of its sandbox, or after its removal by the client."""
         self._all.pop(name, None)
 
         if watcher.clock is not None:

@@ -68,7 +68,7 @@ class StartRequest(Message):
     stdin: Flag = True
 
     def spec(self, sandbox_id: str, timeout_seconds: float | None) -> ProcessSpec:
-        """Returns the command as the port has it.
+        """Returns the request to start the command.
 
         Raises:
             InvalidArgumentError: It names no program.

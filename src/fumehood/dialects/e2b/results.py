@@ -46,7 +46,7 @@ def _items(event: Event, language: str) -> list[dict[str, Any]]:
 
 
 def _pieces(text: str) -> tuple[str, ...]:
-    """Returns a printed text and the end of its last line apart, as the kernel of Java at E2B sends them."""
+    """Returns the printed text and its final line end as two pieces, as E2B's Java kernel sends them."""
     return (text[:-1], "\n") if len(text) > 1 and text.endswith("\n") else (text,)
 
 

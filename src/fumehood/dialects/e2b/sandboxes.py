@@ -95,7 +95,7 @@ def port_rules(info: SandboxInfo) -> PortRules:
 
 
 def has_interpreter(info: SandboxInfo) -> bool:
-    """Returns whether a sandbox is to have an interpreter inside: at E2B all have it but those of the template `base`.
+    """Returns whether a sandbox gets an interpreter inside: as at E2B, unless its template is `base`.
 
     One that is resumed by requests has none, because its own programs would undo its pause.
     """

@@ -78,7 +78,7 @@ Failed = Callable[[FumehoodError], dict[str, Any]]
 
 
 def routes(services: Services) -> list[BaseRoute]:
-    """Returns the routes of a server that speaks SandboxFusion."""
+    """Returns the routes of SandboxFusion's API."""
 
     async def ping(request: Request) -> Response:
         # As FastAPI encodes a text: as JSON, with quotes.

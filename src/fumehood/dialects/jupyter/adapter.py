@@ -16,7 +16,7 @@ from fumehood.server.services import Services
 
 
 def routes(services: Services) -> list[BaseRoute]:
-    """Returns the routes of a server that speaks Jupyter."""
+    """Returns the routes of Jupyter's API."""
     callers = Callers(services.authenticator)
     kernels = Kernels(services)
     channels = ChannelsEndpoint(services, callers, kernels)

@@ -279,7 +279,7 @@ class KernelBase:
         self.audience.reply(request.session, self._compose("stdin", "input_request", content, request))
 
     def forget_state(self) -> None:
-        """Forgets the state of the context, which was replaced."""
+        """Resets the state that belonged to the replaced context."""
         self.execution_count = 0
         self.comms.clear()
         self.history.begin_session()

@@ -24,7 +24,7 @@ _PROFILE_HEADER = "x-codeapi-expected-profile"
 
 
 def routes(services: Services) -> list[BaseRoute]:
-    """Returns the routes of a server that speaks LibreChat's code API."""
+    """Returns the routes of LibreChat's code API."""
     files, runs = FileRoutes(services), ToolRuns(services)
 
     async def exec_code(request: Request) -> Response:

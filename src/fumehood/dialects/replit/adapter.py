@@ -156,7 +156,7 @@ _PATHS = ("/replit", "/replit/")
 
 
 def routes(services: Services) -> list[BaseRoute]:
-    """Returns the routes of a server that speaks code-exec."""
+    """Returns the routes of code-exec's API."""
 
     async def code_exec(request: Request) -> Response:
         try:

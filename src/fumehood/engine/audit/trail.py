@@ -73,7 +73,7 @@ def microseconds(seconds: float) -> int:
 
 
 def whole(value: float | None) -> JsonValue:
-    """Returns a number for a record: one that is not whole becomes text."""
+    """Returns an integer as it is and any other number as text, because entries hold no fractions."""
     if value is None or value == int(value):
         return value if value is None else int(value)
 

@@ -111,7 +111,7 @@ class LinuxContext(GuestContext):
             self._kill()
 
     def note_exit(self, status: int) -> None:
-        """Called when the zygote has reaped it."""
+        """Records the exit status that the zygote has reaped."""
         if not self.exited.done():
             self.exited.set_result(status)
 

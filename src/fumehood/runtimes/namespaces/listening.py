@@ -126,7 +126,7 @@ def _inode(path: str) -> int:
 
 
 def _program(pid: int) -> ListeningPort | None:
-    """Returns what is known of a process that listens; None if it is gone."""
+    """Describes a process that listens; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             said = file.read()

@@ -562,7 +562,7 @@ def _zeros(count: int) -> Iterator[int]:
 
 
 def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
-    """Makes it fork the process that continues in its place; returns a pidfd of that.
+    """Makes it fork the process that continues as the context; returns a pidfd of that.
 
     A process started in a PID namespace from outside has its parent outside. So an intermediate process forks the final
     one, and exits. It shares the memory of the first, which is suspended meanwhile, so that nothing is copied.

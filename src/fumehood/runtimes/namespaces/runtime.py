@@ -171,7 +171,7 @@ class LinuxRuntime(Runtime):
         return self._filters
 
     def _cgroup_place(self) -> tuple[cgroups.CgroupDriver | None, str]:
-        """Looks once for writable cgroups, and removes what dead hosts have left in them."""
+        """Finds the writable cgroups once, and removes those of hosts that have died."""
         if self._cgroups is None:
             driver, reasons = cgroups.detect()
 

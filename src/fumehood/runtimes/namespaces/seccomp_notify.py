@@ -63,7 +63,7 @@ class RefusedCalls:
 
     @property
     def is_over(self) -> bool:
-        """Whether no process is left under the filter."""
+        """True when every process that runs under the filter has ended."""
         return self._fd < 0 and self._sock is None
 
     @property

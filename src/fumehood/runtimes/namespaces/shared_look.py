@@ -1,4 +1,4 @@
-"""Looks at a guest that cost as much as the guest has opened: one at a time, however many callers ask.
+"""Shares an expensive inspection of a guest among concurrent callers: one runs at a time.
 
 Runs in the host process, on the engine's loop. This module knows nothing of what is looked at, and must never start a
 second look while one is under way.

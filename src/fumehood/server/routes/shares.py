@@ -175,7 +175,7 @@ async def open_share(share_id: ShareId, services: StoresOf, request: Request) ->
 
 
 def _secret_of(body: bytes) -> str:
-    """Returns the secret of a body; what is none opens nothing."""
+    """Returns the secret in a body; an empty text, which opens no share, if there is none."""
     try:
         return ShareSecret.model_validate(json.loads(body)).secret
     except (ValueError, RecursionError, ValidationError):

@@ -143,7 +143,7 @@ async def watch(websocket: WebSocket) -> None:
 
 
 class _Socket:
-    """One connection, and all that it follows; `close` it.
+    """One connection with its subscriptions; the caller closes it.
 
     Raises:
         OverloadedError: The key has as many as it may.

@@ -93,7 +93,7 @@ class ExecuteBody(Body):
     )
 
     def request(self) -> StatelessRequest:
-        """Returns it as the port knows it."""
+        """Returns the request of the port."""
         return StatelessRequest(
             spec=SandboxSpec(
                 template=self.template,

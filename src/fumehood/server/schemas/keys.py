@@ -45,7 +45,7 @@ class Policy(_Quotas):
     )
 
     def policy(self) -> KeyPolicy:
-        """Returns it as the storage knows it."""
+        """Returns the policy as the storage takes it."""
         given = self.model_dump(exclude={"expires_at"})
         return KeyPolicy(**given, expires_at=self.expires_at.timestamp() if self.expires_at else None)
 
@@ -68,7 +68,7 @@ class PolicyChange(_Quotas):
     )
 
     def changes(self) -> dict[str, Any]:
-        """Returns the named fields, as the storage knows them."""
+        """Returns the given fields, as the storage takes them."""
         given = self.model_dump(exclude_unset=True)
 
         if self.expires_at is not None:

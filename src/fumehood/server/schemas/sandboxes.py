@@ -88,7 +88,7 @@ class NewNetwork(Body):
     max_bytes: int = Field(Network().max_bytes, ge=1, le=1024 * TIB, description=_NETWORK_WORDS["max_bytes"])
 
     def network(self) -> Network:
-        """Returns it as the port knows it."""
+        """Returns the value of the port."""
         return Network(**self.model_dump())
 
 
@@ -137,7 +137,7 @@ class NewSecurity(Body):
     telemetry: bool = Field(default=False, description=_SETTINGS["telemetry"])
 
     def settings(self) -> SecuritySettings:
-        """Returns it as the port knows it."""
+        """Returns the value of the port."""
         rules = [SecurityRule(kind=rule.kind, action=rule.action, count=rule.count) for rule in self.rules]
         return SecuritySettings(rules=rules, telemetry=self.telemetry)
 

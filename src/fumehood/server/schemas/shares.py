@@ -108,7 +108,7 @@ class SharedSandboxAnswer(BaseModel):
     def of(
         cls, share: Share, readers: int, state: SharedState, reason: str, info: SandboxInfo | None
     ) -> SharedSandboxAnswer:
-        """Makes it from the stored share and its sandbox, as far as that is there."""
+        """Makes it from the stored share and its sandbox; the latter is None after its end."""
         names = cls.model_fields.keys() & _fields(share, readers).keys()
         shown = {name: value for name, value in _fields(share, readers).items() if name in names}
         about = {

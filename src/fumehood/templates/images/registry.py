@@ -231,7 +231,7 @@ class RegistrySource:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and none from https to another scheme: what comes from there can be replaced on its way."""
+    """Follows redirects, except from https to another scheme, where the content could be replaced in transit."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str

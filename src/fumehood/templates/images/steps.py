@@ -1,4 +1,4 @@
-"""Runs programs of an image in a jail: the steps of a build, and questions about what is in the image.
+"""Runs programs of an image in a jail: the steps of a build, and inspections of the image.
 
 Runs in the host process. A program sees the image's layers and nothing of the host; what it writes goes to a new layer,
 or is dropped. The only way out is the egress proxy, by the rules of the build, served from a thread of this process.
