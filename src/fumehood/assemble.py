@@ -79,7 +79,7 @@ def backend_on_loop(
     require_linux()
     allow_open_files()
     config = EngineConfig(
-        runtime=LinuxRuntime(),
+        runtime=LinuxRuntime(settings.template_memory_bytes),
         pool_size=settings.pool_size,
         store=template_store(),
         weaker=(LandlockRuntime(),),

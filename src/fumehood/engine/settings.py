@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fumehood.bounds import TIB
+from fumehood.bounds import MIB, TEMPLATE_MEMORY_BYTES, TIB
 from fumehood.engine.identity import check_host_id
 from fumehood.setting_fields import check_bounds, setting
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
@@ -47,6 +47,12 @@ class EngineSettings:
     )
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
+    )
+    template_memory_bytes: int = setting(
+        "memory that the own processes of a template may take in which an image's Python runs",
+        TEMPLATE_MEMORY_BYTES,
+        64 * MIB,
+        TIB,
     )
     own_interpreters: bool = setting(
         "whether each sandbox of every template has an interpreter of its own, and so its own addresses",

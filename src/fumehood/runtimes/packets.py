@@ -1,8 +1,9 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
-Messages are bounded and strictly parsed: the zygote runs packages that are not ours. What cannot be sent at once is
-queued in order, with duplicated descriptors. A descriptor is a plain number that no garbage collector closes: a failure
-in the middle of several must not leak those already made.
+Messages are bounded and strictly parsed: the zygote runs packages that are not ours. Each order allows its answers, and
+one message more ends the connection: parsing is work, and a flood would keep the loop from all other sandboxes. What
+cannot be sent at once is queued in order, with duplicated descriptors. A descriptor is a plain number that no garbage
+collector closes: a failure in the middle of several must not leak those already made.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ async def until_readable(fd: int) -> None:
 # struct ucred: the process, its user and its group.
 _CREDENTIALS = struct.Struct("3i")
 _MAX_PACKET_BYTES = 1 << 18
-# How many packets are received in one turn of the loop, for fairness.
+# How much is received in one turn of the loop, for fairness.
 _MAX_TURN_PACKETS = 64
+_MAX_TURN_BYTES = 1 << 16
 # The peer has gone; the reader reports it.
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
@@ -83,12 +85,19 @@ class PacketSocket:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        # How many messages the peer may still send.
+        self._allowed = 0
         self.closed = False
         sock.setblocking(False)
         self._loop.add_reader(self._fd, self._receive)
 
-    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+    def send(self, message: dict[str, Any], fds: Sequence[int] = (), *, answers: int = 0) -> None:
         """Sends a message; the caller keeps its descriptors. On a closed socket the message is dropped.
+
+        Args:
+            message: The message.
+            fds: Sent along with it.
+            answers: The most messages that the peer may send because of it, now or later.
 
         Raises:
             OSError: It cannot be sent, now or later: nothing was.
@@ -96,6 +105,7 @@ class PacketSocket:
         if self.closed:
             return
 
+        self._allowed += answers
         data = json.dumps(message).encode()
 
         if self._unsent or not self._try(data, fds):
@@ -142,6 +152,8 @@ class PacketSocket:
             self._loop.remove_writer(self._fd)
 
     def _receive(self) -> None:
+        received_bytes = 0
+
         for _ in range(_MAX_TURN_PACKETS):
             try:
                 data = self._sock.recv(_MAX_PACKET_BYTES)
@@ -150,9 +162,14 @@ class PacketSocket:
             except OSError:
                 data = b""
 
+            received_bytes += len(data)
+            self._allowed -= 1
             try:
                 if not data:
                     raise ValueError("closed")
+
+                if self._allowed < 0:
+                    raise ValueError("no order has asked for it")
 
                 message: Any = parse_json(data)
                 self._on_message(message)
@@ -160,7 +177,7 @@ class PacketSocket:
                 self.close()
                 self._on_end()
 
-            if self.closed:
+            if self.closed or received_bytes > _MAX_TURN_BYTES:
                 return
 
 

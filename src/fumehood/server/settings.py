@@ -70,6 +70,7 @@ class ServerSettings(EngineSettings):
             "sandbox_seconds",
             "max_sandbox_seconds",
             "isolation",
+            "template_memory_bytes",
             "own_interpreters",
             "max_network",
             "private_networks",

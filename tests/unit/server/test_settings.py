@@ -188,6 +188,7 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
         "max_cpu_pressure": 17,
         "isolation": "landlock-only",
         "audit_folder": str(tmp_path),
+        "template_memory_bytes": 128 << 20,
         "own_interpreters": True,
     }
     assert {item.name for item in fields(EngineSettings)} == {*given, "host_id"}

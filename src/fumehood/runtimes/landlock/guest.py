@@ -34,6 +34,8 @@ from fumehood_wire.frames import Decoder
 
 _LAST_WORDS_SECONDS = 1.0
 _MAX_GREETING_BYTES = 1 << 16
+# That it has failed, or that it has ended.
+_ANSWERS_FOR_A_CONTEXT = 1
 
 
 class LandlockGuestSpawner(ABC):
@@ -159,7 +161,8 @@ class LandlockGuest(CountedGuest):
         file = os.memfd_create("fumehood-context")
         try:
             os.write(file, json.dumps(launching.as_message()).encode())
-            self._orders.send({"type": "start_context", "number": number}, [file, *launching.fds])
+            order = {"type": "start_context", "number": number}
+            self._orders.send(order, [file, *launching.fds], answers=_ANSWERS_FOR_A_CONTEXT)
         finally:
             os.close(file)
 

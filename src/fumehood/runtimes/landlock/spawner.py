@@ -33,6 +33,10 @@ _GREETING_SECONDS = 30.0
 # In addition to the guest's processes: the reaper and init.
 _OWN_PROCESSES = 2
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
+# Messages beside those about imports: that it is ready.
+_ANSWERS_WHEN_READY = 1
+# That it has failed, and that it has ended.
+_ANSWERS_FOR_A_SANDBOX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,8 @@ class LandlockSpawner(KeptSpawner[LandlockGuest], LandlockGuestSpawner):
     async def begin(self, program: bytes, preload: tuple[str, ...]) -> None:
         """Sends the zygote its configuration, and waits until everything is imported."""
         self._preload = PreloadReport(preload)
-        self._zygote.send({"type": "configure", "seccomp": program.hex(), "preload": list(preload)})
+        orders = {"type": "configure", "seccomp": program.hex(), "preload": list(preload)}
+        self._zygote.send(orders, answers=len(preload) + _ANSWERS_WHEN_READY)
         await self._until_ready()
 
     async def spawn(
@@ -91,7 +96,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest], LandlockGuestSpawner):
         try:
             with guest.guest_fds(self._make_cgroup(sandbox_id, limits)) as fds:
                 order = {"type": "spawn", "sandbox": number, "options": self._options(folder, limits)}
-                self._zygote.send(order, fds)
+                self._zygote.send(order, fds, answers=_ANSWERS_FOR_A_SANDBOX)
         except BaseException:
             guest.abandon()
             self._guest_ended(number)

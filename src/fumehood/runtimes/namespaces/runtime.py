@@ -21,8 +21,9 @@ from importlib import resources
 from typing import Any
 
 import fumehood_jail
+from fumehood.bounds import TEMPLATE_MEMORY_BYTES
 from fumehood.cancellation import finish
-from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.launcher_client import launch_fault, read_report, wait_for_exit
 from fumehood.runtimes.namespaces.image_plan import (
@@ -35,6 +36,8 @@ from fumehood.runtimes.namespaces.image_plan import (
 from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
 from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX, Filters, LinuxSpawner
+from fumehood.runtimes.namespaces.template_group import TemplateGroup
+from fumehood.runtimes.packets import close_all
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
@@ -76,11 +79,16 @@ _LAUNCHER = (
 
 
 class LinuxRuntime(Runtime):
-    """Makes sandboxes out of Linux namespaces, as root or as an ordinary user."""
+    """Makes sandboxes out of Linux namespaces, as root or as an ordinary user.
+
+    Args:
+        template_memory_bytes: Memory that the processes of a template may take in which code of an image runs.
+    """
 
     level = "namespaces"
 
-    def __init__(self) -> None:
+    def __init__(self, template_memory_bytes: int = TEMPLATE_MEMORY_BYTES) -> None:
+        self._template_memory_bytes = template_memory_bytes
         self._programs: dict[str, bytes] = {}
         self._filters: Filters | None = None
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
@@ -102,17 +110,17 @@ class LinuxRuntime(Runtime):
         root = await asyncio.to_thread(_root_of, template)
         freezer = self._freezer()
         program = self._program("zygote")
+        group = self._template_group(template)
 
         with ExitStack() as unused:
-            ids = _plan_ids()
+            if group is not None:
+                unused.callback(group.discard)
+
+            ids = _plan_ids(has_image=template.image is not None)
             unused.callback(ids.release)
-
-            if template.image is not None:
-                ids = users.with_image_files(ids)
-
             jail_init, jail_init_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
-            launcher = _Launcher(root, (jail_init_end, zygote_end), ids, program, freezer)
+            launcher = _Launcher(root, (jail_init_end, zygote_end), ids, program, freezer, group)
             made = unused.pop_all()
 
         spawner: LinuxSpawner | None = None
@@ -128,6 +136,7 @@ class LinuxRuntime(Runtime):
                 cgroup_place=self._cgroup_place(),
                 guest_envs={**root.guest_envs, **template.envs},
             )
+            spawner.group = group
             spawner.workdir = template.image.workdir if template.image is not None else HOME_PATH
 
             # `wait_for` of Python 3.11 loses a cancellation that arrives together with the result.
@@ -137,9 +146,12 @@ class LinuxRuntime(Runtime):
                     filters, template.preload, runs_programs=image is None or runs_programs(image)
                 )
         except BaseException as error:
-            await finish(_undo(launcher.process, spawner, made))
+            await finish(_undo(launcher.process, spawner, made, group))
             importing = spawner.importing if spawner is not None else ""
             fault = start_fault(template, error, importing, launcher.last_words(), _CHECK_IMPORTS)
+
+            if group is not None and isinstance(fault, TemplateError):
+                fault = group.fault(template.name) or fault
 
             if fault is error:
                 raise
@@ -182,6 +194,15 @@ class LinuxRuntime(Runtime):
 
         return self._cgroups
 
+    def _template_group(self, template: Template) -> TemplateGroup | None:
+        """Makes the control group of a template's processes, if an image's own Python is to run in them."""
+        driver, _ = self._cgroup_place()
+
+        if driver is None or template.image is None or not runs_programs(template.image):
+            return None
+
+        return TemplateGroup(driver, CGROUP_PREFIX, self._template_memory_bytes)
+
     def _freezer(self) -> dict[str, str] | None:
         """The place of the cgroups that the launcher must thaw when this process has died."""
         driver, _ = self._cgroup_place()
@@ -192,9 +213,10 @@ class LinuxRuntime(Runtime):
         return {"parent": driver.freezer_parent, "family": cgroups.cgroup_family(CGROUP_PREFIX)}
 
 
-def _plan_ids() -> users.IdPlan:
+def _plan_ids(*, has_image: bool) -> users.IdPlan:
     try:
-        return users.plan_ids()
+        ids = users.plan_ids()
+        return users.with_image_files(ids) if has_image else ids
     except JailError as error:
         hint = _GET_IDS if error.errno == errno.EBUSY else error.hint
         raise SandboxStartError(step=error.step, reason=error.detail, hint=hint) from None
@@ -208,13 +230,20 @@ def _packet_pair(unused: ExitStack) -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-async def _undo(launcher: subprocess.Popen[bytes], spawner: LinuxSpawner | None, made: ExitStack) -> None:
-    """Undoes a start: ends its processes first, then releases the sockets and the ids."""
+async def _undo(
+    launcher: subprocess.Popen[bytes],
+    spawner: LinuxSpawner | None,
+    made: ExitStack,
+    group: TemplateGroup | None,
+) -> None:
+    """Undoes a start: ends its processes first, then releases their group, the sockets and the ids."""
     launcher.kill()
     await wait_for_exit(launcher)
 
     if spawner is not None:
         await spawner.aclose()
+    elif group is not None:
+        await group.remove()
 
     made.close()
 
@@ -274,6 +303,7 @@ class _Launcher:
         ids: users.IdPlan,
         program: bytes,
         freezer: dict[str, str] | None,
+        group: TemplateGroup | None,
     ) -> None:
         jail_init_end, zygote_end = ends
 
@@ -290,8 +320,11 @@ class _Launcher:
             kept.callback(os.close, self._stderr)
             plan_fd = os.memfd_create("fumehood-plan")
             passed.callback(os.close, plan_fd)
+            cgroup_fds = group.open_fds() if group is not None else []
+            passed.callback(close_all, cgroup_fds)
             plan = self._plan(root, freezer)
             plan |= {
+                "cgroup_fds": cgroup_fds,
                 "host_pidfd": host_pidfd,
                 "ids": ids.to_dict(),
                 "jail_init_fd": jail_init_end.fileno(),
@@ -309,7 +342,10 @@ class _Launcher:
                 stderr=self._stderr,
                 cwd="/",
                 env={},
-                pass_fds=(plan_fd, jail_init_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
+                pass_fds=(
+                    *(plan_fd, jail_init_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
+                    *cgroup_fds,
+                ),
                 start_new_session=True,
             )
             kept.pop_all()

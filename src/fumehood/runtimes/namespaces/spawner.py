@@ -27,6 +27,7 @@ from fumehood.runtimes.namespaces.isolation import describe_isolation
 from fumehood.runtimes.namespaces.plan import GuestIds
 from fumehood.runtimes.namespaces.removal import remove_later, remove_now
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls, number_inside
+from fumehood.runtimes.namespaces.template_group import TemplateGroup
 from fumehood.runtimes.packets import PacketSocket
 from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
 from fumehood.values.languages import PYTHON
@@ -41,6 +42,12 @@ HOSTNAME = "fumehood"
 MAX_GENERATION = 24
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
 CGROUP_PREFIX = "fumehood"
+# Messages beside those about imports: that the zygote is ready, and that the branch for other languages has ended.
+_ANSWERS_WHEN_READY = 2
+# That it has failed, and that it has ended.
+_ANSWERS_FOR_A_SANDBOX = 2
+# That it has failed or ended, and that the branches have ended that were grown for it.
+_ANSWERS_FOR_A_CONTEXT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +71,11 @@ class Filters:
 
 
 class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
-    """Makes guests from one jail init and one zygote."""
+    """Makes guests from one jail init and one zygote.
+
+    Attributes:
+        group: The control group of these two, which is removed at their end; None: they have none.
+    """
 
     def __init__(
         self,
@@ -77,6 +88,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
         guest_envs: dict[str, str],
     ) -> None:
         super().__init__(launcher)
+        self.group: TemplateGroup | None = None
         self.guest_envs = guest_envs
         self._jail_init = PacketSocket(jail_init, self._on_jail_init_message, self._base_jail_ended)
         self._zygote = PacketSocket(zygote, self._zygote_says, self._base_jail_ended)
@@ -115,7 +127,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             "preload": list(preload),
             "runs_programs": runs_programs,
         }
-        self._zygote.send({"type": "configure", **orders})
+        self._zygote.send({"type": "configure", **orders}, answers=len(preload) + _ANSWERS_WHEN_READY)
         await self._until_ready()
 
     async def spawn(self, sandbox_id: str, limits: Limits, first: Callable[[], ContextLaunch]) -> LinuxGuest:
@@ -130,9 +142,10 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             await failpoints.reach("create.spawn", guest)
 
             with guest.guest_fds() as fds:
-                order = {"type": "spawn", "sandbox": number, "slot": slot}
+                order: dict[str, Any] = {"type": "spawn", "sandbox": number, "slot": slot}
                 spare = self._slots.spare([slot], is_within=False)
-                self._jail_init.send({**order, "spare": spare, "options": self._options(limits)}, fds)
+                order |= {"spare": spare, "options": self._options(limits)}
+                self._jail_init.send(order, fds, answers=_ANSWERS_FOR_A_SANDBOX)
         except BaseException:
             # The jail init does not know it, and will never report its end.
             guest.abandon()
@@ -216,6 +229,10 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
         # As the first process of its namespace the jail init ends only after all others in it have.
         await self._end_processes()
         self._all_ended()
+
+        if self.group is not None:
+            await self.group.remove()
+
         await self._wait_for_others(self._removals)
         self._ids.release()
 
@@ -270,7 +287,8 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
                 if branch:
                     order["branch"] = branch
 
-                self._zygote.send(order, [file, init_pidfd, *fds, listener_socket, *cgroup_fds])
+                sent = [file, init_pidfd, *fds, listener_socket, *cgroup_fds]
+                self._zygote.send(order, sent, answers=_ANSWERS_FOR_A_CONTEXT)
         except BaseException:
             # The zygote does not know it, and will never report its end.
             self._contexts.pop(number, None)
