@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -162,10 +163,11 @@ def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPol
 
         if most is not None and (wanted is None or wanted > most):
             if name in chosen:
+                at_end = name == "expires_at"
                 raise InvalidArgumentError(
                     field=f"policy.{name}",
-                    value=wanted,
-                    allowed=f"at most this key's own: {plain_number(most)}",
+                    value=_moment(wanted) if at_end and wanted is not None else wanted,
+                    allowed=f"at most this key's own: {_moment(most) if at_end else plain_number(most)}",
                 )
 
             values[name] = most
@@ -196,6 +198,10 @@ def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPol
         network = network or own.max_network
 
     return KeyPolicy(**values, max_limits=limits, max_network=network)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def changed(policy: KeyPolicy, changes: Mapping[str, Any], own: KeyPolicy) -> KeyPolicy:

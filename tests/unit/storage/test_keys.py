@@ -212,6 +212,15 @@ async def test_a_change_counts_at_once_and_keeps_the_token(database_url, clock):
                 await keys.change(gone, one_more)
 
 
+def test_an_end_that_is_too_late_is_named_as_a_time() -> None:
+    """Not as a number of seconds, which nobody can compare with what was sent."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        changed(KeyPolicy(), {"expires_at": 1_900_000_001.0}, POLICY)
+
+    assert "2030-03-17T17:46:41+00:00" in str(caught.value)
+    assert "at most this key's own: 2030-03-17T17:46:40+00:00" in caught.value.hint
+
+
 async def test_a_key_ends_at_its_time(database_url, clock):
     """Also while its record is in memory."""
     async with opened(database_url) as database:
