@@ -236,6 +236,10 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
             ("'sudo'", "line 2", "Hint: There is no such program"),
         ),
         (
+            "import subprocess\nsubprocess.run(['ls'], cwd='/nope')",
+            ("'/nope'", "line 2", "Hint: The program or the folder given as cwd"),
+        ),
+        (
             "import subprocess\nopen('run.sh', 'w').close()\nsubprocess.run(['./run.sh'])",
             ("line 3", "Hint: The file may not be executed"),
         ),

@@ -50,6 +50,12 @@ _NO_PROGRAM = (
     "There is no such program here (shutil.which(NAME) tells), and no root to install one with sudo or apt: use a "
     "package of Python, or a program that is there."
 )
+# The error is the same whether the program or its working directory is missing.
+_NO_PROGRAM_OR_FOLDER = (
+    "The program or the folder given as cwd does not exist here: shutil.which(NAME) and os.path.isdir(CWD) "
+    "tell which."
+)
+_GIVES_FOLDER = re.compile(r"\bcwd\s*=")
 _NOT_EXECUTABLE = (
     "The file may not be executed: give it to its interpreter (bash FILE, python FILE), or os.chmod it first."
 )
@@ -114,7 +120,7 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
         return f"{error.hint[0].upper()}{error.hint[1:]}."
 
     if error.name in ("FileNotFoundError", "PermissionError") and _PROGRAM.search(error.traceback):
-        return _NO_PROGRAM if error.name == "FileNotFoundError" else _NOT_EXECUTABLE
+        return _not_started(error, code)
 
     if error.name == "FileNotFoundError":
         return _missing_file(error.value, around.files)
@@ -196,6 +202,13 @@ def _ended_process(value: str) -> str:
 def _last_marked_line(traceback: str) -> str:
     lines = _MARKED_PATH.findall(traceback[-_FRAMES_CHARS:])
     return lines[-1] if lines else ""
+
+
+def _not_started(error: ExecutionError, code: str) -> str:
+    if error.name == "PermissionError":
+        return _NOT_EXECUTABLE
+
+    return _NO_PROGRAM_OR_FOLDER if _GIVES_FOLDER.search(code) else _NO_PROGRAM
 
 
 def _missing_file(value: str, files: tuple[str, ...]) -> str:
