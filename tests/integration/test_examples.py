@@ -102,6 +102,7 @@ def _addresses(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
         **({"FUMEHOOD_URL": server.url, "FUMEHOOD_API_KEY": server.token} if name in FOUND else {}),
         "E2B_API_URL": server.url,
         "E2B_SANDBOX_URL": server.url,
+        "E2B_VOLUME_API_URL": server.url,
         "E2B_API_KEY": server.token,
     }
 

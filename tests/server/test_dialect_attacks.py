@@ -341,7 +341,7 @@ def plain(scene: Scene, text: str) -> str:
 
 def _is_of_none(path: str) -> bool:
     """Tells whether a path is one of a named template or a volume of E2B's: there are none."""
-    return path.removeprefix("/v2").startswith(("/templates/", "/volumes/"))
+    return path.removeprefix("/v2").startswith(("/templates/", "/volumes/", "/volumecontent/"))
 
 
 def test_w09_its_owner_reaches_all_of_it(scene: Scene, dialect: Dialect, of_dialect: list[BaseRoute]) -> None:

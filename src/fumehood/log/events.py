@@ -305,6 +305,14 @@ SHARE_REVOKED = LogEvent(
     ("share_id", "by", "count"),
     "`by` is `owner` or the id of the key that asked; `count` is 0 where it had ended already.",
 )
+VOLUME_NOT_STORED = LogEvent(
+    "volume.not_stored",
+    WARNING,
+    "server",
+    "changes of a volume are not stored",
+    ("volume_id", "sandbox_id", "reason"),
+    "Some or all of them; they are tried again every few seconds, and the line comes again when the reason changes.",
+)
 TEMPLATE_BUILT = LogEvent(
     "template.built",
     INFO,

@@ -30,6 +30,7 @@ from fumehood.server.services import AppServices, Services
 
 _CONSOLE = "fumehood.console"
 _PREFLIGHT_SECONDS = 600
+_VOLUMES = "/volumecontent/"
 _UPLOADS = ("/files", "/upload", "/upload/batch", "/content", "/sandboxes/load")
 
 
@@ -161,4 +162,5 @@ def _named(route: BaseRoute) -> BaseRoute:
 
 
 def _is_upload(method: str, path: str) -> bool:
-    return method in ("POST", "PUT") and path.rstrip("/").endswith(_UPLOADS)
+    is_of_volume = path.startswith(_VOLUMES) and path.endswith("/file")
+    return method in ("POST", "PUT") and (is_of_volume or path.rstrip("/").endswith(_UPLOADS))

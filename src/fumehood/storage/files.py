@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
@@ -106,14 +106,19 @@ class StoredFiles:
 
     async def add(self, file: StoredFile) -> StoredFile:
         """Record a file whose bytes are stored; return it with its time."""
-        values = {name: getattr(file, name) for name in FILES.columns.keys()}  # noqa: SIM118 - a collection of columns, not a dict
-        values["details"] = json.dumps(dict(file.details))
-        values["created_at"] = file.created_at or self._clock()
+        return (await self.add_all([file]))[0]
 
-        async with self._database.writing("recording a file") as connection:
-            await connection.execute(FILES.insert().values(values))
+    async def add_all(self, files: Sequence[StoredFile]) -> Sequence[StoredFile]:
+        """Record files, all or none, as `add` does."""
+        if not files:
+            return []
 
-        return _file_of(values)
+        rows = [self._values(file) for file in files]
+
+        async with self._database.writing("recording files") as connection:
+            await connection.execute(FILES.insert(), rows)
+
+        return [_file_of(row) for row in rows]
 
     async def get(self, file_id: str, *, owner: str, session_id: str | None = None) -> StoredFile | None:
         """Return a file of an owner, and of a session if one is given, or None if there is no such file."""
@@ -131,17 +136,20 @@ class StoredFiles:
 
         return None if row is None else _file_of(row)
 
-    async def list(self, session_id: str, *, owner: str, limit: int = 1000) -> Sequence[StoredFile]:
-        """Return the files of an owner in a session, oldest first."""
+    async def list(self, session_id: str, *, owner: str | None, limit: int = 1000) -> Sequence[StoredFile]:
+        """Return the files of an owner (None: of all) in a session, oldest first."""
         if "\x00" in session_id or not session_id.isprintable():
             return []
 
         statement = (
             select(FILES)
-            .where(FILES.c.session_id == session_id, FILES.c.owner == owner, self._not_over())
+            .where(FILES.c.session_id == session_id, self._not_over())
             .order_by(FILES.c.created_at, FILES.c.id)
             .limit(limit)
         )
+
+        if owner is not None:
+            statement = statement.where(FILES.c.owner == owner)
 
         async with self._database.reading("listing files") as connection:
             rows = (await connection.execute(statement)).mappings().all()
@@ -156,6 +164,16 @@ class StoredFiles:
 
         async with self._database.writing("keeping files") as connection:
             await connection.execute(statement.values(expires_at=expires_at))
+
+    async def replace_details(self, file: StoredFile, details: Mapping[str, str]) -> bool:
+        """Replace the details of a file if they are still those of `file`; return whether that was done."""
+        changed = replace(file, details=details)
+        condition = (FILES.c.id == file.id) & (FILES.c.details == json.dumps(dict(file.details)))
+        statement = update(FILES).where(condition, self._not_over())
+
+        async with self._database.writing("changing a file") as connection:
+            values = {"details": json.dumps(dict(changed.details))}
+            return (await connection.execute(statement.values(values))).rowcount == 1
 
     async def end(self, file: StoredFile, *, only_expired: bool = False) -> bool:
         """Hide a file from all callers, before its bytes are deleted; return whether it was visible.
@@ -174,6 +192,20 @@ class StoredFiles:
         """Delete the record of a file; return whether there was one. Its bytes must be deleted before."""
         async with self._database.writing("removing a file") as connection:
             return (await connection.execute(delete(FILES).where(FILES.c.id == file.id))).rowcount == 1
+
+    async def end_all(self, files: Sequence[StoredFile]) -> None:
+        """Hide files from all callers, before their bytes are deleted."""
+        statement = update(FILES).where(FILES.c.id.in_([file.id for file in files]))
+
+        async with self._database.writing("ending files") as connection:
+            await connection.execute(statement.values(expires_at=_ENDED_AT))
+
+    async def remove_all(self, files: Sequence[StoredFile]) -> None:
+        """Delete the records of files, whose bytes must be deleted before."""
+        statement = delete(FILES).where(FILES.c.id.in_([file.id for file in files]))
+
+        async with self._database.writing("removing files") as connection:
+            await connection.execute(statement)
 
     async def expired(self, *, limit: int = 1000) -> Sequence[StoredFile]:
         """Return expired files, to be removed with their bytes; no caller sees them."""
@@ -204,6 +236,12 @@ class StoredFiles:
 
         async with self._database.reading("counting the uses of a blob") as connection:
             return len((await connection.execute(statement)).all())
+
+    def _values(self, file: StoredFile) -> dict[str, Any]:
+        values = {name: getattr(file, name) for name in FILES.columns.keys()}  # noqa: SIM118 - a collection of columns, not a dict
+        values["details"] = json.dumps(dict(file.details))
+        values["created_at"] = file.created_at or self._clock()
+        return values
 
     def _not_over(self) -> Any:
         return FILES.c.expires_at.is_(None) | (FILES.c.expires_at > self._clock())

@@ -65,6 +65,12 @@ class _NoInterpreters:
 _NO_INTERPRETERS: Any = _NoInterpreters()
 
 
+class _NoVolumes:
+    async def wanted(self, *_: Any) -> list[Any]:
+        """Finds none, as the request names none."""
+        return []
+
+
 async def _same(template: str) -> str:
     return template
 
@@ -73,8 +79,8 @@ class _Scene:
     def __init__(self, idempotency: Idempotency, backend: Any) -> None:
         tokens = SandboxTokens(b"s" * 32)
         # Templates of E2B's own are never looked for among the snapshots.
-        snapshots: Any = None
-        self._creation = Creation(idempotency, tokens, ServerSettings(), snapshots, _same, _NO_INTERPRETERS)
+        stored: Any = (None, _NoVolumes())
+        self._creation = Creation(idempotency, tokens, ServerSettings(), stored, _same, _NO_INTERPRETERS)
         self._caller = Caller(Principal(key_id="k"), backend)
 
     async def create(self) -> Response:

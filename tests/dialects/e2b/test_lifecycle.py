@@ -273,7 +273,6 @@ def test_what_is_not_offered_says_so(shared):
     for call in (
         lambda: Sandbox.create(mcp={"github": {}}),
         lambda: Sandbox.create(network={"dns_servers": ["1.1.1.1"]}),
-        lambda: Sandbox.create(volume_mounts={"/data": "a-volume"}),
         lambda: shared.update_network({"allow_out": ["example.org"], "dns_servers": ["1.1.1.1"]}),
     ):
         with pytest.raises(SandboxException, match=r"501.*does not offer") as caught:

@@ -1,4 +1,4 @@
-"""Which templates there are, and volumes that there are not, by E2B's unmodified SDK; `test_builder` builds some."""
+"""Which templates there are, by E2B's unmodified SDK; `test_builder` builds some."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from e2b import Template, Volume
+from e2b import Template
 from e2b.exceptions import TemplateException
 
 from fumehood.templates.store import Record, TemplateInfo, TemplateStore
@@ -79,12 +79,3 @@ def test_templates_are_those_of_the_server(server_of):
         assert gone.status_code == 403
         assert "template_builds" in gone.json()["message"]
         assert http.delete("/templates/nothing").status_code == 404
-
-
-def test_there_are_no_volumes():
-    """A list of them is empty, one of them unknown, and none can be made."""
-    assert Volume.list() == []
-    assert Volume.destroy("nothing") is False
-
-    with pytest.raises(Exception, match=r"does not offer volumes .*snapshots"):
-        Volume.create("mine")

@@ -93,6 +93,20 @@ class NotOfferedError(FumehoodError):
         super().__init__(f"this server does not offer {what}", hint=instead)
 
 
+class VolumeError(FumehoodError):
+    """A volume, or a path in one, is not there or cannot be used so.
+
+    Attributes:
+        status: The status of the response.
+    """
+
+    code = "volume"
+
+    def __init__(self, message: str, *, status: int, hint: str = "") -> None:
+        self.status = status
+        super().__init__(message, hint=hint)
+
+
 def message_of(error: FumehoodError) -> str:
     """Returns the message of an error, with the way out, in one line."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
@@ -100,7 +114,13 @@ def message_of(error: FumehoodError) -> str:
 
 def control_answer(error: FumehoodError) -> Response:
     """Returns the response to an error on the control plane."""
-    status = 501 if isinstance(error, NotOfferedError) else _CONTROL.get(error.code, status_of(error))
+    status = _CONTROL.get(error.code, status_of(error))
+
+    if isinstance(error, NotOfferedError):
+        status = 501
+    elif isinstance(error, VolumeError):
+        status = error.status
+
     headers = {"Should-Retry": "true" if error.code in _RETRIED else "false"}
 
     if getattr(error, "retry_after_seconds", None) is not None:

@@ -184,8 +184,20 @@ class Callers:
             UnauthenticatedError: The key is missing or not known.
             ForbiddenError: The key may not use sandboxes.
         """
-        principal = await self._holder(_token_of(request))
+        principal = await self._holder(token_of(request))
         principal.require("sandboxes")
+        return Caller(principal, self._services.backend_for(principal))
+
+    async def of_owner(self, key_id: str) -> Caller:
+        """Returns the caller that a checked token of a volume acts for.
+
+        Raises:
+            UnauthenticatedError: The key is not valid any more.
+            RateLimitError: It has made too many requests.
+        """
+        principal = await self._principal(key_id)
+        admit_caller(lambda: self._ask(key_id), holder=those_let_in_by(principal.key_id))
+        self._services.rate_limits.count_request(principal)
         return Caller(principal, self._services.backend_for(principal))
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
@@ -260,6 +272,7 @@ def read_key(token: str) -> str | None:
         return None
 
 
-def _token_of(request: Request) -> str | None:
+def token_of(request: Request) -> str | None:
+    """Returns the key or token in the headers of a request, or None."""
     kind, _, value = request.headers.get("authorization", "").partition(" ")
     return request.headers.get("x-api-key") or (value.strip() if kind.lower() == "bearer" else None)

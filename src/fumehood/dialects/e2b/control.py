@@ -25,6 +25,8 @@ from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
 from fumehood.dialects.e2b.messages import Flag, Message, Number, Seconds, Whole
 from fumehood.dialects.e2b.sandboxes import measures_data
 from fumehood.dialects.e2b.snapshots import Snapshots
+from fumehood.dialects.e2b.volume_content import VolumeContent
+from fumehood.dialects.e2b.volumes import Volumes
 from fumehood.errors import FumehoodError, SandboxNotFoundError
 from fumehood.server.allowance import most_network
 from fumehood.server.services import Services
@@ -33,20 +35,18 @@ from fumehood.values.sandbox import SandboxInfo
 
 Answer = Callable[[Request], Awaitable[Response]]
 Handler = Callable[[Request, Caller], Awaitable[Response]]
+Authenticate = Callable[[Request], Awaitable[Caller]]
 
 # Paths of E2B that exist here only to refuse by name what this server does not have.
 _MISSING = {
     "templates": "templates through the API of E2B",
     "v2/templates": "templates through the API of E2B",
     "v3/templates": "templates through the API of E2B",
-    "volumes": "volumes",
-    "volumecontent": "volumes",
     "secrets": "secrets",
     "events": "events and webhooks",
 }
 _INSTEAD = {
     "templates through the API of E2B": "build, list, tag and delete them",
-    "volumes": "files that are to outlive a sandbox go into snapshots",
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -96,8 +96,14 @@ class Control:
         self._snapshots = Snapshots(services)
         self._build_files = BuildFiles(services)
         self._builds = Builds(services, self._build_files)
+        self._volumes = Volumes(services, callers)
         self._creation = Creation(
-            services.idempotency, tokens, services.settings, self._snapshots, self._builds.resolve, inside
+            services.idempotency,
+            tokens,
+            services.settings,
+            (self._snapshots, self._volumes),
+            self._builds.resolve,
+            inside,
         )
 
     def routes(self) -> list[Route]:
@@ -123,9 +129,7 @@ class Control:
             *self._both("/templates/{template_id}", "GET", templates.describe_template),
             *self._both("/templates/{template_id}/tags", "GET", templates.list_tags),
             *_builder(self._builds, self._build_files, self._both, self._answering),
-            *self._both("/volumes", "GET", _list_volumes),
-            *self._both("/volumes/{volume_id}", "GET", _refuse_volume),
-            *self._both("/volumes/{volume_id}", "DELETE", _refuse_volume),
+            *_volumes(self._volumes, self._settings.max_upload_bytes, self._both, self._answering),
             # E2B's clients delete snapshots by this path.
             *self._both("/templates/{snapshot_id:path}", "DELETE", self._delete),
             Route(f"{one}/logs", self._answering(self._logs), methods=["GET"]),
@@ -144,10 +148,12 @@ class Control:
             for path in (f"/{prefix}", f"/{prefix}/{{rest:path}}")
         ]
 
-    def _answering(self, handler: Handler) -> ASGIApp:
+    def _answering(self, handler: Handler, authenticate: Authenticate | None = None) -> ASGIApp:
+        authenticate = authenticate or self._callers.of_key
+
         async def answer(request: Request) -> Response:
             try:
-                return await handler(request, await self._callers.of_key(request))
+                return await handler(request, await authenticate(request))
             except FumehoodError as error:
                 return control_answer(error)
 
@@ -185,18 +191,18 @@ class Control:
     async def _detail(self, request: Request, caller: Caller) -> Response:
         info = await self._found(request, caller)
         cores = (await caller.backend.capacity()).cpu_cores
-        return JSONResponse(
-            sandboxes.detail_data(
-                info,
-                self._tokens,
-                self._domain,
-                cores,
-                are_ports_public=bool(self._domain) and self._settings.public_ports,
-            )
+        data = sandboxes.detail_data(
+            info,
+            self._tokens,
+            self._domain,
+            cores,
+            are_ports_public=bool(self._domain) and self._settings.public_ports,
         )
+        return JSONResponse({**data, "volumeMounts": self._volumes.held_by(info.id)})
 
     async def _kill(self, request: Request, caller: Caller) -> Response:
         sandbox_id = request.path_params["sandbox_id"]
+        await self._volumes.settle(sandbox_id, caller)
 
         if not await caller.backend.kill(sandbox_id):
             raise SandboxNotFoundError(sandbox_id=sandbox_id)
@@ -230,6 +236,8 @@ class Control:
         return Response(status_code=204)
 
     async def _time_over(self, info: SandboxInfo, caller: Caller) -> None:
+        await self._volumes.settle(info.id, caller)
+
         if info.on_timeout == "kill":
             await caller.backend.kill(info.id)
         else:
@@ -248,6 +256,7 @@ class Control:
     async def _pause(self, request: Request, caller: Caller) -> Response:
         files_only = not (await json_body(request, _Pause)).memory
         info = await self._found(request, caller)
+        await self._volumes.settle(info.id, caller)
 
         if not await caller.backend.pause(info.id, files_only=files_only):
             return plain_answer(409, f"sandbox {info.id!r} is paused already", {"Should-Retry": "false"})
@@ -325,6 +334,39 @@ def _builder(
     ]
 
 
+def _volumes(
+    volumes: Volumes,
+    max_upload_bytes: int,
+    both: Callable[..., list[Route]],
+    answering: Callable[..., ASGIApp],
+) -> list[Route]:
+    """Returns the routes of volumes and of their files."""
+    one, content = "/volumes/{volume_id}", VolumeContent(volumes, max_upload_bytes)
+    of_content: list[tuple[str, str, Handler]] = [
+        ("path", "GET", content.stat),
+        ("path", "PATCH", content.refuse_metadata),
+        ("path", "DELETE", content.remove),
+        ("dir", "GET", content.list_folder),
+        ("dir", "POST", content.make_folder),
+        ("file", "GET", content.read_file),
+        ("file", "PUT", content.write_file),
+    ]
+    return [
+        *both("/volumes", "POST", volumes.create),
+        *both("/volumes", "GET", volumes.list),
+        *both(one, "GET", volumes.describe),
+        *both(one, "DELETE", volumes.delete),
+        *(
+            Route(
+                f"/volumecontent/{{volume_id}}/{name}",
+                answering(handler, volumes.of_content),
+                methods=[method],
+            )
+            for name, method, handler in of_content
+        ),
+    ]
+
+
 class Endpoint:
     """An endpoint of a route.
 
@@ -342,13 +384,3 @@ class Endpoint:
 
 def _ends_before(info: SandboxInfo, seconds: float) -> bool:
     return info.ends_at is not None and info.ends_at.timestamp() < time.time() + seconds
-
-
-async def _list_volumes(_request: Request, _caller: Caller) -> Response:
-    """Returns an empty list: this server has no volumes."""
-    return JSONResponse([])
-
-
-async def _refuse_volume(request: Request, _caller: Caller) -> Response:
-    name = request.path_params["volume_id"]
-    return plain_answer(404, f"there is no volume {name[:200]!r}", {"Should-Retry": "false"})

@@ -38,6 +38,8 @@ from fumehood.dialects.e2b.messages import (
 )
 from fumehood.dialects.e2b.sandboxes import is_default_template, kept_metadata, our_template, sandbox_data
 from fumehood.dialects.e2b.snapshots import Snapshots
+from fumehood.dialects.e2b.volume_mounts import MAX_MOUNTS
+from fumehood.dialects.e2b.volumes import VolumeMount, Volumes
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
 from fumehood.log import events
 from fumehood.server.allowance import most_network
@@ -189,7 +191,6 @@ _LIMITS = Limits(wall_seconds=86_400.0, stdout_bytes=4 * MIB, stderr_bytes=4 * M
 _MISSING = {
     "mcp": ("mcp", "the MCP gateway"),
     "iam": ("iam", "workload identity (iam)"),
-    "volume_mounts": ("volumeMounts", "volumes"),
 }
 
 
@@ -209,10 +210,10 @@ class NewSandbox(Message):
     auto_resume: Annotated[_AutoResume, AnObject] = _AutoResume()
     network: Annotated[NetworkRules | None, AnObject] = None
     allow_internet_access: Flag | None = None
+    volume_mounts: Annotated[list[VolumeMount], objects(MAX_MOUNTS)] = Field(default_factory=list)
     # None of these is offered.
     mcp: Any = None
     iam: Any = None
-    volume_mounts: Any = None
 
 
 def read_spec(
@@ -295,7 +296,7 @@ class Creation:
         idempotency: The store of earlier requests.
         tokens: The sandboxes' tokens.
         settings: The settings of the server.
-        snapshots: The snapshots that a sandbox can be made from.
+        stored: What a sandbox can be made from or hold: the snapshots and the volumes.
         resolve: Returns our name of a template that a client names by one of its builds.
         inside: The interpreters inside sandboxes.
     """
@@ -305,7 +306,7 @@ class Creation:
         idempotency: Idempotency,
         tokens: SandboxTokens,
         settings: ServerSettings,
-        snapshots: Snapshots,
+        stored: tuple[Snapshots, Volumes],
         resolve: Callable[[str], Awaitable[str]],
         inside: InsideInterpreters,
     ) -> None:
@@ -313,7 +314,7 @@ class Creation:
         self._resolve = resolve
         self._idempotency = idempotency
         self._tokens = tokens
-        self._snapshots = snapshots
+        self._snapshots, self._volumes = stored
         self._settings = settings
         self._domain = settings.domain
         self._are_ports_public = bool(settings.domain) and settings.public_ports
@@ -328,7 +329,19 @@ class Creation:
 
     async def _create(self, body: bytes, caller: Caller) -> SandboxInfo:
         wanted = read_message(NewSandbox, body)
+        volumes = await self._volumes.wanted(wanted.volume_mounts, caller)
+        info = await self._make(wanted, caller)
 
+        if volumes:
+            try:
+                await self._volumes.mount(info.id, volumes)
+            except BaseException:
+                await complete(caller.backend.kill(info.id))
+                raise
+
+        return info
+
+    async def _make(self, wanted: NewSandbox, caller: Caller) -> SandboxInfo:
         if not (template := wanted.template_id):
             raise InvalidArgumentError(field="templateID", value=template, allowed="the name of a template")
 

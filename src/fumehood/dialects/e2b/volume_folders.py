@@ -1,0 +1,239 @@
+"""The folder of a volume in a sandbox: filled when the sandbox is created, and read for what has changed.
+
+Runs in the server process. The guest owns the folder and is hostile: it is read by init, inside, entry by entry within
+the bounds of `volume_store`; links are never followed on purpose, and what is neither file nor folder is left out and
+noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fumehood.dialects.e2b.answers import VolumeError
+from fumehood.dialects.e2b.volume_store import (
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    MAX_VOLUME_BYTES,
+    Entries,
+    VolumeStore,
+    clean_path,
+    is_folder,
+)
+from fumehood.errors import FileError, InvalidArgumentError, PathExistsError, QuotaError, RequestTooLargeError
+from fumehood.port.backend import Backend
+from fumehood.storage.files import StoredFile
+from fumehood.values.requests import ListFiles, MakeDir, ReadFile, RemoveFile, StatFile
+from fumehood.values.sandbox import FileInfo
+
+# A file whose clock is so near is read again: it may have changed within the same tick.
+_SETTLED_SECONDS = 1.0
+_MAX_TOLD = 100
+
+_Sign = tuple[datetime | None, int]
+
+
+@dataclass(slots=True)
+class Mount:
+    """A volume in a sandbox.
+
+    Attributes:
+        volume: Its record, with the hold.
+        known: Of each file as it was stored last: its time and size; None: it is to be read again.
+        missing: Stored paths that the last round did not find.
+        left_out: What the last round did not store, with the reason.
+        stored_at: When a round ended last without an error; seconds since 1970, 0 for never.
+        problem: The error of the last round; empty: none.
+        lock: Held while the folder is read.
+        task: Stores the changes.
+    """
+
+    volume: StoredFile
+    known: dict[str, _Sign | None] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    left_out: dict[str, str] = field(default_factory=dict)
+    stored_at: float = 0.0
+    problem: str = ""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def sandbox_id(self) -> str:
+        """The sandbox that holds the volume."""
+        return self.volume.details["sandbox"]
+
+    @property
+    def path(self) -> str:
+        """The folder in the sandbox."""
+        return self.volume.details["path"]
+
+
+class VolumeFolders:
+    """Fills and reads the folders of volumes.
+
+    Args:
+        backend: The sandboxes of all callers.
+        store: The volumes.
+    """
+
+    def __init__(self, backend: Backend, store: VolumeStore) -> None:
+        self._backend = backend
+        self._store = store
+
+    async def store_changes(self, mount: Mount) -> None:
+        """Stores what has changed in the folder since the last call; notes what is left out.
+
+        Raises:
+            FumehoodError: The folder cannot be listed, or the storage failed; what was stored before stays.
+        """
+        entries = await self._store.entries(mount.volume)
+        begun = time.time()
+        found = await self._listed(mount)
+        mount.left_out = {}
+        tree: dict[str, FileInfo] = {}
+        # Those that are stored come first, then the others in order.
+        for path in sorted(found, key=lambda path: (path not in entries, path)):
+            reason = _reason(path, found[path]) or ("there are too many" if len(tree) >= MAX_ENTRIES else "")
+
+            if reason:
+                _leave_out(mount, path, reason)
+            else:
+                tree[path] = found[path]
+
+        await self._remove_gone(mount, entries, found)
+        mount.known = {path: sign for path, sign in mount.known.items() if path in tree}
+
+        folders = [path for path, info in tree.items() if info.type == "dir" and path not in entries]
+        # Of what is missing for the first time the records are still there, and take places.
+        await self._store.make_folders(mount.volume, folders[: max(0, MAX_ENTRIES - len(entries))], entries)
+
+        for path, info in tree.items():
+            if info.type == "file" and (path not in entries or mount.known.get(path) != _sign(info)):
+                await self._store_file(mount, path, info, entries, begun)
+
+    async def _listed(self, mount: Mount) -> Mapping[str, FileInfo]:
+        (root,) = await self._backend.file_call(mount.sandbox_id, StatFile(path=mount.path))
+
+        if root.type != "dir" or root.symlink_target is not None:
+            raise VolumeError(f"{mount.path} is not a folder any more: nothing is stored", status=409)
+
+        found = await self._backend.file_call(
+            mount.sandbox_id, ListFiles(path=root.path, depth=MAX_DEPTH + 1)
+        )
+        start = len(root.path) + 1
+        return {info.path[start:]: info for info in found if info.path.startswith(f"{root.path}/")}
+
+    async def _remove_gone(self, mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> None:
+        """Removes what is missing for the second time, and what has become something else."""
+        gone = {path for path in entries if path not in found}
+        removed = []
+
+        for path, entry in entries.items():
+            info = found.get(path)
+            is_other = info is not None and (
+                info.symlink_target is not None or info.type != ("dir" if is_folder(entry) else "file")
+            )
+
+            if is_other or path in gone & mount.missing:
+                removed.append(path)
+
+        await self._store.remove(removed, entries)
+        mount.missing = gone - mount.missing
+
+    async def _store_file(
+        self, mount: Mount, path: str, info: FileInfo, entries: Entries, begun: float
+    ) -> None:
+        try:
+            async with aclosing(self._read(mount, info)) as pieces:
+                await self._store.put(mount.volume, path, pieces, entries)
+        except RequestTooLargeError:
+            _leave_out(mount, path, "there is no room for it in the volume, or in all of its key")
+        except (FileError, QuotaError, VolumeError, InvalidArgumentError) as error:
+            _leave_out(mount, path, error.message)
+        else:
+            mount.known[path] = _sign(info) if _is_settled(_sign(info), begun) else None
+
+    async def _read(self, mount: Mount, info: FileInfo) -> AsyncGenerator[bytes, None]:
+        request = ReadFile(path=info.path, length_bytes=MAX_VOLUME_BYTES + 1)
+
+        async with aclosing(self._backend.read(mount.sandbox_id, request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def copy_in(self, mount: Mount) -> None:
+        """Makes the folder of a mount, without what was there, and writes the files of the volume to it."""
+        sandbox_id = mount.sandbox_id
+        signs: dict[str, _Sign] = {}
+
+        await self._make_empty(sandbox_id, mount.path)
+
+        for path, entry in sorted((await self._store.entries(mount.volume)).items()):
+            place = f"{mount.path}/{path}"
+
+            if is_folder(entry):
+                await self._make_dir(sandbox_id, place)
+            else:
+                written = await self._backend.write(sandbox_id, place, await self._store.read(entry))
+                signs[path] = _sign(written)
+
+        ended = time.time()
+        mount.known = {path: sign if _is_settled(sign, ended) else None for path, sign in signs.items()}
+
+    async def _make_empty(self, sandbox_id: str, path: str) -> None:
+        try:
+            await self._backend.file_call(sandbox_id, MakeDir(path=path))
+        except PathExistsError:
+            (there,) = await self._backend.file_call(sandbox_id, StatFile(path=path))
+
+            if there.type != "dir" or there.symlink_target is not None:
+                # A snapshot or a template can hold anything there.
+                await self._backend.file_call(sandbox_id, RemoveFile(path=path))
+                await self._backend.file_call(sandbox_id, MakeDir(path=path))
+                return
+
+            for info in await self._backend.file_call(sandbox_id, ListFiles(path=path)):
+                await self._backend.file_call(sandbox_id, RemoveFile(path=info.path))
+
+    async def _make_dir(self, sandbox_id: str, path: str) -> None:
+        try:
+            await self._backend.file_call(sandbox_id, MakeDir(path=path))
+        except PathExistsError:
+            # A file in it was written before.
+            return
+
+
+def _sign(info: FileInfo) -> _Sign:
+    return info.modified_at, info.size_bytes
+
+
+def _is_settled(sign: _Sign, now: float) -> bool:
+    """Returns whether a later change must show in the time of a file."""
+    return sign[0] is not None and sign[0].timestamp() < now - _SETTLED_SECONDS
+
+
+def _leave_out(mount: Mount, path: str, reason: str) -> None:
+    if len(mount.left_out) < _MAX_TOLD:
+        mount.left_out[path] = reason
+
+
+def _reason(path: str, info: FileInfo) -> str:
+    """Returns why an entry of the guest's is not stored; empty if it is."""
+    if info.symlink_target is not None:
+        return "it is a link"
+
+    if info.type not in ("file", "dir"):
+        return "it is neither a file nor a folder"
+
+    if info.type == "file" and info.size_bytes > MAX_VOLUME_BYTES:
+        return f"its {info.size_bytes} bytes are too many"
+
+    try:
+        is_same = clean_path(path) == path
+    except InvalidArgumentError:
+        is_same = False
+
+    return "" if is_same else "its path is no text, too long or too deep"
