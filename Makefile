@@ -14,6 +14,8 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 # Tests spend half of their time waiting: three processes keep two processors busy.
 WORKERS ?= 3
+# Which tests: by itself all but those of tests/left_out.py, which --left-out runs alone and --all with the others.
+WHICH ?=
 # What pytest says when ARGS="-k name" names nothing of one of the two parts.
 NOTHING_RAN := 5
 
@@ -37,14 +39,14 @@ READY := $(VENV)/.installed-dev programs bytecode tests/npm_programs/node_module
 AT_ONCE := -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## set up, then the tests that CI runs (ARGS="-k name" passes options to pytest)
-	@$(BIN)/python -m tests.suite --processes $(WORKERS) -- $(ARGS)
+	@$(BIN)/python -m tests.suite --processes $(WORKERS) $(WHICH) -- $(ARGS)
 
 quick: $(VENV)/.installed-dev bytecode ## unit tests, rules, and once what every implementation promises; two minutes
 	@FACES=sync $(BIN)/python -m pytest -q $(AT_ONCE) tests/contract tests/unit tests/rules $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 	@$(BIN)/python -m pytest -q -m serial tests/unit $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 test-all: $(READY) ## all tests with all of their cases: both faces everywhere, every fault, every Python, fuzzing, a soak; hours
-	@FACES=sync,async-http,async,sync-http EVERY_PYTHON=1 EVERY_ENGINE=1 EVERY_CASE=1 $(MAKE) test
+	@FACES=sync,async-http,async,sync-http EVERY_PYTHON=1 EVERY_ENGINE=1 EVERY_CASE=1 $(MAKE) test WHICH=--all
 	@$(MAKE) faults
 	@$(MAKE) fuzz
 	@$(MAKE) soak

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests import tls_contexts
+from tests import left_out, tls_contexts
 from tests.forked import ForkedCommand
 from tests.part_times import PartTimes
 from tests.tied import tied
@@ -116,7 +116,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave unread what does not run by itself, when that is all that was asked for: reading it takes long."""
     is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
-    if config.option.markexpr != "serial" or not is_all or collection_path.is_dir():
+    if not config.option.markexpr.startswith("serial") or not is_all or collection_path.is_dir():
         return None
 
     path = collection_path.relative_to(config.rootpath).as_posix()
@@ -135,6 +135,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item: [not path.startswith(early) for early in (*SERIAL, *LONG)] for item, path in paths.items()
     }
     items.sort(key=places.__getitem__)
+    is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    left_out.mark(items, is_whole=is_all and not config.option.markexpr.startswith("serial"))
 
 
 def pytest_collection_finish() -> None:

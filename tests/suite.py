@@ -1,6 +1,7 @@
 """The tests that `make test` runs: side by side, then those that need the machine alone, then once more what failed.
 
-Each part is a pytest of its own, and both run whatever the other one finds, so that one run shows all there is to mend.
+What is left to `make test-all` stands in `left_out`. Each part is a pytest of its own, and both run whatever the other
+one finds, so that one run shows all there is to mend.
 
 A few tests that fail are run once more by themselves, as CPython's `regrtest --rerun` does: ten thousand of them on a
 busy machine, each with real processes, are stopped now and then by what the machine did in that second. What passes
@@ -19,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.left_out import MARK
 
-_MOST_LOOKED_AT_AGAIN = 3
+_MOST_LOOKED_AT_AGAIN = 8
 _NEVER_LOOKED_AT_AGAIN = ("tests/attacks/", "tests/unit/jail/", "tests/rules/")
 # Where a pytest of this suite writes the names of the tests that failed.
 _FAILED = "FUMEHOOD_TESTS_THAT_FAILED"
@@ -41,13 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suite; return 0 when each test has passed, if need be when it was run again, else pytest's exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.suite", description=__doc__)
     parser.add_argument("--processes", default="3", help="how many run tests side by side")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", dest="chosen", action="store_const", const="", help="what is left out, too")
+    which.add_argument(
+        "--left-out", dest="chosen", action="store_const", const=f" and {MARK}", help="that alone"
+    )
+    parser.set_defaults(chosen=f" and not {MARK}")
     parser.add_argument("options", nargs="*", help="options of pytest, after --")
     given = parser.parse_args(arguments)
-    together = ["-m", "not serial", "--numprocesses", given.processes, "--dist", "loadfile"]
+    together = ["--numprocesses", given.processes, "--dist", "loadfile", "--no-loadscope-reorder"]
     failed: list[str] = []
 
-    for part in ([*together, "--no-loadscope-reorder"], ["-m", "serial"]):
-        code, more = _run([*part, *given.options])
+    for marks, how in (("not serial", together), ("serial", [])):
+        code, more = _run(["-m", f"{marks}{given.chosen}", *how, *given.options])
         failed += more
 
         # Broken off; or what failed is no test, such as what a plugin finds at the end.

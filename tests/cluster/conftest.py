@@ -25,7 +25,11 @@ def cluster() -> Iterator[Cluster]:
     # Short, because of the paths of sockets.
     with tempfile.TemporaryDirectory(prefix="fh-", dir="/tmp") as folder:
         running = Cluster(
-            Path(folder), 2, labels={2: {"zone": "b"}}, sandbox_seconds=0, max_sandbox_seconds=0
+            Path(folder),
+            2,
+            labels={1: {"zone": "a"}, 2: {"zone": "b"}},
+            sandbox_seconds=0,
+            max_sandbox_seconds=0,
         )
         yield running
         running.close()

@@ -186,8 +186,9 @@ def test_a_template_is_brought_to_a_machine_that_lacks_it(cluster: Cluster, api:
     assert built.returncode == 0, built.stderr
 
     def is_blue_on_the_first() -> bool:
-        made.append(new_sandbox(api, template="carried"))
-        return made[-1].startswith(first.host_id) and "blue" in run(api, made[-1], code)["text"]
+        made.append(new_sandbox(api, template="carried", labels={"zone": "a"}))
+        assert made[-1].startswith(first.host_id)
+        return "blue" in run(api, made[-1], code)["text"]
 
     until(is_blue_on_the_first, "the first machine has the later build")
     assert first.log.read_text().count("a template was sent to a machine") == 2

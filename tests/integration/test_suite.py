@@ -15,12 +15,14 @@ _PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plug
 _PASSES = "def test_passes(): pass\n"
 
 
-def _suite(folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = serial\naddopts = -p no:cacheprovider\n")
+def _suite(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n serial\n left_out\naddopts = -p no:cacheprovider\n"
+    )
     # This run may be a worker of another one.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
-        [sys.executable, "-m", "tests.suite", "--processes", "0"],
+        [sys.executable, "-m", "tests.suite", "--processes", "0", *options],
         cwd=folder,
         env=inherited | {"PYTHONPATH": str(ROOT)} | _PLUGINS,
         capture_output=True,
@@ -53,7 +55,7 @@ def test_what_passes_when_it_runs_alone_is_named(tmp_path):
     ("place", "names", "says"),
     [
         ("test_a.py", ["always"], "failed twice:\n  test_a.py::test_always"),
-        ("test_a.py", ["a", "b", "c", "d"], "failed:\n  test_a.py::test_a"),
+        ("test_a.py", list("abcdefghi"), "failed:\n  test_a.py::test_a"),
         ("tests/attacks/test_a.py", ["a"], "failed:\n  tests/attacks/test_a.py::test_a"),
         ("conftest.py", [], ""),
     ],
@@ -72,3 +74,24 @@ def test_what_is_no_accident_fails_the_run(tmp_path, place, names, says):
     done = _suite(tmp_path)
     assert done.returncode == 1, done.stdout
     assert says in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [([], {"a", "c"}), (["--all"], {"a", "b", "c", "d"}), (["--left-out"], {"b", "d"})],
+    ids=["by itself", "all", "left out"],
+)
+def test_what_is_left_out_runs_when_it_is_asked_for(tmp_path, options, runs):
+    """Of what runs side by side, and of what runs alone."""
+    marks = {"a": [], "b": ["left_out"], "c": ["serial"], "d": ["serial", "left_out"]}
+    (tmp_path / "test_marked.py").write_text(
+        "import pytest\n"
+        + "\n".join(
+            "".join(f"@pytest.mark.{mark}\n" for mark in each)
+            + f"def test_{name}(): open({str(tmp_path / name)!r}, 'w').close()\n"
+            for name, each in marks.items()
+        )
+    )
+    done = _suite(tmp_path, *options)
+    assert done.returncode == 0, done.stdout
+    assert {name for name in marks if (tmp_path / name).exists()} == runs
