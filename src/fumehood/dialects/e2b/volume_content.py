@@ -136,8 +136,11 @@ class VolumeContent:
             if place.kind() == "directory":
                 raise VolumeError(f"{place.path or '/'!r} is a directory", status=400)
 
-            async with aclosing(body_pieces(request, self._max_bytes)) as body:
-                await self._store.put(place.volume, place.path, body, place.entries)
+            async with (
+                aclosing(body_pieces(request, self._max_bytes)) as body,
+                self._store.storing(place.volume, place.entries) as files,
+            ):
+                await files.put(place.path, body)
 
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 

@@ -20,6 +20,7 @@ from fumehood.dialects.e2b.volume_store import (
     MAX_ENTRIES,
     MAX_VOLUME_BYTES,
     Entries,
+    NewFiles,
     VolumeStore,
     clean_path,
     is_folder,
@@ -111,9 +112,21 @@ class VolumeFolders:
         # Of what is missing for the first time the records are still there, and take places.
         await self._store.make_folders(mount.volume, folders[: max(0, MAX_ENTRIES - len(entries))], entries)
 
-        for path, info in tree.items():
-            if info.type == "file" and (path not in entries or mount.known.get(path) != _sign(info)):
-                await self._store_file(mount, path, info, entries, begun)
+        changed = {
+            path: info
+            for path, info in tree.items()
+            if info.type == "file" and (path not in entries or mount.known.get(path) != _sign(info))
+        }
+        files: NewFiles | None = None
+
+        try:
+            async with self._store.storing(mount.volume, entries) as files:
+                for path, info in changed.items():
+                    await self._store_file(mount, path, info, files)
+        finally:
+            # Also when the time was over: the next round goes on from here.
+            for path in files.recorded if files is not None else ():
+                mount.known[path] = _sign(changed[path]) if _is_settled(_sign(changed[path]), begun) else None
 
     async def _listed(self, mount: Mount) -> Mapping[str, FileInfo]:
         (root,) = await self._backend.file_call(mount.sandbox_id, StatFile(path=mount.path))
@@ -144,18 +157,14 @@ class VolumeFolders:
         await self._store.remove(removed, entries)
         mount.missing = gone - mount.missing
 
-    async def _store_file(
-        self, mount: Mount, path: str, info: FileInfo, entries: Entries, begun: float
-    ) -> None:
+    async def _store_file(self, mount: Mount, path: str, info: FileInfo, files: NewFiles) -> None:
         try:
             async with aclosing(self._read(mount, info)) as pieces:
-                await self._store.put(mount.volume, path, pieces, entries)
+                await files.put(path, pieces)
         except RequestTooLargeError:
             _leave_out(mount, path, "there is no room for it in the volume, or in all of its key")
         except (FileError, QuotaError, VolumeError, InvalidArgumentError) as error:
             _leave_out(mount, path, error.message)
-        else:
-            mount.known[path] = _sign(info) if _is_settled(_sign(info), begun) else None
 
     async def _read(self, mount: Mount, info: FileInfo) -> AsyncGenerator[bytes, None]:
         request = ReadFile(path=info.path, length_bytes=MAX_VOLUME_BYTES + 1)

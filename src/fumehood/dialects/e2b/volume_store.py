@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from fumehood.bounds import GIB, MIB
-from fumehood.cancellation import complete
+from fumehood.cancellation import complete, finish
 from fumehood.dialects.e2b.answers import VolumeError
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.allowance import used_up
 from fumehood.server.services import Services
-from fumehood.storage.files import StoredFile, new_file_id
+from fumehood.storage.blobs import Blobs
+from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
 
 MAX_VOLUMES = 20
 MAX_ENTRIES = 1_000
@@ -37,6 +39,8 @@ _FOLDER = "inode/directory"
 # The name of no blob: what has no bytes of its own.
 _NO_BLOB = "none"
 _DELETED = "deleted"
+# Records that are written together.
+_GROUP = 50
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 # Both replaced files and doubles, which an interruption leaves until the next change.
 _MAX_RECORDS = 4 * MAX_ENTRIES
@@ -177,52 +181,20 @@ class VolumeStore:
         """Returns the content of a file."""
         return (await self._blobs.get(entry.blob)).chunks
 
-    async def put(
-        self, volume: StoredFile, path: str, pieces: AsyncIterable[bytes], entries: Entries
-    ) -> StoredFile:
-        """Stores a file, in place of one with this path; the same content again changes nothing.
+    @asynccontextmanager
+    async def storing(self, volume: StoredFile, entries: Entries) -> AsyncGenerator[NewFiles, None]:
+        """Stores files while the block runs; those that are complete when it ends, however it does, are kept.
 
         Args:
             volume: The volume.
-            path: Where, as `clean_path` returns it.
-            pieces: The content; its errors are raised, and the old content stays.
             entries: What is in the volume, which is brought up to date.
-
-        Raises:
-            VolumeError: A folder is there, or a file in place of one of its folders.
-            QuotaError: The volume, or its owner, has as much as it may.
-            RequestTooLargeError: The content is larger than what is left.
         """
-        self._check_place(path, entries)
-        old = entries.get(path)
+        files = NewFiles(volume, entries, self._files, self._blobs)
 
-        if old is not None and is_folder(old):
-            raise VolumeError(f"{path!r} is a folder", status=400)
-
-        room_bytes = await self._room_bytes(volume, entries, old)
-        hashed = _Hashed(pieces)
-        blob = await self._blobs.put(hashed, kind=_KIND, max_bytes=room_bytes)
-
-        if old is not None and old.details.get("sha256") == hashed.digest():
-            await self._blobs.delete(blob.name)
-            return old
-
-        details = {"sha256": hashed.digest()}
         try:
-            record = replace(
-                _record(volume, path, _FILE), blob=blob.name, size_bytes=blob.size_bytes, details=details
-            )
-            kept = await self._files.add(record)
-        except BaseException:
-            await complete(self._blobs.delete(blob.name))
-            raise
-
-        entries[path] = kept
-
-        if old is not None:
-            await self._discard([old])
-
-        return kept
+            yield files
+        finally:
+            await finish(files.record())
 
     async def make_folders(self, volume: StoredFile, paths: Sequence[str], entries: Entries) -> None:
         """Makes folders, all or none; the folders above them need no record.
@@ -237,9 +209,9 @@ class VolumeStore:
             QuotaError: The volume would have more entries than it may.
         """
         for path in paths:
-            self._check_place(path, entries)
+            _check_place(path, entries)
 
-        self._check_count(entries, len(paths))
+        _check_count(entries, len(paths))
         folders = [_record(volume, path, _FOLDER) for path in paths]
         entries.update((one.name, one) for one in await self._files.add_all(folders))
 
@@ -248,43 +220,135 @@ class VolumeStore:
         await self._discard([entries.pop(path) for path in paths])
 
     async def _discard(self, records: Sequence[StoredFile]) -> None:
-        """Hides records, then deletes their bytes, which no other shares, then the records.
+        await _discard(self._files, self._blobs, records)
 
-        After an interruption the next look for expired files does the rest.
+
+class NewFiles:
+    """Files of a volume as they are stored: first their bytes, then, in groups, their records.
+
+    Attributes:
+        recorded: The paths whose newest content is in the records.
+
+    Args:
+        volume: The volume.
+        entries: What is in the volume, which is brought up to date.
+        files: The records.
+        blobs: The bytes.
+    """
+
+    def __init__(self, volume: StoredFile, entries: Entries, files: StoredFiles, blobs: Blobs) -> None:
+        self.recorded: set[str] = set()
+        self._volume = volume
+        self._entries = entries
+        self._files = files
+        self._blobs = blobs
+        self._new: dict[str, StoredFile] = {}
+        self._replaced: list[StoredFile] = []
+        # Of what the key has left; None: to be asked for.
+        self._left_bytes: int | None = None
+
+    async def put(self, path: str, pieces: AsyncIterable[bytes]) -> None:
+        """Stores a file, in place of one with this path; the same content again changes nothing.
+
+        Args:
+            path: Where, as `clean_path` returns it.
+            pieces: The content; its errors are raised, and the old content stays.
+
+        Raises:
+            VolumeError: A folder is there, or a file in place of one of its folders.
+            QuotaError: The volume has as many entries as it may.
+            RequestTooLargeError: The content is larger than what is left.
         """
-        if not records:
+        _check_place(path, self._entries)
+        old = self._entries.get(path)
+
+        if old is None:
+            _check_count(self._entries, 1)
+        elif is_folder(old):
+            raise VolumeError(f"{path!r} is a folder", status=400)
+
+        hashed = _Hashed(pieces)
+        room_bytes = await self._room_bytes(old)
+        blob = await self._blobs.put(hashed, kind=_KIND, max_bytes=room_bytes)
+
+        if old is not None and old.details.get("sha256") == hashed.digest():
+            await self._blobs.delete(blob.name)
+            self.recorded.add(path)
             return
 
-        await self._files.end_all(records)
+        self._new[path] = self._entries[path] = replace(
+            _record(self._volume, path, _FILE),
+            blob=blob.name,
+            size_bytes=blob.size_bytes,
+            details={"sha256": hashed.digest()},
+        )
+        # What it replaces is there until the record is written.
+        self._left_bytes = max(0, (self._left_bytes or 0) - blob.size_bytes)
 
-        for one in records:
-            if one.blob != _NO_BLOB:
-                await self._blobs.delete(one.blob)
+        if old is not None:
+            self._replaced.append(old)
 
-        await self._files.remove_all(records)
+        if len(self._new) >= _GROUP:
+            await finish(self.record())
 
-    def _check_place(self, path: str, entries: Entries) -> None:
-        parts = path.split("/")
+    async def record(self) -> None:
+        """Writes the records of what was stored, and removes what that replaces."""
+        new, replaced = self._new, self._replaced
+        self._new, self._replaced, self._left_bytes = {}, [], None
 
-        for end in range(1, len(parts)):
-            above = entries.get("/".join(parts[:end]))
+        try:
+            kept = await self._files.add_all(list(new.values()))
+        except BaseException:
+            for one in new.values():
+                await complete(self._blobs.delete(one.blob))
 
-            if above is not None and not is_folder(above):
-                raise VolumeError(f"{above.name!r} is a file, not a folder", status=400)
+            raise
 
-    def _check_count(self, entries: Entries, more: int) -> None:
-        if len(entries) + more > MAX_ENTRIES:
-            raise used_up("entries of a volume", len(entries), MAX_ENTRIES)
+        self._entries.update((one.name, one) for one in kept)
+        self.recorded.update(new)
+        await _discard(self._files, self._blobs, replaced)
 
-    async def _room_bytes(self, volume: StoredFile, entries: Entries, old: StoredFile | None) -> int:
+    async def _room_bytes(self, old: StoredFile | None) -> int:
         """Returns how large a file may be that replaces `old`."""
-        if old is None:
-            self._check_count(entries, 1)
+        if self._left_bytes is None:
+            kept = await self._files.kept_by(self._volume.owner, kind=_KIND)
+            self._left_bytes = max(0, MAX_BYTES_OF_KEY - kept.size_bytes)
 
         freed = 0 if old is None else old.size_bytes
-        of_volume = sum(one.size_bytes for one in entries.values()) - freed
-        of_key = (await self._files.kept_by(volume.owner, kind=_KIND)).size_bytes - freed
-        return max(0, min(MAX_VOLUME_BYTES - of_volume, MAX_BYTES_OF_KEY - of_key))
+        of_volume = sum(one.size_bytes for one in self._entries.values()) - freed
+        return max(0, min(MAX_VOLUME_BYTES - of_volume, self._left_bytes + freed))
+
+
+async def _discard(files: StoredFiles, blobs: Blobs, records: Sequence[StoredFile]) -> None:
+    """Hides records, then deletes their bytes, which no other shares, then the records.
+
+    After an interruption the next look for expired files does the rest.
+    """
+    if not records:
+        return
+
+    await files.end_all(records)
+
+    for one in records:
+        if one.blob != _NO_BLOB:
+            await blobs.delete(one.blob)
+
+    await files.remove_all(records)
+
+
+def _check_place(path: str, entries: Entries) -> None:
+    parts = path.split("/")
+
+    for end in range(1, len(parts)):
+        above = entries.get("/".join(parts[:end]))
+
+        if above is not None and not is_folder(above):
+            raise VolumeError(f"{above.name!r} is a file, not a folder", status=400)
+
+
+def _check_count(entries: Entries, more: int) -> None:
+    if len(entries) + more > MAX_ENTRIES:
+        raise used_up("entries of a volume", len(entries), MAX_ENTRIES)
 
 
 def _record(volume: StoredFile, path: str, content_type: str) -> StoredFile:
