@@ -143,11 +143,11 @@ class FumehoodMagics(Magics):
 
 def _value_of(sandbox: Sandbox, name: str) -> Any:
     """Return a variable of the sandbox: a pandas table as such, if pandas is installed here, else its JSON value."""
-    told = _run_silently(sandbox, _TELL.format(name=name))
-    held = read_json("".join(told.logs.stdout).encode()) if told.error is None else None
+    reply = _run_silently(sandbox, _TELL.format(name=name))
+    held = read_json("".join(reply.logs.stdout).encode()) if reply.error is None else None
 
     if not isinstance(held, dict) or not held.keys() & {"table", "value"}:
-        why = _TOO_LARGE if told.truncated.stdout_bytes else told.error.value if told.error else _NO_VALUE
+        why = _TOO_LARGE if reply.truncated.stdout_bytes else reply.error.value if reply.error else _NO_VALUE
         allowed = (
             f"names of variables of the sandbox that come out as JSON or as a table; {name} {visible(why)}"
         )

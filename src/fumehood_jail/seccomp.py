@@ -225,13 +225,13 @@ def _extend(base: Policy, policy: Policy) -> Policy:
 
 def _notified_calls(policy: Policy) -> list[str]:
     """Returns the calls of `[tell]`; each must also be refused with EPERM, for processes without a listener."""
-    told: list[str] = policy.get("tell", {}).get("calls", [])
+    calls: list[str] = policy.get("tell", {}).get("calls", [])
     said = named_calls(policy)
-    for call in told:
+    for call in calls:
         if said.get(call) != "EPERM":
             raise ValueError(f"the policy tells of {call!r}, which it does not refuse with EPERM")
 
-    return told
+    return calls
 
 
 def _without(groups: dict[str, list[str]], replaced: set[str]) -> dict[str, list[str]]:

@@ -60,7 +60,7 @@ def test_endings_survive():
     assert len(key_name("x" * 5000 + ".png")) == 84
 
 
-def test_nobody_guesses_a_key_or_reads_a_sandbox_from_it():
+def test_a_key_is_not_guessed_and_names_no_sandbox():
     keys = {key_of("fh-1", "x.csv") for _ in range(100)}
     assert len(keys) == 100
     assert {key.partition("/")[0] for key in keys} == {group_of("fh-1")}

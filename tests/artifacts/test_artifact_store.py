@@ -289,7 +289,7 @@ def test_odd_arguments_are_refused(tmp_path, arguments):
         ArtifactStore(tmp_path, **arguments)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(StorageError):
@@ -297,7 +297,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["s3", "azure"], indirect=True)
-def test_a_bucket_that_is_not_there_is_told(place):
+def test_a_bucket_that_is_not_there_is_reported(place):
     """A store that holds nothing is another matter than a file that it does not hold."""
     nowhere = place.location.partition("://")[0] + "://nowhere/prefix"
 

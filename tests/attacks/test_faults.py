@@ -26,7 +26,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("death", DEATHS)
-def test_x01_a_context_that_dies_is_told_and_replaced(death, make):
+def test_x01_a_context_that_dies_is_reported_and_replaced(death, make):
     """Within two seconds: the error says how it died and that the state is lost; the next cell has a fresh one."""
     mine = make()
     mine.run("kept = 1")
@@ -42,7 +42,7 @@ def test_x01_a_context_that_dies_is_told_and_replaced(death, make):
     assert control.returncode != 0
 
 
-def test_x01_a_context_that_another_process_kills_is_told_too(make):
+def test_x01_a_context_that_another_process_kills_is_reported_too(make):
     """Whoever of the same sandbox did it, the host is told the truth."""
     mine = make()
     other = mine.sandbox.create_code_context()

@@ -93,7 +93,7 @@ def test_f04_init_has_no_descriptor_worth_a_link(attacked):
     assert found <= open_to_all
 
 
-def test_f04_init_reads_its_own_memory_for_nobody(attacked):
+def test_f04_init_reads_its_own_memory_for_no_caller(attacked):
     """Its memory and environment are closed to its own process too."""
     names = ("mem", "environ", "pagemap", "auxv", "stack", "syscall")
     plant(attacked, **{name: f"/proc/self/{name}" for name in names})

@@ -168,13 +168,13 @@ def speaking(make: Callable[..., Any], code: str) -> Any:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_t06_a_flood_of_frames_holds_nobody_up(name, make):
+def test_t06_a_flood_of_frames_delays_no_other_sandbox(name, make):
     """Written raw to the channel, as fast as the host takes them."""
     hold(make, lambda: speaking(make, FRAMES[name]))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_t06_a_flood_by_a_program_holds_nobody_up(name, make):
+def test_t06_a_flood_by_a_program_delays_no_other_sandbox(name, make):
     """By print, by the pipes behind the descriptors 1 and 2, and by calls that the host is told of."""
     hold(make, lambda: speaking(make, PROGRAMS[name]))
 
@@ -203,12 +203,12 @@ def watched(flooder: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("command", ["yes", "while :; do echo; done"])
-def test_t06_a_flood_by_commands_holds_nobody_up(command, make):
+def test_t06_a_flood_by_commands_delays_no_other_sandbox(command, make):
     """Twenty commands that write without an end."""
     hold(make, lambda: commands(make(), command))
 
 
-def test_t06_a_flood_of_changed_files_holds_nobody_up(make):
+def test_t06_a_flood_of_changed_files_delays_no_other_sandbox(make):
     """Init tells of each change of a watched directory."""
     hold(make, lambda: watched(make()))
 

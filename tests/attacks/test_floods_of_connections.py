@@ -109,7 +109,7 @@ MOVES = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_t06_a_flood_of_bytes_through_tunnels_holds_nobody_up(name, make, sink):
+def test_t06_a_flood_of_bytes_through_tunnels_delays_no_other_sandbox(name, make, sink):
     """Eight tunnels of the egress proxy carry what they can."""
     kind, move = MOVES[name]
     network = Network(allow=[f"{LOOPBACK}:{sink.port}"], max_bytes=1 << 50)
@@ -125,7 +125,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_t06_a_flood_of_connections_to_the_proxy_holds_nobody_up(name, make, sink):
+def test_t06_a_flood_of_connections_to_the_proxy_delays_no_other_sandbox(name, make, sink):
     """Connections that are opened and dropped as fast as the guest can."""
     network = Network(allow=[f"{LOOPBACK}:{sink.port}"])
     hold(make, lambda: program(make(network=network), DIALS % {"begun": BEGUN, "said": SAID[name]}))
@@ -178,7 +178,7 @@ PORTS = {
 
 
 @pytest.mark.parametrize("name", PORTS)
-def test_t06_a_flood_from_a_served_port_holds_nobody_up(name, make):
+def test_t06_a_flood_from_a_served_port_delays_no_other_sandbox(name, make):
     """A server in the sandbox whose clients read what they can, or come again and again."""
     hold(make, lambda: served(make(), SERVER % {"begun": BEGUN, **PORTS[name]}), programs=1)
 
@@ -193,7 +193,7 @@ def terminals(flooder: Any, line: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("line", ["yes\n", "cat /dev/zero\n", "while :; do echo; done\n"])
-def test_t06_a_flood_by_terminals_holds_nobody_up(line, make):
+def test_t06_a_flood_by_terminals_delays_no_other_sandbox(line, make):
     """Eight terminals that write without an end, and nobody reads."""
     hold(make, lambda: terminals(make(), line))
 
@@ -233,6 +233,6 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_t06_a_flood_of_calls_of_tools_holds_nobody_up(name, make):
+def test_t06_a_flood_of_calls_of_tools_delays_no_other_sandbox(name, make):
     """A function of the caller's is called as fast as the guest can, again and again."""
     hold(make, lambda: calling(make(limits=Limits(grace_seconds=0.1)), CALLS[name]))

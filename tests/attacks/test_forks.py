@@ -347,7 +347,7 @@ def seen():
         assert int(run(parent, "print(seen())")) == 0
 
 
-def test_an_old_server_takes_nobody_elses_connection(family):
+def test_an_old_server_takes_no_foreign_connection(family):
     """A listening socket, handed down, would accept what is meant for the parent."""
     parent = family["second"]
     run(
@@ -362,7 +362,7 @@ def test_an_old_server_takes_nobody_elses_connection(family):
         assert run(parent, "print(taken())") == "True\n"
 
 
-def test_nobody_sees_or_ends_the_others_processes(family):
+def test_no_fork_sees_or_ends_the_others_processes(family):
     """By the process table, by signals to every number there is, and to everybody at once."""
     sleeper = (
         "import subprocess\n"

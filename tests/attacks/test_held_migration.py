@@ -123,7 +123,7 @@ print(open("/tmp/told").read())
 
 
 @needs_x86
-def test_t01_whoever_rewrites_the_code_of_a_held_process_gains_no_second_instruction(parent: Sandbox) -> None:
+def test_t01_rewriting_the_code_of_a_held_process_gains_no_second_instruction(parent: Sandbox) -> None:
     """What it jumps to would be run with the id that owns forks, and what it forks would keep that."""
     run(parent, REWRITES_ITS_CODE)
     assert run(parent, REWRITES_IT_UNHELD).split() == ["1000"]
@@ -193,7 +193,7 @@ def test_t01_a_migrator_brings_no_process_into_the_control_groups_of_its_fork(pa
         assert run(earlier, "print(6 * 7)") == "42\n"
 
 
-def test_nobody_outside_is_asked_to_take_leave_of_a_fork(parent: Sandbox) -> None:
+def test_no_process_outside_is_asked_to_take_leave_of_a_fork(parent: Sandbox) -> None:
     """A fork ends though its parent sleeps, or though code there has named itself for all orphans and never waits."""
     while_paused = parent.fork()
     run(parent, "libc.prctl(36, 1, 0, 0, 0)")  # PR_SET_CHILD_SUBREAPER
@@ -324,7 +324,7 @@ libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 """
 
 
-def test_nobody_outside_keeps_a_fork_from_ending(parent: Sandbox) -> None:
+def test_no_process_outside_keeps_a_fork_from_ending(parent: Sandbox) -> None:
     """Whoever does not take leave of its dead ends itself; the control is a fork that is left alone."""
     with parent.fork() as earlier:
         run(parent, LEAVES_A_ZOMBIE)
@@ -365,7 +365,7 @@ checkpoint.move = move
 
 
 @needs_x86
-def test_t01_nobody_sees_the_descriptors_that_a_held_process_is_given(parent: Sandbox) -> None:
+def test_t01_no_process_sees_the_descriptors_that_a_held_process_is_given(parent: Sandbox) -> None:
     """They lead into the fork and its control groups; the control is one that it has opened itself."""
     run(parent, SHARES_DESCRIPTORS)
 

@@ -93,7 +93,7 @@ def test_t01_a_parent_sees_that_its_fork_exists_and_reaches_nothing(
     assert set(next(iter(found.values())).values()) <= {1, 13}
 
 
-def test_t01_nobody_takes_the_id_that_owns_forks(family: tuple[Sandbox, Sandbox]) -> None:
+def test_t01_no_guest_takes_the_id_that_owns_forks(family: tuple[Sandbox, Sandbox]) -> None:
     """It is in reserve in each context, and the system call filter refuses it, in every form."""
     code = """
 import os

@@ -76,7 +76,7 @@ def test_p01_a_signal_to_everybody_stays_inside(make):
     assert mine.sandbox.commands.run("echo here").stdout == "here\n"
 
 
-def test_p02_a_context_signals_nobody_but_its_own(make):
+def test_p02_a_context_signals_only_its_own_processes(make):
     """Where Landlock has scopes: not init, not its siblings, not commands; what it started itself, it may end."""
     mine = make()
     (landlock,) = [layer for layer in mine.sandbox.get_info().isolation.layers if layer.name == "landlock"]

@@ -166,7 +166,7 @@ def test_r02_limits_cannot_be_raised(attacked):
         resource.prlimit(os.getpid(), resource.RLIMIT_CORE, (0, hard))
 
 
-def test_r02_nobody_takes_precedence(attacked):
+def test_r02_no_guest_takes_precedence(attacked):
     """No real-time scheduling and no better priority than others have."""
     said = attacked.run(
         "import os\n"

@@ -56,7 +56,7 @@ def test_nothing_gets_through_here(card):
         assert card["grade"]["fumehood"]["letter"] == "A"
 
 
-def test_what_an_option_holds_is_told_and_counts_nowhere(card):
+def test_what_an_option_holds_is_reported_and_counts_nowhere(card):
     """T04 fails as it is by default; that it holds with interpreters of their own stands beside it."""
     said = by_row(card, "fumehood")["T04"]
     assert (said["outcome"], said["remark"]) == ("FAIL", "PASS with own_interpreter")
@@ -94,7 +94,7 @@ def test_nothing_gets_through_for_an_ordinary_user():
     assert got == {}
 
 
-def test_what_the_card_was_made_on_is_told(card):
+def test_what_the_card_was_made_on_is_reported(card):
     """Kernel, Landlock, control groups, and the very filter that is loaded."""
     machine = card["machine"]
     assert machine["kernel"] == os.uname().release
@@ -109,7 +109,7 @@ def test_bubblewrap_need_not_be_there(tmp_path, monkeypatch):
     assert bubblewrap(str(tmp_path)) is None
 
 
-def test_a_probe_that_cannot_run_is_told_as_such(tmp_path):
+def test_a_probe_that_cannot_run_is_reported_as_such(tmp_path):
     """It has neither failed nor held."""
     place = ProgramPlace(CONTROL, str(tmp_path))
     place.write(

@@ -58,7 +58,7 @@ def by_a_child(attacked, program: str) -> str:
     return attacked.run(f"import subprocess, sys; print({child})").strip()
 
 
-def test_t01_locks_on_shared_files_reach_nobody_else(make, attacked):
+def test_t01_locks_on_shared_files_reach_no_other_sandbox(make, attacked):
     """Neither a lock of the whole file nor a record lock tells another sandbox anything, or makes the host wait."""
     one, other = make(), attacked
     one.run(LOCKS)
@@ -288,7 +288,7 @@ COUNTERS = (
 HIDDEN = ("diskstats", "partitions", "softirqs", *COUNTERS)
 
 
-def test_k15_what_the_machine_does_is_not_told(attacked):
+def test_k15_what_the_machine_does_is_not_reported(attacked):
     """Disks, interrupts and pressure are not there; what honest programs read, is."""
     assert attacked.run(
         "import os\n"
@@ -317,7 +317,7 @@ def test_k15_what_the_machine_does_is_not_told(attacked):
         assert Path("/proc", name).read_text("ascii"), f"{name} is empty on the host too"
 
 
-def test_k15_the_number_of_the_machines_start_is_not_told(make, attacked):
+def test_k15_the_number_of_the_machines_start_is_not_reported(make, attacked):
     """Each sandbox has one of its own, and another after all that ran in it has ended; nothing inside can set it."""
     name = "/proc/sys/kernel/random/boot_id"
     read = f"print(open({name!r}).read(), end='')"
@@ -358,7 +358,7 @@ def told():
 """
 
 
-def test_k15_of_the_hosts_connections_counts_alone_are_told(make):
+def test_k15_of_the_hosts_connections_counts_alone_are_reported(make):
     """Neither where they lead nor what they carry; the control is the host's own list."""
     sandbox = make()
     sandbox.run(f"{OF_THE_NETWORK}before = told()")

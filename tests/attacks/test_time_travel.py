@@ -99,7 +99,7 @@ socket.socket = Loud
         use()
 
 
-def test_a_lease_of_the_guests_own_blocks_nobody(sandbox):
+def test_a_lease_of_the_guests_own_blocks_no_one_else(sandbox):
     """Init does not wait for a file that user code has leased: the checkpoint fails by name, at once."""
     run(sandbox, "import fcntl\nf = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)")
 

@@ -170,7 +170,7 @@ def test_c01_a_forged_call_is_a_typed_error(breach, caller, host_memory):
     assert not caller.sandbox.is_running()
 
 
-def test_c01_who_was_given_no_tool_calls_none(caller):
+def test_c01_without_a_tool_none_is_called(caller):
     """Without tools there is no one to ask."""
     with pytest.raises(ProtocolViolationError, match=r"\(order\)"):
         attack(caller, "raw(call())", None)
@@ -228,7 +228,7 @@ def test_c03_calls_that_wait_are_bounded(caller, host_memory):
 
 
 @pytest.mark.parametrize("kind", [Held, HeldApart])
-def test_c03_answers_that_nobody_reads_are_bounded(kind, caller, host_memory):
+def test_c03_answers_that_are_not_read_are_bounded(kind, caller, host_memory):
     """A guest that never reads makes the host hold no more than its bound."""
     before = host_memory()
     code = (

@@ -63,7 +63,7 @@ def run_outside(code: str, most: int, folder: Path) -> int:
     return int(done.stdout)
 
 
-def test_r01_connections_that_nobody_accepts_are_bounded(make, tmp_path):
+def test_r01_connections_that_are_not_accepted_are_bounded(make, tmp_path):
     """A sandbox that queues them without end is ended with a reason, before they take a multiple of its limit."""
     mine = make(limits=Limits(memory_bytes=64 * MIB, wall_seconds=60))
     before = linux_uncharged.machine_sockets() or 0
@@ -125,7 +125,7 @@ def test_r10_record_locks_are_bounded(make, needs_cgroups, tmp_path):
     assert run_outside(LOCKS, _LOCKED, tmp_path) == _LOCKED
 
 
-def test_r10_locks_that_nobody_could_be_held_to_are_refused(attacked):
+def test_r10_unchargeable_locks_are_refused(attacked):
     """Those of an open file, and open files in common with a process that may end; locks of a process work."""
     said = attacked.run(
         "import ctypes, fcntl, os, struct\n"

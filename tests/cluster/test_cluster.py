@@ -283,7 +283,7 @@ def test_a_sandbox_that_dies_takes_nothing_along(cluster: Cluster, api: httpx2.C
     assert load.end()[other].errors == Counter()
 
 
-def test_a_restarted_host_daemon_is_told_as_it_is(cluster: Cluster, api: httpx2.Client) -> None:
+def test_a_restarted_host_daemon_is_reported_as_it_is(cluster: Cluster, api: httpx2.Client) -> None:
     """Its sandboxes are lost, by a definite answer; new ones are made at once on the other machine, later there too."""
     machine = cluster.machines[1]
     lost = until_on(api, machine.host_id)

@@ -174,7 +174,7 @@ def test_the_limit_on_time_holds_for_commands(face):
     ],
     ids=["missing", "directory", "not executable"],
 )
-def test_a_command_that_cannot_start_says_so(sandbox, arguments, said):
+def test_a_command_that_cannot_start_is_reported(sandbox, arguments, said):
     """A missing program or directory is told apart from a program that fails, in the caller's words."""
     with pytest.raises(CommandStartError, match=said):
         sandbox.commands.run(**arguments)
@@ -258,7 +258,7 @@ def test_kill_ends_a_command_and_tells_whether_it_ran(sandbox):
     assert sandbox.commands.kill(handle.pid) is False
 
 
-def test_an_unknown_pid_is_told(sandbox):
+def test_an_unknown_pid_is_reported(sandbox):
     """Only commands that were started here have handles; other processes are not reached by number."""
     with pytest.raises(ProcessNotFoundError, match="99999"):
         sandbox.commands.send_stdin(99999, "x")

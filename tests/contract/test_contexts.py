@@ -108,7 +108,7 @@ def test_a_context_in_what_is_no_folder_is_refused(sandbox, folder, kind, why):
     assert [context.id for context in sandbox.list_code_contexts()] == ["default"]
 
 
-def test_a_context_that_cannot_enter_its_folder_says_so(sandbox):
+def test_a_context_that_cannot_enter_its_folder_is_reported(sandbox):
     """Why it did not start is told by itself, when it is started and when it is started again."""
     sandbox.commands.run("mkdir locked; mkdir fleeting; chmod 000 locked")
 

@@ -139,7 +139,7 @@ def test_reading_a_whole_file_is_bounded(sandbox):
         sandbox.files.read("sparse", format="bytes", max_bytes=10 * MIB)
 
 
-def test_bytes_that_are_no_text_are_told(sandbox):
+def test_bytes_that_are_no_text_are_reported(sandbox):
     """Reading as text never guesses."""
     sandbox.files.write("raw", b"\xff\xfe\x00")
 

@@ -377,7 +377,7 @@ def test_a_fork_waits_until_its_context_is_idle(sync_face):
         child.kill()
 
 
-def test_a_fork_that_nobody_waits_for_leaves_nothing(async_face):
+def test_a_fork_without_a_waiting_caller_leaves_nothing(async_face):
     """A caller that gives up, at whatever moment, leaves no sandbox of which nobody knows."""
     sandbox = async_face.open().async_impl
 

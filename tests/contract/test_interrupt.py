@@ -36,7 +36,7 @@ def test_the_timeout_of_one_call_replaces_the_limit(sandbox):
     assert execution.usage.wall_seconds < 30
 
 
-def test_code_that_does_not_stop_is_killed_and_says_so(face):
+def test_code_that_does_not_stop_is_killed_and_is_reported(face):
     """After the grace the context is killed and replaced; `state_lost` says so, and the next cell works."""
     sandbox = face.open(limits=Limits(wall_seconds=0.5, grace_seconds=0.3))
     execution = sandbox.run_code(
@@ -49,7 +49,7 @@ def test_code_that_does_not_stop_is_killed_and_says_so(face):
     assert sandbox.run_code("'x' in globals()", timeout=30).text == "False"
 
 
-def test_code_that_swallows_the_interrupt_and_ends_is_still_told(face):
+def test_code_that_swallows_the_interrupt_and_ends_is_still_reported(face):
     """An execution that outlived its time did so, whatever it made of the interrupt."""
     sandbox = face.open(limits=Limits(wall_seconds=0.5, grace_seconds=5))
     execution = sandbox.run_code(
@@ -211,7 +211,7 @@ def test_a_context_that_ends_by_itself_was_not_killed_for_memory(face):
     assert (execution.error.kind, execution.state_lost) == ("context_died", True)
 
 
-def test_running_out_of_memory_is_told(face):
+def test_running_out_of_memory_is_reported(face):
     """More memory than allowed ends the context or raises MemoryError; the sandbox lives on either way."""
     sandbox = face.open(limits=Limits(memory_bytes=256 * 1024 * 1024))
     execution = sandbox.run_code("block = bytearray(1 << 30)\nblock[::4096] = b'x' * len(block[::4096])")

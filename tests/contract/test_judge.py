@@ -110,7 +110,7 @@ def test_what_is_written_in_the_end_counts(sandbox, program):
     assert (result.verdict, result.run.stdout.strip(), result.run.stderr) == ("accepted", "ok", "")
 
 
-def test_a_text_to_exit_with_is_an_error_and_is_told(sandbox):
+def test_a_text_to_exit_with_is_an_error_and_is_reported(sandbox):
     """As the interpreter does it: before anything else that comes in the end."""
     program = "import atexit, sys\natexit.register(print, 'then', file=sys.stderr)\nsys.exit('no input')"
     (result,) = sandbox.judge(program, [("", "")])

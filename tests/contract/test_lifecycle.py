@@ -52,7 +52,7 @@ def test_an_async_sandbox_runs_inside_its_block(face):
     assert face.runner.run(sandbox.is_running()) is False
 
 
-def test_an_async_sandbox_that_was_not_entered_says_so(face):
+def test_an_async_sandbox_that_was_not_entered_is_reported(face):
     """A sandbox that has not been started cannot be used by mistake."""
     sandbox = AsyncSandbox()
 
@@ -114,7 +114,7 @@ def test_labels_of_a_machine_need_a_cluster(face):
         face.open(labels={"zone": "b"})
 
 
-def test_kill_is_told_once(sandbox):
+def test_kill_is_reported_once(sandbox):
     """`kill` says whether it was this call that ended the sandbox."""
     assert sandbox.kill() is True
     assert sandbox.kill() is False
@@ -197,7 +197,7 @@ def test_a_host_tells_what_it_has(face, sandbox):
     assert capacity.version == metadata.version("fumehood")
 
 
-def test_r11_a_full_host_says_so_at_once(face):
+def test_r11_a_full_host_is_reported_at_once(face):
     """Neither the number nor the memory is exceeded, and what there is goes on."""
 
     async def fill(settings):
@@ -286,7 +286,7 @@ def test_what_is_under_way_is_not_idle(face, what):
     at_some_pace(scene, 0.5, 5)
 
 
-def test_a_command_that_nobody_follows_is_idle(face):
+def test_a_command_without_a_follower_is_idle(face):
     """It would keep its sandbox for ever."""
     sandbox = face.open(idle_timeout=0.3)
     sandbox.commands.run("sleep 600", background=True)

@@ -40,7 +40,7 @@ def listed(port: int) -> Network:
     return Network(allow=[f"{NAME}:{port}", f"127.0.0.1:{port}"], hosts={NAME: "127.0.0.1"})
 
 
-def test_without_a_network_the_way_to_get_one_is_told(face, sandbox):
+def test_without_a_network_the_way_to_get_one_is_reported(face, sandbox):
     """The code's own error says it, and the attempt is written down."""
     execution = sandbox.run_code("import urllib.request\nurllib.request.urlopen('http://example.com/')")
     assert "this sandbox has no network; make it with network=" in str(execution.error)

@@ -74,7 +74,7 @@ def test_contexts_and_forks_of_one_sandbox_share_its_interpreter(pair):
             assert marks(fork) == mine
 
 
-def test_it_is_told_of_a_sandbox_and_of_its_forks(pair, open_one, start_server):
+def test_it_is_reported_of_a_sandbox_and_of_its_forks(pair, open_one, start_server):
     """Also of one whose template does not ask for it, by who is told over HTTP."""
     sandbox, _ = pair
 

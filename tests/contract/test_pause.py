@@ -82,7 +82,7 @@ def test_pausing_twice_is_pausing_once(sandbox):
     assert sandbox.run_code("6 * 7").text == "42"
 
 
-def test_a_paused_sandbox_says_so(face, sandbox):
+def test_a_paused_sandbox_is_reported(face, sandbox):
     """What needs the sandbox itself raises; what does not is answered, and wakes nobody."""
     handle = sandbox.commands.run("cat", background=True, stdin=True)
     sandbox.pause()
@@ -187,7 +187,7 @@ def test_running_code_keeps_its_time(sync_face, other):
     at_some_pace(scene, 0.6, 6)
 
 
-def test_who_gives_up_does_not_wait_for_a_pause(sandbox):
+def test_a_cancelled_caller_does_not_wait_for_a_pause(sandbox):
     """Leaving a stream while the sandbox is paused returns at once; the code is interrupted when it goes on."""
     for event in sandbox.stream_code("x = 42\nprint('on')\nwhile True: pass"):
         if getattr(event, "text", "") == "on\n":

@@ -235,7 +235,7 @@ def test_connections_end_with_the_sandbox(how, run):
     run(talk())
 
 
-def test_a_caller_who_gives_up_leaves_nothing_open(run):
+def test_a_cancelled_caller_leaves_nothing_open(run):
     """Cancelled on its way, an attempt counts no more."""
 
     async def talk() -> None:
@@ -304,7 +304,7 @@ def test_an_address_can_be_waited_for(face, sandbox):
         sandbox.get_url(8001, wait="soon")
 
 
-def test_a_host_name_is_told_where_there_is_one(face, sandbox):
+def test_a_host_name_is_reported_where_there_is_one(face, sandbox):
     """In this process it is the loopback; a server without a domain says so."""
     if face.is_remote:
         with pytest.raises(NoHostNameError):

@@ -154,7 +154,7 @@ def test_an_interrupt_ends_a_question(run):
     run(talk())
 
 
-def test_a_caller_who_gives_up_ends_the_question(run):
+def test_a_cancelled_caller_ends_the_question(run):
     """The context is free for the next."""
 
     async def talk() -> None:

@@ -98,7 +98,7 @@ def test_what_exceeds_a_limit_is_in_it(face):
     assert cell.execution.error.kind == "time_limit"
 
 
-def test_a_context_that_nobody_has_used_has_an_empty_record(sandbox):
+def test_a_context_that_was_not_used_has_an_empty_record(sandbox):
     assert sandbox.get_record().cells == ()
 
     with pytest.raises(ContextNotFoundError):

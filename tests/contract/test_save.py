@@ -266,7 +266,7 @@ def test_the_record_goes_on(face, load, tmp_path):
     ]
 
 
-def test_what_cannot_be_made_again_is_told(face, load, tmp_path):
+def test_what_cannot_be_made_again_is_reported(face, load, tmp_path):
     """One variable that does not come back takes along what needs it, and nothing else; files removed stay removed."""
     sandbox = face.open()
     run(

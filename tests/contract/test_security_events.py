@@ -45,7 +45,7 @@ class Heard:
         raise AssertionError("no event came")
 
 
-def test_events_are_told_counted_and_typed(face):
+def test_events_are_reported_counted_and_typed(face):
     heard = Heard()
     sandbox = face.open(on_security_event=heard, limits=Limits(grace_seconds=0.3))
     sandbox.commands.run("/usr/bin/env true; nmap 127.0.0.1 || true")
@@ -62,7 +62,7 @@ def test_events_are_told_counted_and_typed(face):
     assert sandbox.get_metrics().security_events == DESCRIBED
 
 
-def test_a_refused_system_call_is_told_and_written(face):
+def test_a_refused_system_call_is_reported_and_written(face):
     """The kernel refuses it, and tells the host of it: code has no say in that."""
     heard = Heard()
     sandbox = face.open(on_security_event=heard)
@@ -129,7 +129,7 @@ def test_storms_are_seen_where_figures_are_asked_for(face):
     assert sandbox.get_metrics().security_events == {"process_storm": 1, "file_storm": 1}
 
 
-def test_a_guest_that_breaks_the_wire_is_told_as_that(face):
+def test_a_guest_that_breaks_the_wire_is_reported_as_that(face):
     heard = Heard()
     sandbox = face.open(on_security_event=heard)
 

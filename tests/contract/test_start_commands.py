@@ -119,7 +119,7 @@ def test_a_display_shows_what_programs_draw(open_one):
         }
 
 
-def test_a_command_that_fails_says_so(open_one):
+def test_a_command_that_fails_is_reported(open_one):
     """The error has the exit code and its last words."""
     start = StartCommand(command="echo no port left >&2; exit 3", ready="port:8123")
 
@@ -127,7 +127,7 @@ def test_a_command_that_fails_says_so(open_one):
         open_one(Template(name="failing", preload=(), start=start))
 
 
-def test_one_that_never_gets_ready_says_so(open_one):
+def test_one_that_never_gets_ready_is_reported(open_one):
     """The time is bounded, and a server that accepts and never answers is not ready."""
     mute = "import socket; s = socket.create_server(('127.0.0.1', 8123)); a = s.accept(); input()"
     command = f'echo I wait; tail -f /dev/null | python -c "{mute}"'

@@ -88,7 +88,7 @@ def test_variables_of_a_template_hold_while_its_modules_are_imported(face):
     assert found == "'mine'"
 
 
-def test_files_that_do_not_fit_are_told_at_the_start(face, folder):
+def test_files_that_do_not_fit_are_reported_at_the_start(face, folder):
     """The error says what to allow."""
     for name in ("data", "more"):
         (folder / name).write_bytes(b"x" * (1 << 20))
@@ -102,7 +102,7 @@ def test_files_that_do_not_fit_are_told_at_the_start(face, folder):
 
 
 @pytest.mark.parametrize("closed", ["given", "given/sub", "given/sub/a.txt"])
-def test_files_that_no_guest_may_read_are_told_at_the_start(face, folder, closed):
+def test_files_that_no_guest_may_read_are_reported_at_the_start(face, folder, closed):
     """A guest is nobody on this machine; the error names the file and the way out."""
     (folder / "sub").mkdir()
     (folder / "sub" / "a.txt").write_text("a")
@@ -114,13 +114,13 @@ def test_files_that_no_guest_may_read_are_told_at_the_start(face, folder, closed
     assert "chmod -R a+rX" in caught.value.hint
 
 
-def test_files_that_are_not_there_are_told_at_the_start(face, folder):
+def test_files_that_are_not_there_are_reported_at_the_start(face, folder):
     """The error names the folder."""
     with pytest.raises(SandboxStartError, match="nowhere"):
         face.open(Template(name=f"gone-{face.name}", preload=(), files=str(folder / "nowhere")))
 
 
-def test_an_unknown_name_is_told_with_those_that_are_like_it(face):
+def test_an_unknown_name_is_reported_with_those_that_are_like_it(face):
     """The hint names what was probably meant."""
     with pytest.raises(TemplateError, match="'defualt'") as caught:
         face.open("defualt")

@@ -150,7 +150,7 @@ def _raise(error):
     raise error
 
 
-def test_a_tool_error_is_told_and_nothing_else(sandbox, caplog):
+def test_a_tool_error_is_reported_and_nothing_else(sandbox, caplog):
     """The message of a ToolError goes in; of any other exception the name of its type and no word more."""
 
     class NoSuchRowError(ToolError):

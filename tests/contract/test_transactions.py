@@ -147,7 +147,7 @@ def test_an_interrupted_transaction_is_undone(face):
     assert sandbox.run_code(STATE).text == BEFORE
 
 
-def test_what_an_execution_changed_is_told(kept):
+def test_what_an_execution_changed_is_reported(kept):
     """Variables by kind, type and size; files by kind and size; nothing when nothing was asked."""
     kept.run_code(
         "import numpy as np, pandas as pd; a = np.zeros(1000); df = pd.DataFrame({'n': [1, 2]}); gone = 1"
@@ -207,7 +207,7 @@ def test_what_an_execution_changed_is_told(kept):
         ("import pathlib; v = pathlib.Path('a')", "v = v / 'b'; v = v / 'c'"),
     ],
 )
-def test_what_changed_inside_is_told(sync_face, before, cell):
+def test_what_changed_inside_is_reported(sync_face, before, cell):
     """Not only that another object has a name: what it holds, and what that holds; nothing else is named."""
     sandbox = sync_face.open()
     assert sandbox.run_code(f"import pandas as pd, numpy as np\n{before}").error is None
@@ -311,7 +311,7 @@ thread = threading.Thread(target=change, daemon=True); thread.start()
     kept.run_code("stop = True; thread.join()")
 
 
-def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
+def test_a_cancelled_caller_at_any_moment_leaves_nothing(kept):
     """A transaction that is cancelled is undone, wherever it was, unless it was done already; never half of it."""
     processes = kept.get_metrics().processes
 
@@ -349,7 +349,7 @@ def test_a_caller_who_gives_up_at_any_moment_leaves_nothing(kept):
     until(lambda: kept.get_metrics().processes <= processes)
 
 
-def test_who_gives_up_on_a_paused_transaction_does_not_wait(kept):
+def test_a_cancelled_caller_on_a_paused_transaction_does_not_wait(kept):
     """It is undone when the sandbox goes on; whoever comes next waits for that."""
     async_impl = kept._async if hasattr(kept, "_async") else kept.async_impl
 

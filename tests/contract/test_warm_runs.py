@@ -310,7 +310,7 @@ def test_only_the_user_can_reach_it(warm, tmp_path):
     assert os.listdir(tmp_path / "fumehood") == []
 
 
-def test_it_ends_when_it_is_idle_and_a_run_that_loses_it_says_so(tmp_path):
+def test_it_ends_when_it_is_idle_and_a_run_that_loses_it_is_reported(tmp_path):
     """What it kept ends with it."""
     runs = Runs(tmp_path, "4")
     assert runs("-c", "1").returncode == 0

@@ -206,7 +206,7 @@ def test_a_shell_script_ends_as_in_a_shell(tmp_path, script, exit_code):
     assert (done.stdout, told, done.returncode) == ("hi\n", [], exit_code)
 
 
-def test_a_program_that_ends_its_process_is_told_of_its_state(tmp_path):
+def test_a_program_that_ends_its_process_is_reported_of_its_state(tmp_path):
     """The exit code is the program's, and what it lost is said beside it."""
     done = fumehood("run", "-", cwd=tmp_path, stdin="import os; os._exit(5)")
     assert done.returncode == 5
@@ -438,7 +438,7 @@ def test_standard_input_reaches_a_run_with_json(tmp_path):
         (["bench", "--only", "cells"], 64, "did you mean 'cell'?"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, said):
+def test_mistakes_are_reported_without_a_traceback(tmp_path, arguments, exit_code, said):
     """What was wrong, with the value, and a code of its own; before anything runs whose results would be lost."""
     (tmp_path / "file").write_text("")
     (tmp_path / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
@@ -458,14 +458,14 @@ def test_mistakes_are_told_without_a_traceback(tmp_path, arguments, exit_code, s
         ("FUMEHOOD_URL", "localhost:8765"),
     ],
 )
-def test_a_variable_of_the_environment_is_told_by_its_name(tmp_path, variable, value):
+def test_a_variable_of_the_environment_is_reported_by_its_name(tmp_path, variable, value):
     """It may have been set long ago, and by somebody else."""
     done = fumehood("run", "-", cwd=tmp_path, env={**os.environ, variable: value})
     assert done.returncode == 64
     assert f"{variable}={value!r} is refused" in done.stderr
 
 
-def test_a_port_in_use_is_told_by_its_option(tmp_path):
+def test_a_port_in_use_is_reported_by_its_option(tmp_path):
     """And what was not given is missing, not refused."""
     envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
     envs["XDG_STATE_HOME"] = str(tmp_path)

@@ -113,7 +113,7 @@ def test_x04_an_error_at_every_point(told: dict[str, list[Seen]]) -> None:
             assert seen["outcome"] in ("OverloadedError", "CapacityError", "TemplateError"), seen
 
 
-def test_x04_an_unnamed_fault_is_told_too(told: dict[str, list[Seen]]) -> None:
+def test_x04_an_unnamed_fault_is_reported_too(told: dict[str, list[Seen]]) -> None:
     """Not only what has run out: also what the system cannot do."""
     for seen in told["EIO"]:
         named = seen["outcome"] in ("SandboxError", "SandboxStartError", "TemplateError")

@@ -75,7 +75,7 @@ def test_a_part_is_killed_at_a_random_moment(victim: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("victim", ["init", "jail_init"])
-def test_every_call_that_waits_is_told(victim: str) -> None:
+def test_every_call_that_waits_is_reported(victim: str) -> None:
     """A call that waits when its sandbox dies hears that it died, at once, whatever it waits for."""
     told = in_time(
         lambda: run_scene("fault_scenes.waiting_calls", victim),
@@ -192,7 +192,7 @@ def test_a_host_is_killed_at_a_random_moment(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_host_is_told_to_end(start_host: type[Host], number: signal.Signals) -> None:
+def test_a_host_is_reported_to_end(start_host: type[Host], number: signal.Signals) -> None:
     """A supervisor's SIGTERM and a closed terminal end everything."""
     host = start_host("fault_scenes.busy_host")
     os.kill(host.pid, number)

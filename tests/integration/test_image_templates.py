@@ -727,7 +727,7 @@ def test_what_is_not_built_is_refused_by_name(bench, text, match):
         bench.build("refused", text)
 
 
-def test_what_is_ignored_is_told(bench):
+def test_what_is_ignored_is_reported(bench):
     """HEALTHCHECK is named in the progress."""
     bench.build("told", "FROM TINY\nHEALTHCHECK CMD true\nLABEL a=b\nEXPOSE 80\n")
     assert [line for line in bench.heard if "is ignored" in line] == [

@@ -59,7 +59,7 @@ def test_every_verb_works_without_root() -> None:
 
 
 @needs_root
-def test_the_isolation_of_an_ordinary_user_is_told_as_it_is() -> None:
+def test_the_isolation_of_an_ordinary_user_is_reported_as_it_is() -> None:
     """Without subordinate ids and writable cgroups, two layers are degraded: why, and the way out."""
     isolation = run_scene("user_scenes.every_verb", ordinary=True)["isolation"]
     state, why = isolation["identity"]

@@ -33,7 +33,7 @@ def test_a_pool_keeps_sandboxes_with_interpreters_ready() -> None:
     assert told == {"warm": 3, "marks": 3, "kept": True, "left": 0, "descriptors": 0}
 
 
-def test_an_interpreter_that_nobody_has_used_may_die() -> None:
+def test_an_interpreter_that_was_not_used_may_die() -> None:
     """Another one is started; and one that is only starting ends with the template."""
     told = run_scene("own_interpreter_scenes.unused")
     assert told == {"anew": 1, "given up": "CancelledError", "ended": True, "left": 0}

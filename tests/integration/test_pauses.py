@@ -73,7 +73,7 @@ def test_paused_sandboxes_die_with_their_host() -> None:
     assert census.cgroups_of(host) == []
 
 
-def test_what_is_used_is_told_also_on_the_way_to_a_pause() -> None:
+def test_what_is_used_is_reported_also_on_the_way_to_a_pause() -> None:
     """Init stands still like all others: who waited for it would wait until the sandbox is resumed."""
     asked: list[asyncio.Task[Metrics]] = []
 

@@ -111,7 +111,7 @@ def test_a_module_that_leaves_a_thread_is_left_out(
     ]
 
 
-def test_the_real_reason_is_told(python: str) -> None:
+def test_the_real_reason_is_reported(python: str) -> None:
     """An interpreter that dies is told with the module at fault and its last words, not with any warning."""
     with pytest.raises(SandboxStartError) as caught:
         Sandbox(Template(name="dying", python=python, preload=("json", "dying")))

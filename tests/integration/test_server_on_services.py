@@ -49,7 +49,7 @@ def test_keys_usage_and_files_outlive_two_servers(
         assert used["executions"] == 2
 
 
-def test_a_database_that_cannot_be_had_is_told(start_server: Callable[..., Any]) -> None:
+def test_a_database_that_cannot_be_had_is_reported(start_server: Callable[..., Any]) -> None:
     """Not a traceback: which one, why, and nothing of its password."""
     with pytest.raises(AssertionError) as failed:
         start_server(database_url="postgresql://user:very-secret@127.0.0.1:9/none", pool_size=0)

@@ -118,7 +118,7 @@ def test_a_machine_that_is_full_for_a_moment_is_not_taken_for_a_weaker_one(
     assert _use(template.name) == "42"
 
 
-def test_an_end_that_is_told_before_the_birth_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_is_reported_before_the_birth_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its processes may be killed while the first word of init lies in the socket."""
     assert _use("fed") == "42"
     loop = shared_portal().loop
@@ -147,7 +147,7 @@ def test_an_end_that_is_told_before_the_birth_leaves_nothing(monkeypatch: pytest
     assert census.excess(lambda: census.open_resources(loop), before) == {}
 
 
-def test_a_control_group_that_cannot_be_made_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_group_that_cannot_be_made_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parent's bound on them is reached, say."""
     assert _use("fed") == "42"
 

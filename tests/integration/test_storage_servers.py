@@ -169,7 +169,7 @@ def test_a_list_has_what_was_stored_and_only_its_kind(blobs):
     asyncio.run(scene())
 
 
-def test_what_is_gone_is_told(blobs):
+def test_what_is_gone_is_reported(blobs):
     async def scene() -> None:
         name = (await blobs.put(b"x")).name
         await blobs.delete(name)
@@ -218,7 +218,7 @@ def test_a_folder_is_for_its_user_alone(tmp_path):
     assert stat.S_IMODE((tmp_path / "state" / "blobs").stat().st_mode) == 0o700
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(StorageStartError, match="file"):
@@ -231,7 +231,7 @@ def test_other_addresses_are_refused(location):
         open_blobs(location)
 
 
-def test_a_store_that_does_not_answer_is_told_at_the_start_and_later():
+def test_a_store_that_does_not_answer_is_reported_at_the_start_and_later():
     """Without its words in the message that a caller reads."""
     options = {"endpoint": "http://127.0.0.1:1", "access_key_id": "key", "secret_access_key": "secret"}
 
@@ -292,6 +292,6 @@ def test_an_upload_that_is_cancelled_leaves_nothing(tmp_path):
     asyncio.run(scene())
 
 
-def test_an_unknown_setting_is_told():
+def test_an_unknown_setting_is_reported():
     with pytest.raises(StorageStartError):
         open_blobs("s3://bucket", options={"no_such_setting": "x"})

@@ -283,7 +283,9 @@ def test_sandboxes_live_on_while_their_template_is_built_anew_and_removed(
 
 
 @pytest.mark.parametrize("arguments", [("template", "remove", "dta"), ("run", "--template", "dta", "-")])
-def test_an_unknown_name_is_told_with_those_that_are_like_it(data: Bench, arguments: tuple[str, ...]) -> None:
+def test_an_unknown_name_is_reported_with_those_that_are_like_it(
+    data: Bench, arguments: tuple[str, ...]
+) -> None:
     """And the way out."""
     done = data.run(*arguments, stdin="1")
     assert done.returncode == 70
@@ -303,7 +305,7 @@ def _unchanged_by(bench: Bench, *arguments: str) -> str:
     return done.stderr
 
 
-def test_a_requirement_that_cannot_be_had_is_told_in_the_installers_words(data: Bench) -> None:
+def test_a_requirement_that_cannot_be_had_is_reported_in_the_installers_words(data: Bench) -> None:
     """The template that had the name stays, and nothing else."""
     data.write("missing.txt", "no-such-package-of-fumehood==9\n")
     said = _unchanged_by(data, "data", "--requirements", "missing.txt")

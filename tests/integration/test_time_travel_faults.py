@@ -264,7 +264,7 @@ def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
             assert child.run_code("x").text == "1"
 
 
-def test_a_fork_that_ends_before_all_are_handed_out_is_told() -> None:
+def test_a_fork_that_ends_before_all_are_handed_out_is_reported() -> None:
     """Else it would be listed for ever: its end is over before anybody keeps a list."""
     supervisor = local_backend()._supervisor
     ended: list[LiveSandbox] = []

@@ -110,7 +110,7 @@ def test_a_busy_provider_is_asked_again_by_its_sdk_within_bounds(dialect):
     asyncio.run(scene())
 
 
-def test_a_long_wait_is_told(dialect):
+def test_a_long_wait_is_reported(dialect):
     """How long, in the provider's own number."""
     busy = Reply(
         status=429, error="rate_limit_error", text="slower", headers={**NO_RETRY, "retry-after": "90"}
@@ -127,7 +127,7 @@ def test_a_long_wait_is_told(dialect):
     asyncio.run(scene())
 
 
-def test_nobody_is_there(dialect):
+def test_no_peer_is_there(dialect):
     """A closed port is a connection error, also to those who know only Python's own."""
 
     async def scene(port: int) -> None:
@@ -149,7 +149,7 @@ def test_nobody_is_there(dialect):
         asyncio.run(scene(taken.getsockname()[1]))
 
 
-def test_without_a_key_the_way_out_is_told(dialect, monkeypatch):
+def test_without_a_key_the_way_out_is_reported(dialect, monkeypatch):
     """Before anything is sent."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
         monkeypatch.delenv(name, raising=False)

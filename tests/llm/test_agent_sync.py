@@ -218,7 +218,7 @@ class SilentModel(OwnModel):
     async def close(self) -> None: ...
 
 
-def test_a_provider_without_a_message_is_told():
+def test_a_provider_without_a_message_is_reported():
     """It is the provider that is wrong, and the error names it."""
     with Agent(SilentModel(), system_prompt=PROMPT) as agent, pytest.raises(ModelError, match="own:adder"):
         agent.ask("Add.")

@@ -306,7 +306,7 @@ def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
     assert PROMPT not in done.stdout
 
 
-def test_a_script_is_told_that_nobody_answered(tmp_path):
+def test_a_script_is_reported_that_nobody_answered(tmp_path):
     """By the exit code: nobody reads what was said meanwhile."""
     done = subprocess.run(
         [
@@ -341,7 +341,7 @@ def test_a_script_is_told_that_nobody_answered(tmp_path):
     ],
     ids=["no model", "no key", "no other key", "no dialect", "raw"],
 )
-def test_wrong_options_are_told_at_once(options, told):
+def test_wrong_options_are_reported_at_once(options, told):
     """With what is allowed instead."""
     done = subprocess.run(
         [sys.executable, "-m", "fumehood", "chat", *options],

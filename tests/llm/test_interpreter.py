@@ -49,7 +49,7 @@ def test_code_in_a_fence_is_run(interpreter: CodeInterpreter) -> None:
     assert interpreter.run("text = '```'\nprint(text)").text == "```"
 
 
-def test_silence_is_told(interpreter: CodeInterpreter) -> None:
+def test_silence_is_reported(interpreter: CodeInterpreter) -> None:
     """A model that has printed nothing is told so."""
     assert interpreter.run("x = 1").text.startswith("(no output")
 
@@ -144,7 +144,7 @@ def test_nothing_is_rendered(interpreter: CodeInterpreter) -> None:
     assert result.text == "[nothing of this to read: text/html; print what you need]"
 
 
-def test_files_are_told_once(interpreter: CodeInterpreter) -> None:
+def test_files_are_reported_once(interpreter: CodeInterpreter) -> None:
     """New ones, changed ones, and none that are as they were; hidden ones never."""
     interpreter.run("1")
     first = interpreter.run(
@@ -264,7 +264,7 @@ def test_errors_come_with_the_line_and_a_hint(
     assert result.text.count("/site-packages/") + result.text.count("/lib/python") <= 2
 
 
-def test_time_that_is_over_is_told() -> None:
+def test_time_that_is_over_is_reported() -> None:
     """What was there stays, and the model is told to do less."""
     with CodeInterpreter(timeout=0.5) as made:
         made.sandbox.run_code("x = 1")
@@ -278,7 +278,7 @@ def test_time_that_is_over_is_told() -> None:
         assert made.sandbox.run_code("x").text == "1"
 
 
-def test_the_place_of_an_interrupt_is_told() -> None:
+def test_the_place_of_an_interrupt_is_reported() -> None:
     """Where the time ran out, and a hint that fits what went on there."""
     with CodeInterpreter(timeout=1.0) as made:
         text = made.run("import time\nx = 1\ntime.sleep(60)").text
@@ -319,7 +319,7 @@ def test_the_place_inside_a_library_is_named(interpreter: CodeInterpreter) -> No
     assert "site-packages" not in result.text
 
 
-def test_memory_that_is_used_up_is_told() -> None:
+def test_memory_that_is_used_up_is_reported() -> None:
     """The state is lost, the files are not, and the next call works."""
     with CodeInterpreter(limits=Limits(memory_bytes=256 << 20)) as made:
         made.run("x = 1\nopen('/mnt/data/kept', 'w').close()")
@@ -362,7 +362,7 @@ def test_a_borrowed_sandbox_stays_the_callers() -> None:
     )
 
 
-def test_a_sandbox_that_dies_under_a_call_is_told() -> None:
+def test_a_sandbox_that_dies_under_a_call_is_reported() -> None:
     """Nobody claims to know how far the code came."""
     with Sandbox() as sandbox:
         made = CodeInterpreter(sandbox)
@@ -453,7 +453,7 @@ def test_the_scan_and_the_wrapper_of_the_package_fit_as_they_are() -> None:
         assert "unparsable" in made.run("def f(:").blocked_by
 
 
-def test_a_scan_is_told_the_language_if_it_asks() -> None:
+def test_a_scan_is_reported_the_language_if_it_asks() -> None:
     """One with a parameter for it; another sees the code alone."""
     seen: list[str] = []
 
@@ -635,7 +635,7 @@ def test_calls_of_functions_can_be_denied() -> None:
     assert "no pay today" in result.text
 
 
-def test_the_network_is_told_as_it_is() -> None:
+def test_the_network_is_reported_as_it_is() -> None:
     """In the prompt and in hints, also when it changes."""
     with CodeInterpreter(network=Network(allow=["api.example.com"])) as made:
         assert "Network: these can be reached: api.example.com." in made.system_prompt()

@@ -76,7 +76,7 @@ def test_a_key_of_a_dict_is_no_column(interpreter: CodeInterpreter) -> None:
         "import urllib.request\nurllib.request.urlopen('http://example.com')",
     ],
 )
-def test_no_network_is_told_at_once(interpreter: CodeInterpreter, code: str) -> None:
+def test_no_network_is_reported_at_once(interpreter: CodeInterpreter, code: str) -> None:
     """Once, and not in each of four nested errors."""
     begun = time.monotonic()
     text = read(interpreter, code, at_most=150)

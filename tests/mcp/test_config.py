@@ -90,7 +90,7 @@ def test_the_guide_names_every_tool() -> None:
     assert [tool.name for tool in TOOLS if f"`{tool.name}" not in shown] == []
 
 
-def test_an_unknown_host_is_told_which_there_are() -> None:
+def test_an_unknown_host_is_reported_which_there_are() -> None:
     done = printed("--print-config", "emacs")
     assert (done.returncode, done.stdout) == (64, "")
     assert "claude-desktop" in done.stderr

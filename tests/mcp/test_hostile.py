@@ -21,7 +21,7 @@ def raw(server: Any) -> Iterator[RawServer]:
     started.close()
 
 
-def test_wrong_arguments_are_told_in_plain_words(connect: Connect) -> None:
+def test_wrong_arguments_are_reported_in_plain_words(connect: Connect) -> None:
     """What was wrong, with the value, and what the tool takes: nothing of the library that found it."""
 
     async def scene() -> None:
@@ -196,7 +196,7 @@ def test_standard_output_is_the_protocol_alone(raw: RawServer) -> None:
     assert raw.wait() == 0
 
 
-def test_a_model_that_forgets_its_sandboxes_is_told_to_end_some(raw: RawServer, server: Any) -> None:
+def test_a_model_that_forgets_its_sandboxes_is_reported_to_end_some(raw: RawServer, server: Any) -> None:
     """One host keeps a bounded number; what has ended makes room, whoever ended it."""
     headers = {"Authorization": f"Bearer {server.token}"}
 

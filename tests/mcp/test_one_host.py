@@ -75,7 +75,7 @@ def test_a_call_without_a_sandbox_goes_on_in_the_last_one(server: Any) -> None:
     play(scene)
 
 
-def test_the_end_of_the_last_one_is_told(server: Any) -> None:
+def test_the_end_of_the_last_one_is_reported(server: Any) -> None:
     """Code goes on in a new one, and the answer tells that; other tools have nothing to go on with."""
 
     async def scene() -> None:
@@ -161,7 +161,7 @@ def test_calls_that_come_at_once_keep_to_their_own_sandboxes(tmp_path: Path) -> 
     assert {path.name for path in output.iterdir()} == {"first.txt", "second.txt"}
 
 
-def test_each_of_several_calls_is_told_that_its_sandbox_has_ended(server: Any) -> None:
+def test_each_of_several_calls_is_reported_that_its_sandbox_has_ended(server: Any) -> None:
     """One of them begins the new one; the variables of all are gone."""
 
     async def scene() -> None:

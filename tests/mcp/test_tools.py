@@ -273,7 +273,7 @@ async def _resources(client: Client, place: str) -> None:
             await client.read_resource(address)
 
 
-def test_hosts_are_told_what_tools_do() -> None:
+def test_hosts_are_reported_what_tools_do() -> None:
     """Names, annotations, schemas; each argument has a description, and each tool says what it gives."""
 
     async def scene() -> None:

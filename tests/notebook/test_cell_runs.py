@@ -145,7 +145,7 @@ def test_a_sandbox_from_a_notebook_goes_on_where_it_ends(tmp_path):
         assert sandbox.run_code("y").text == "21"
 
 
-def test_steps_are_told_and_a_failing_listener_ends_it():
+def test_steps_are_reported_and_a_failing_listener_ends_it():
     async def scene() -> None:
         steps: list[NotebookStep] = []
 

@@ -127,7 +127,7 @@ def execution(*results: Result) -> Execution:
         ([{"text/plain": b"<A at 0x7f0000000001>"}], [{"text/plain": b"<A at 0x7f0000000002>"}], None),
     ],
 )
-def test_differences_are_told_as_text(before, now, what):
+def test_differences_are_reported_as_text(before, now, what):
     cell = RecordedCell(code="x", execution=execution(*(Result(parts=parts) for parts in before)))
     compared = compare_cell(1, cell, execution(*(Result(parts=parts) for parts in now)))
     assert compared.is_same is (what is None)

@@ -24,7 +24,7 @@ def client(server: Any) -> Iterator[httpx2.Client]:
 # -- X10: a reader who does not read
 
 
-def test_x10_a_stateless_stream_waits_for_nobody(client: httpx2.Client, server: Any) -> None:
+def test_x10_a_stateless_stream_waits_for_no_caller(client: httpx2.Client, server: Any) -> None:
     """What a run without a sandbox of its own writes is bounded like any other while its reader sleeps."""
     code = (
         "from IPython.display import display\n"

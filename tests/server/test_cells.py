@@ -91,7 +91,7 @@ def test_a_list_says_what_each_uses(api: httpx2.Client, other: httpx2.Client, ru
     assert api.get("/v1/sandboxes", params={"order": "size"}).status_code == 422
 
 
-def test_the_queue_is_told_to_its_owner(api: httpx2.Client, other: httpx2.Client) -> None:
+def test_the_queue_is_reported_to_its_owner(api: httpx2.Client, other: httpx2.Client) -> None:
     """How many run and wait; a key without the scope is refused."""
     told = api.get("/v1/queue").json()
     assert told["places"] >= 1

@@ -315,7 +315,7 @@ def test_x09_without_descriptors_each_dialect_refuses_in_its_own_words(server: A
 # -- X08: no disk left
 
 
-def test_x08_a_full_disk_is_told_by_the_dialect_that_keeps_files(
+def test_x08_a_full_disk_is_reported_by_the_dialect_that_keeps_files(
     small_disk: Any, start_server: Start
 ) -> None:
     """LibreChat's is the only one that keeps anything: it says so, keeps no half, and goes on with room again."""

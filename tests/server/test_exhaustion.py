@@ -17,7 +17,7 @@ from .ends import fill
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def test_x08_a_full_disk_is_told_and_running_sandboxes_go_on(
+def test_x08_a_full_disk_is_reported_and_running_sandboxes_go_on(
     small_disk: Path, start_server: Callable[..., Any]
 ) -> None:
     """What must be remembered is refused by name; what lives goes on; with room again all is as before."""

@@ -271,7 +271,7 @@ def test_directories(api, place, put):
     assert api.delete(files, params={"path": "a"}).status_code == 404
 
 
-def test_changes_are_told_as_they_happen(api, place, put):
+def test_changes_are_reported_as_they_happen(api, place, put):
     """From the first line on, none is missed."""
     with api.stream("GET", f"{place}/files/watch", params={"path": "/mnt/data"}) as answer:
         lines = map(json.loads, answer.iter_lines())

@@ -109,7 +109,7 @@ def test_the_interpreter_inside_goes_on_with_the_next_server(
         assert api.delete(f"/sandboxes/{sandbox_id}").status_code == 204
 
 
-def test_a_hosts_crash_is_told_as_it_is(start_host: Start, start_server: Start) -> None:
+def test_a_hosts_crash_is_reported_as_it_is(start_host: Start, start_server: Start) -> None:
     """Calls under way: nobody knows. Later ones: nothing was done. Old ids: lost. New sandboxes: at once."""
     host = start_host()
     server = start_server(host_socket=host.socket)
@@ -159,7 +159,7 @@ def test_a_hosts_crash_is_told_as_it_is(start_host: Start, start_server: Start) 
         remains.assert_swept()
 
 
-def test_a_call_without_a_stream_is_told_as_well(start_host: Start, start_server: Start) -> None:
+def test_a_call_without_a_stream_is_reported_as_well(start_host: Start, start_server: Start) -> None:
     """Row X15: after it was sent nobody can say, so the answer does not claim to know."""
     host = start_host()
     server = start_server(host_socket=host.socket)

@@ -344,7 +344,7 @@ def test_no_more_than_the_limits_of_a_key(make: Callable[..., httpx2.Client]) ->
         assert allowed.status_code in (200, 201)
 
 
-def test_what_was_used_is_told(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
+def test_what_was_used_is_reported(make: Callable[..., httpx2.Client], owner: httpx2.Client) -> None:
     client = make()
     client.post("/v1/execute", json={"code": "sum(i * i for i in range(10**6))"})
     client.post("/v1/execute", json={"code": "1/0"})

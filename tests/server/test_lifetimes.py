@@ -63,7 +63,7 @@ def test_a_longer_life_can_be_asked_for(server: RunningServer, api: httpx2.Clien
     assert lived.total_seconds() == pytest.approx(1234, abs=5)
 
 
-def test_a_cell_that_is_cut_off_by_the_end_of_the_life_says_so(server: RunningServer):
+def test_a_cell_that_is_cut_off_by_the_end_of_the_life_is_reported(server: RunningServer):
     """Its error names the end of the sandbox, not the signal that its process was killed by."""
     errors = []
 

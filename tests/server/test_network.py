@@ -24,7 +24,7 @@ def key_of(owner: httpx2.Client, **policy: Any) -> str:
 
 
 @pytest.mark.parametrize("network", ["internet", {"allow": [NAME]}, {"presets": ["pip"]}, {"internet": True}])
-def test_w08_a_server_gives_no_network_unless_it_is_told_to(start_server, network):
+def test_w08_a_server_gives_no_network_unless_it_is_reported_to(start_server, network):
     """Neither to a new sandbox, nor to one that lives, nor to a stateless run or one of a batch."""
     with client_of(start_server(dialects="", pool_size=1)) as client:
         refused = [

@@ -104,7 +104,7 @@ def test_x05_what_is_under_way_may_finish(start_server: Start) -> None:
     assert "lock" not in files_in(server.state)
 
 
-def test_x05_what_takes_too_long_is_told_and_cut_off(start_server: Start) -> None:
+def test_x05_what_takes_too_long_is_reported_and_cut_off(start_server: Start) -> None:
     """A stream ends with a line that says so, other calls with an answer; the exit code says that it happened."""
     server = start_server(drain_seconds=0.3)
 

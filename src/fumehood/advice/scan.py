@@ -36,7 +36,7 @@ _ENCODING = re.compile(r"^[ \t\f]*#.{0,200}?coding[:=][ \t]*([-\w.]+)")
 _ORDINARY_ENCODINGS = frozenset(
     {"utf-8", "utf8", "utf_8", "ascii", "us-ascii", "latin-1", "latin1", "iso-8859-1"}
 )
-_MAX_TOLD = 150
+_MAX_REPORTED = 150
 
 
 class Places:
@@ -67,7 +67,7 @@ def look_at_text(code: str, collection: Collection, *, is_python: bool = True) -
         )
 
     for number, (kind, at) in enumerate(secrets_in(code)):
-        if number == _MAX_TOLD:
+        if number == _MAX_REPORTED:
             break
 
         line, column = places.of(at)
@@ -80,14 +80,14 @@ def look_at_text(code: str, collection: Collection, *, is_python: bool = True) -
 def _look_at_characters(code: str, collection: Collection, places: Places) -> None:
     if not code.isascii():
         for number, (plain, at) in enumerate(disguised_names(outside_strings(code))):
-            if number == _MAX_TOLD:
+            if number == _MAX_REPORTED:
                 break
 
             line, column = places.of(at)
             collection.add("lookalike-name", f"Python reads this name as {plain}", line=line, column=column)
 
     for number, match in enumerate(_ESCAPES.finditer(code)):
-        if number == _MAX_TOLD:
+        if number == _MAX_REPORTED:
             break
 
         if len(_PRINTABLE_ESCAPE.findall(match[0])) >= 12:
@@ -225,7 +225,7 @@ def _parse_and_look(code: str, collection: Collection, tree: Tree, *, at_line: i
         return
 
     cell = read_cell(code)
-    _tell_of_cell(cell, collection, at_line)
+    _report_cell(cell, collection, at_line)
     again = _parsed(cell.python)
 
     if isinstance(again, ast.AST) and not cell.unknown:
@@ -248,7 +248,7 @@ def _parsed(code: str) -> ast.AST | BaseException:
             return error
 
 
-def _tell_of_cell(cell: Cell, collection: Collection, at_line: int | None) -> None:
+def _report_cell(cell: Cell, collection: Collection, at_line: int | None) -> None:
     starts: list[int] = []
     size = 0
 

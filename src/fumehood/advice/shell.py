@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fumehood.advice.rules import METADATA_ADDRESS, SENSITIVE_PATH
 
 _MAX_SPLIT_CHARACTERS = 4096
-_MAX_TOLD = 200
+_MAX_REPORTED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def findings_in(command: str) -> Iterator[ShellFinding]:
     """Yield what is found in a command, or in a script."""
     for rule, message, shape in _SHAPES:
         for number, match in enumerate(shape.finditer(command)):
-            if number == _MAX_TOLD:
+            if number == _MAX_REPORTED:
                 break
 
             yield ShellFinding(rule, message, match.start())

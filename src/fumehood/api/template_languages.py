@@ -125,7 +125,7 @@ def prepare_languages(
                     versions[name] = version
                     say(f"{CONTEXT_LANGUAGES[name].title} {version}")
                 else:
-                    _tell_missing(template, CONTEXT_LANGUAGES[name], say, is_strict=is_strict)
+                    _report_missing(template, CONTEXT_LANGUAGES[name], say, is_strict=is_strict)
 
             for name in versions:
                 if name in _PREPARATIONS:
@@ -142,12 +142,12 @@ def prepare_languages(
 
 def _version(sandbox: Sandbox, language: ContextLanguage) -> str | None:
     """Returns the version of a language; None if it is missing."""
-    told = _context_says(sandbox, language) if language.keeps_state else _program_says(sandbox, language)
+    answer = _context_says(sandbox, language) if language.keeps_state else _program_says(sandbox, language)
 
-    if told is None:
+    if answer is None:
         return None
 
-    found = _VERSION.search(told)
+    found = _VERSION.search(answer)
     return found.group() if found else ""
 
 
@@ -173,7 +173,7 @@ def _program_says(sandbox: Sandbox, language: ContextLanguage) -> str | None:
         return None
 
 
-def _tell_missing(template: Template, language: ContextLanguage, say: Say, *, is_strict: bool) -> None:
+def _report_missing(template: Template, language: ContextLanguage, say: Say, *, is_strict: bool) -> None:
     if is_strict:
         raise TemplateStoreError(
             template=template.name,

@@ -12,7 +12,7 @@ import sys
 
 from fumehood.cli.options import read_envs
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
-from fumehood.cli.terminal import note, told_steps, write_table
+from fumehood.cli.terminal import note, reported_steps, write_table
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
 from fumehood.values.network import read_network
@@ -61,7 +61,7 @@ def run_build(options: Options) -> int:
         if not requirements and options.image is None and options.dockerfile is None:
             requirements = _FOR_ALL_LANGUAGES
 
-    with naming_arguments(_OPTIONS), told_steps() as say:
+    with naming_arguments(_OPTIONS), reported_steps() as say:
         build_template(
             options.name,
             requirements=requirements,

@@ -78,7 +78,7 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
 
 
 @contextmanager
-def told_steps() -> Iterator[Callable[[str], None]]:
+def reported_steps() -> Iterator[Callable[[str], None]]:
     """Yield a function that prints a step and the time since the begin; at a terminal, a bar moves meanwhile."""
     started = time.monotonic()
 

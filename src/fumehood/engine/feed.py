@@ -62,7 +62,7 @@ class Feed:
         self._given: tuple[int, int, WatchEvents] | None = None
         self._news = asyncio.Event()
         # The last event when followers were woken: later ones wait for the end of the moment.
-        self._told = self.seq
+        self._announced = self.seq
         self._gathered: _Gathered | None = None
         # Runs while followers are not woken; what comes meanwhile waits for its end.
         self._gathering: asyncio.TimerHandle | None = None
@@ -118,7 +118,7 @@ class Feed:
 
         self.put("ended", {"reason": reason})
         self._is_over = True
-        self._tell()
+        self._announce()
 
         if self._lingering is not None:
             self._lingering.cancel()
@@ -128,7 +128,7 @@ class Feed:
         self._begin()
         self.followers += 1
         try:
-            self._tell()
+            self._announce()
             position = self.seq if after is None else min(after, self.seq)
             yield WatchEvents([WatchEvent(type="here", seq=self.seq)])
 
@@ -137,7 +137,7 @@ class Feed:
                 yield WatchEvents([gap])
 
             while True:
-                if position < self._told:
+                if position < self._announced:
                     events = self._behind(position)
                     position = events[-1].seq
                     yield events
@@ -188,15 +188,15 @@ class Feed:
 
     def _gather(self) -> None:
         if self._gathering is None:
-            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._announce)
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
 
         self.flush()
-        self._told = self.seq
+        self._announced = self.seq
         self._news.set()
 
     def _begin(self) -> None:

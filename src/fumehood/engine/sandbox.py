@@ -191,7 +191,7 @@ class LiveSandbox:
         self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
         guest.on_refused = self.security.note_refused_call
         guest.on_excess = partial(self.end, "excess")
-        self.security.on_told = self._tell_security
+        self.security.on_reported = self._feed_security
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self._note_egress)
         self.contexts = LiveContexts(self, self.files.start_folder, self.workdir)
         self.contexts.default.attach(launching.link, guest.first_context)
@@ -425,12 +425,12 @@ class LiveSandbox:
             raise
 
         if self.feed.is_live:
-            self._tell_checkpoint(call, done, before)
+            self._feed_checkpoint(call, done, before)
 
         self.touch()
         return done
 
-    def _tell_checkpoint(
+    def _feed_checkpoint(
         self, call: CheckpointCall, done: tuple[CheckpointInfo, ...], before: set[str]
     ) -> None:
         if isinstance(call, TakeCheckpoint):
@@ -442,7 +442,7 @@ class LiveSandbox:
         for name in sorted(before - {info.id for info in self.checkpoints.infos}):
             self.feed.put("checkpoint_dropped", {"checkpoint_id": name})
 
-    def _tell_security(self, event: SecurityEvent) -> None:
+    def _feed_security(self, event: SecurityEvent) -> None:
         if self.feed.is_live:
             self.feed.put("security_event", {"event": as_data(event)}, len(event.detail))
 

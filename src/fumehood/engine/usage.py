@@ -133,13 +133,15 @@ class Meter:
         cpu: CpuTime | None,
         peak_memory_bytes: int | None,
     ) -> Usage:
-        told = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
+        reported = reply or {"user_cpu_seconds": 0.0, "system_cpu_seconds": 0.0, "peak_memory_bytes": 0}
         paused_seconds = self._clock.stood_still_seconds - reading.stood_still_seconds
         return Usage(
             wall_seconds=max(0.0, time.monotonic() - running.started - paused_seconds),
-            user_cpu_seconds=told["user_cpu_seconds"] if cpu is None else cpu.user_seconds,
-            system_cpu_seconds=told["system_cpu_seconds"] if cpu is None else cpu.system_seconds,
-            peak_memory_bytes=told["peak_memory_bytes"] if peak_memory_bytes is None else peak_memory_bytes,
+            user_cpu_seconds=reported["user_cpu_seconds"] if cpu is None else cpu.user_seconds,
+            system_cpu_seconds=reported["system_cpu_seconds"] if cpu is None else cpu.system_seconds,
+            peak_memory_bytes=reported["peak_memory_bytes"]
+            if peak_memory_bytes is None
+            else peak_memory_bytes,
             bytes_in=len(request.code.encode("utf-8", "surrogatepass")),
             bytes_out=running.bytes_out,
         )

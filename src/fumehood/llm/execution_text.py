@@ -137,7 +137,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ExecutionText:
     """The text and pictures of one execution for a model."""
 
     text: str
@@ -146,7 +146,7 @@ class Told:
 
 def tell(
     execution: Execution, code: str, shape: Shape, around: Surroundings, notes: Sequence[str] = ()
-) -> Told:
+) -> ExecutionText:
     """Make the text and the pictures of an execution.
 
     Args:
@@ -176,9 +176,9 @@ def tell(
         tail += _left_behind(execution)
 
     if not parts and not tail and not notes:
-        return Told(_NOTHING, ())
+        return ExecutionText(_NOTHING, ())
 
-    return Told(_fit(parts, [*tail, *notes], room), tuple(shelf.images))
+    return ExecutionText(_fit(parts, [*tail, *notes], room), tuple(shelf.images))
 
 
 def is_failure(execution: Execution) -> bool:

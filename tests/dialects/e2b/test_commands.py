@@ -41,7 +41,7 @@ def test_a_code_other_than_zero_raises(shared):
     assert (caught.value.exit_code, caught.value.stdout, caught.value.stderr) == (7, "before\n", "why\n")
 
 
-def test_the_machine_is_told_of(shared):
+def test_the_machine_is_reported_of(shared):
     """A login shell of the user `user` in its home, with E2B's variables."""
     script = 'echo $E2B_SANDBOX $E2B_SANDBOX_ID $USER $HOME $PWD; shopt -q login_shell && id -un; python3 -c "print(1)"'
     told = shared.commands.run(script).stdout.split()

@@ -149,6 +149,6 @@ def test_a_key_whose_request_failed_for_certain_may_be_used_again(url: str) -> N
     asyncio.run(_refused(url))
 
 
-def test_a_sandbox_that_was_made_is_told_of_whatever_the_database_does(url: str) -> None:
+def test_a_sandbox_that_was_made_is_reported_of_whatever_the_database_does(url: str) -> None:
     """Its id would be lost otherwise, and it would live on."""
     asyncio.run(_without_room(url))

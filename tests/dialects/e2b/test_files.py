@@ -54,7 +54,7 @@ def test_several_files_go_in_one_request(shared):
     assert [shared.files.read(name) for name in names] == [f"in {name}" for name in names]
 
 
-def test_what_is_at_a_path_is_told(shared):
+def test_what_is_at_a_path_is_reported(shared):
     """Kinds, sizes, links and times."""
     shared.commands.run(
         "mkdir -p tree/sub && printf 12345 > tree/sub/five && ln -sf five tree/sub/link && chmod 640 tree/sub/five"

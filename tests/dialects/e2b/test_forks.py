@@ -54,7 +54,7 @@ def test_the_asynchronous_sdk_forks_too(parent):
     asyncio.run(scene())
 
 
-def test_what_cannot_be_forked_says_so(parent, new_key):
+def test_what_cannot_be_forked_is_reported(parent, new_key):
     """An unknown sandbox, somebody else's, more than there may be."""
     with pytest.raises(NotFoundException):
         Sandbox.fork("nobody" * 5)

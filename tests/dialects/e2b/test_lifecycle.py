@@ -268,7 +268,7 @@ def test_an_idempotency_key_makes_one_sandbox(sandbox):
     first.kill()
 
 
-def test_what_is_not_offered_says_so(shared):
+def test_what_is_not_offered_is_reported(shared):
     """A clear error each, and no retries."""
     for call in (
         lambda: Sandbox.create(mcp={"github": {}}),

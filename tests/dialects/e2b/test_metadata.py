@@ -37,7 +37,7 @@ def test_attributes_set_inside_are_metadata(shared):
     assert shared.files.get_info("attributes").metadata == {"author": "mish"}
 
 
-def test_what_code_sets_is_told_within_bounds(shared):
+def test_what_code_sets_is_reported_within_bounds(shared):
     """However many attributes it makes, and however long they are."""
     code = (
         "import os\nopen('/home/user/many', 'w').close()\n"

@@ -75,7 +75,7 @@ def test_a_snapshot_of_the_files_alone_begins_without_variables(source):
     assert asyncio.run(make_by_async_sdk(source)) == (("False", True), True)
 
 
-def test_what_is_not_kept_is_told(http, addresses, source):
+def test_what_is_not_kept_is_reported(http, addresses, source):
     """In the answer to whoever made it."""
     path = f"/sandboxes/{source.sandbox_id}/snapshots"
     answer = http.post(path, headers={"X-API-Key": addresses["E2B_API_KEY"]}, json={"name": "told"})

@@ -31,7 +31,7 @@ def test_a_token_counts_wherever_clients_put_it(server, where):
     assert ask("not-the-token-0123456789") == 403
 
 
-def test_nothing_but_the_version_is_told_to_strangers(server):
+def test_nothing_but_the_version_is_reported_to_strangers(server):
     for path in ("status", "me", "kernelspecs", "kernelspecs/python3", "kernels", "sessions"):
         assert requests.get(f"{server.url}/api/{path}", timeout=SECONDS).status_code == 403
 

@@ -217,7 +217,7 @@ def test_requests_that_make_no_sense_are_answered_as_errors(channels):
     assert content_of(channels.run("1"), "execute_reply")["status"] == "ok"
 
 
-def test_a_context_that_dies_is_told_as_a_restart(channels):
+def test_a_context_that_dies_is_reported_as_a_restart(channels):
     channels.run("x = 1")
     msg_id = channels.execute("import os\nos.kill(os.getpid(), 9)")
     messages = channels.answers(msg_id)

@@ -267,7 +267,7 @@ def test_requests_beyond_the_queue_are_aborted_and_the_kernel_goes_on(gateway):
     assert channels.run("'fine'")[-2]["content"]["status"] == "ok"
 
 
-def test_quotas_of_a_key_are_told_in_jupyters_way(server):
+def test_quotas_of_a_key_are_reported_in_jupyters_way(server):
     limited = new_key(server, policy={"max_sandboxes": 1, "executions_per_day": 1})
     channels = limited.connect(limited.start())
     refused = limited.call("POST", "/api/kernels")

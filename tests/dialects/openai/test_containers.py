@@ -271,7 +271,7 @@ def test_nobody_sees_another_keys_containers(new_client: Callable[..., openai.Op
     mine.containers.delete(made.id)
 
 
-def test_who_may_not_is_told(server: Any, new_client: Callable[..., openai.OpenAI]) -> None:
+def test_who_may_not_is_reported(server: Any, new_client: Callable[..., openai.OpenAI]) -> None:
     """No key, a wrong key, and a key without the scope."""
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="nobody", max_retries=0) as stranger:
         with pytest.raises(openai.AuthenticationError):

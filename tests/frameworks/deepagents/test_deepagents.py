@@ -124,7 +124,7 @@ def test_a_command_out_of_time_and_too_much_output():
             assert notice == "[... 1,000 bytes of standard output left out here ...]"
 
 
-def test_files_are_told_one_by_one(backend):
+def test_files_are_reported_one_by_one(backend):
     """No file that fails keeps the others from being written or read."""
     uploaded = backend.upload_files(
         [("/home/user/new/a.bin", b"\x00\xff"), ("/etc/passwd", b""), ("/home/user/new", b""), ("a\0b", b"")]

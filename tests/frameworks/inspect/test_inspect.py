@@ -162,7 +162,7 @@ def test_a_sample_that_runs_out_of_time_leaves_no_sandbox(tmp_path: Path) -> Non
     assert Sandbox.list() == []
 
 
-def test_too_much_output_a_missing_program_and_a_dead_sandbox_are_told_as_inspect_wants() -> None:
+def test_too_much_output_a_missing_program_and_a_dead_sandbox_are_reported_as_inspect_wants() -> None:
     async def ask() -> None:
         environment = await made()
         missing = await environment.exec(["no-such-program"])

@@ -78,7 +78,7 @@ def test_the_same_on_a_loop(tool):
     _check(_told(asyncio.run(agent.ainvoke({"messages": [("user", "compute")]}))))
 
 
-def test_the_model_is_told_what_the_tool_is(tool):
+def test_the_model_is_reported_what_the_tool_is(tool):
     """Name, argument and description are those of the interpreter."""
     assert tool.name == "run_python"
     assert list(tool.tool_call_schema.model_json_schema()["properties"]) == ["code"]

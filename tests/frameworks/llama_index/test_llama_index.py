@@ -120,7 +120,7 @@ def test_a_code_act_agent_calls_functions_of_the_host():
     assert calls == [(1, 19), (20, 22), ("a", [1])]
 
 
-def test_the_model_is_told_what_the_tool_is():
+def test_the_model_is_reported_what_the_tool_is():
     """Name, argument and description are read from the function."""
     (tool,) = FumehoodToolSpec().to_tool_list()
 

@@ -70,7 +70,7 @@ async def test_state_repair_pictures_and_files():
 
 
 @pytest.mark.anyio
-async def test_the_model_is_told_what_the_tool_is():
+async def test_the_model_is_reported_what_the_tool_is():
     """Name, argument, description and instructions reach the model."""
     script = Script()
     await Agent(FunctionModel(script), toolsets=[FumehoodToolset()]).run("hello")

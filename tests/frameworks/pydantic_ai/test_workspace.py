@@ -101,7 +101,7 @@ async def test_output_that_was_cut_is_no_success():
 
 
 @pytest.mark.anyio
-async def test_what_was_written_before_the_end_of_time_is_told():
+async def test_what_was_written_before_the_end_of_time_is_reported():
     """A timeout carries what the command had written, and ends the processes that it started."""
     async with AsyncSandbox() as sandbox:
         workspace = FumehoodWorkspace(sandbox)

@@ -373,7 +373,7 @@ def test_rules_can_be_left_out():
         ({"allow": ["unparsable"]}, "allow='unparsable' is refused"),
     ],
 )
-def test_wrong_arguments_are_told(options, told):
+def test_wrong_arguments_are_reported(options, told):
     with pytest.raises(InvalidArgumentError, match=told):
         scan("1", **options)
 

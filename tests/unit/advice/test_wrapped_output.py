@@ -128,6 +128,6 @@ def test_escapes_count_towards_the_limit():
         ({"tag": ""}, "tag=''"),
     ],
 )
-def test_wrong_arguments_are_told(options, told):
+def test_wrong_arguments_are_reported(options, told):
     with pytest.raises(InvalidArgumentError, match=told):
         wrap_output("x", **options)

@@ -290,7 +290,7 @@ def test_output_is_decoded_across_pieces(backend):
     assert heard == ["h", "ä", "\ufffd"]
 
 
-def test_the_end_of_a_command_is_told(backend):
+def test_the_end_of_a_command_is_reported(backend):
     """A code other than 0 and a time that was over are exceptions with everything that was written."""
     out = ProcessOutput(stream="stdout", data=b"some")
 

@@ -91,7 +91,7 @@ def test_what_is_awaitable_is_awaited():
     assert one(Asking(), call_of(n=1)).value == 2
 
 
-def test_a_timeout_of_the_functions_own_is_told_as_such():
+def test_a_timeout_of_the_functions_own_is_reported_as_such():
     """It is not mistaken for the limit."""
 
     def fail():
@@ -110,7 +110,7 @@ def test_what_the_callback_says_is_yes_no_or_text():
         one(lambda: 1, approve=lambda call: 1, until=asyncio.Event())
 
 
-def test_who_cannot_answer_is_told():
+def test_who_cannot_answer_is_reported():
     """An answer that does not arrive ends the run; a sandbox that has ended says so by its events."""
 
     async def broken(answer):

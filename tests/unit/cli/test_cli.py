@@ -179,7 +179,7 @@ def test_an_unknown_command_is_a_usage_error(capsys):
     assert "COMMAND 'brew' is not one of run, repl" in capsys.readouterr().err
 
 
-def test_a_missing_file_is_told_without_a_traceback(capsys):
+def test_a_missing_file_is_reported_without_a_traceback(capsys):
     """The exit code says that a file of this machine was the matter."""
     assert main.main(["run", "/no/such/file.py"]) == 74
     assert "No such file" in capsys.readouterr().err

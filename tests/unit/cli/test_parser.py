@@ -112,7 +112,7 @@ def test_without_a_command_the_help_is_shown(capsys):
     assert "commands:" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_reported(capsys):
     """As every other program does."""
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

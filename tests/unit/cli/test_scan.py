@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_refused(write, capsys, name, content):
     assert "[unparsable]" in capsys.readouterr().out
 
 
-def test_a_missing_file_and_a_wrong_rule_are_told(write, tmp_path, capsys):
+def test_a_missing_file_and_a_wrong_rule_are_reported(write, tmp_path, capsys):
     assert main(["scan", str(tmp_path / "none.py")]) == 74
     assert main(["scan", write("a.py", "1"), "--allow", "nonsense"]) == 64
     assert "allow='nonsense' is refused" in capsys.readouterr().err

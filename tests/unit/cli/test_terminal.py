@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from fumehood.cli.terminal import told_steps
+from fumehood.cli.terminal import reported_steps
 
 
 class Terminal(io.StringIO):
@@ -17,14 +17,14 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_steps_are_told_with_their_time(kind, monkeypatch):
+def test_steps_are_reported_with_their_time(kind, monkeypatch):
     """At a terminal a bar moves beside the step that is under way; elsewhere there are lines alone."""
     stream = kind()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
 
-    with told_steps() as say:
+    with reported_steps() as say:
         say("making an environment")
         say("installing [red]\x1b[2J")
 

@@ -75,7 +75,7 @@ def _contended(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(("a", "b"), {0: 1000, 1: 100}, False, id="many short requests of both"),
     ],
 )
-def test_who_is_halved(tenants: tuple[str, str], requests: dict[int, int], halved: bool) -> None:
+def test_which_sandboxes_are_halved(tenants: tuple[str, str], requests: dict[int, int], halved: bool) -> None:
     """A second of CPU time in three, for few requests of its own, beside short requests of another tenant."""
     sandboxes = [Metered(tenant) for tenant in tenants]
     read_twice(sandboxes, {0: 1.0, 1: 0.1}, requests)

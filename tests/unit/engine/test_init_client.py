@@ -11,7 +11,7 @@ from fumehood.engine.init_client import InitClient, InitGoneError
 from fumehood_wire.frames import ProtocolError, encode
 
 
-def test_a_reply_that_breaks_the_wire_is_told_to_its_asker() -> None:
+def test_a_reply_that_breaks_the_wire_is_reported_to_its_asker() -> None:
     """Its number is right and its value is not: the channel ends, and so does the wait for it."""
     ends: list[ProtocolError | None] = []
 

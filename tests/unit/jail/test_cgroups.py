@@ -326,7 +326,7 @@ def test_v2_takes_the_nearest_place_that_hands_down(tmp_path):
     assert "run-1.scope" in reasons[0]
 
 
-def test_v2_that_hands_nothing_down_says_so(tmp_path):
+def test_v2_that_hands_nothing_down_is_reported(tmp_path):
     """Without a place that hands down memory and pids there is no driver, and each place is named."""
     lay_out(
         tmp_path / "cg",

@@ -298,7 +298,7 @@ def test_facts_are_read(tmp_path):
     assert "kernel.dmesg_restrict" not in facts
 
 
-def test_a_probe_that_cannot_run_says_so(monkeypatch):
+def test_a_probe_that_cannot_run_is_reported(monkeypatch):
     """If the process of the trials fails, its words are in the error."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
 

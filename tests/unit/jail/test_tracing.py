@@ -165,7 +165,7 @@ def test_one_that_is_not_let_go_ends(waiting):
         os.waitpid(waiting[0], 0)
 
 
-def test_one_that_ends_meanwhile_is_told_of(waiting):
+def test_one_that_ends_meanwhile_is_reported_of(waiting):
     """Whoever ends it."""
     held = HeldProcess(waiting[0])
     assert held.is_stopped_in("setns")

@@ -99,7 +99,7 @@ def test_a_response_without_a_body_has_no_chunks() -> None:
 
 
 @pytest.mark.parametrize("head", [b"GET /a HTTP/1.0\r\n", b"GET /a HTTP/1.1\r\nConnection: close\r\n"])
-def test_a_connection_ends_where_the_request_says_so(head: bytes) -> None:
+def test_a_connection_ends_where_the_request_is_reported(head: bytes) -> None:
     """And the response says it too."""
     received = served(head + b"\r\n", ASKED, stays=True)
     assert received.count(b"200 OK") == 1

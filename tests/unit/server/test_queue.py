@@ -99,7 +99,7 @@ async def test_a_full_queue_says_when_to_come_again(caplog: pytest.LogCaptureFix
 
 
 @on_loop
-async def test_who_cannot_be_served_in_time_is_told_at_once() -> None:
+async def test_who_cannot_be_served_in_time_is_reported_at_once() -> None:
     queue = FairQueue(places=1, capacity=1000)
     queue._mean_seconds = 10.0
     runs = Runs(queue)

@@ -79,7 +79,7 @@ def test_bad_values_are_named(name: str, value: str, words: str) -> None:
     assert words in str(refused.value)
 
 
-def test_a_bad_value_is_told_by_the_way_it_came(tmp_path: Path) -> None:
+def test_a_bad_value_is_reported_by_the_way_it_came(tmp_path: Path) -> None:
     """A variable that was set long since is easily forgotten; what nobody has given can be given by a flag."""
     file = tmp_path / "fumehood.toml"
     file.write_text("max_network = 'all'\n")

@@ -158,7 +158,7 @@ async def test_a_client_that_goes_away_ends_what_it_followed() -> None:
 
 
 @on_loop
-async def test_the_end_of_the_server_is_told_in_the_last_line() -> None:
+async def test_the_end_of_the_server_is_reported_in_the_last_line() -> None:
     client = _Client()
 
     async def silent() -> AsyncGenerator[dict[str, int], None]:

@@ -335,7 +335,7 @@ async def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_p
     assert "secret" not in str(caught.value)
 
 
-async def test_a_missing_driver_is_told_with_the_way_out(monkeypatch):
+async def test_a_missing_driver_is_reported_with_the_way_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
     with pytest.raises(StorageStartError) as caught:

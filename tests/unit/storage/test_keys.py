@@ -247,7 +247,7 @@ async def test_the_last_use_is_stored_in_batches(database_url, clock):
 
 
 @pytest.mark.parametrize("key_id", ["", "nothing", "abcdefghijkl", "\x00" * 12, "é" * 12, None])
-async def test_a_key_that_is_not_there_is_told(database_url, key_id):
+async def test_a_key_that_is_not_there_is_reported(database_url, key_id):
     async with opened(database_url) as database:
         keys = Keys(database)
 

@@ -180,7 +180,7 @@ class TestOrdinary:
 
     @pytest.mark.parametrize("state", [State.IDLE, State.BUSY, State.ASKING, State.CLOSING])
     @pytest.mark.parametrize("kind", sorted(BACKGROUND))
-    def test_background_output_is_told_apart(self, state: State, kind: str) -> None:
+    def test_background_output_is_reported_apart(self, state: State, kind: str) -> None:
         """A task that outlives its cell may write at any time; it is not taken for the current cell."""
         conversation = in_state(state)
 

@@ -60,7 +60,7 @@ class BuildOrder:
         start: Command, check and seconds of the start command; the command is None for none.
         login: User and password for the image's registry, or None.
         force: Whether steps that are in the store are to run again.
-        told: What is not done as at E2B, for the logs.
+        notes: What is not done as at E2B, for the logs.
     """
 
     image: str | None
@@ -70,7 +70,7 @@ class BuildOrder:
     start: tuple[str | None, str, float]
     login: tuple[str, str] | None
     force: bool
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class _Registry(Message):
@@ -111,7 +111,7 @@ def read_build(body: BuildBody) -> BuildOrder:
         raise InvalidArgumentError(field="fromImage", value=image, allowed="either an image or a template")
 
     translation = _Translation(is_new=image is not None)
-    told = tuple(_told(body))
+    notes = tuple(_notes(body))
 
     for number, step in enumerate(body.steps, 1):
         translation.add(number, step)
@@ -125,7 +125,7 @@ def read_build(body: BuildBody) -> BuildOrder:
         start=_read_start(body.start_cmd, body.ready_cmd),
         login=_read_login(body.from_image_registry),
         force=body.force or any(step.force for step in body.steps),
-        told=told,
+        notes=notes,
     )
 
 
@@ -290,6 +290,6 @@ def _read_login(registry: _Registry | None) -> tuple[str, str] | None:
     return registry.username, registry.password
 
 
-def _told(body: BuildBody) -> Iterator[str]:
+def _notes(body: BuildBody) -> Iterator[str]:
     if _SLEEP.fullmatch(body.ready_cmd.strip()):
         yield "no time is waited for: sandboxes start the command themselves, and are handed out once it has started"

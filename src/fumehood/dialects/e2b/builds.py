@@ -194,7 +194,7 @@ class Builds:
 
         order = read_build(await json_body(request, BuildBody))
 
-        for line in order.told:
+        for line in order.notes:
             build.log(line, "warn")
 
         build.status = "building"
@@ -353,8 +353,10 @@ def _limits(body: _NewTemplate) -> dict[str, float]:
         bound = BOUNDS[limit]
 
         if not bound.allows(size):
-            told = replace(bound, low=bound.low / factor, high=bound.high / factor, unit=unit, optional=False)
-            raise InvalidArgumentError(field=field_name, value=value, allowed=told.describe())
+            scaled = replace(
+                bound, low=bound.low / factor, high=bound.high / factor, unit=unit, optional=False
+            )
+            raise InvalidArgumentError(field=field_name, value=value, allowed=scaled.describe())
 
         found[limit] = size
 

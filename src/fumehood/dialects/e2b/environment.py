@@ -15,7 +15,7 @@ from fumehood.values.guest_paths import HOME_PATH
 
 ENVD_PORT = 49983
 INTERPRETER_PORT = 49999
-_TOLD = frozenset({"E2B_SANDBOX", "E2B_SANDBOX_ID"})
+_E2B_VARIABLES = frozenset({"E2B_SANDBOX", "E2B_SANDBOX_ID"})
 
 
 def shown_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
@@ -25,7 +25,7 @@ def shown_envs(sandbox_id: str, envs: Mapping[str, str]) -> dict[str, str]:
 
 def given_envs(envs: Mapping[str, str]) -> dict[str, str]:
     """Returns the part of a command's environment that its caller gave."""
-    return {name: value for name, value in envs.items() if name not in _TOLD}
+    return {name: value for name, value in envs.items() if name not in _E2B_VARIABLES}
 
 
 _USERS = ("", "user", "root")

@@ -18,7 +18,7 @@ from fumehood.values.audit import AuditEntry
 _MAX_LINES = 1000
 _LEVELS = ("debug", "info", "warn", "error")
 # The fields of an entry that a line shows; every other field may hold text of a user.
-_TOLD = frozenset(
+_SHOWN_FIELDS = frozenset(
     {
         "bytes_out",
         "code_bytes",
@@ -100,7 +100,7 @@ def _fields(entry: AuditEntry) -> dict[str, str | int]:
             value[:_MAX_VALUE_CHARS] if isinstance(value, str) else value
         )
         for name, value in entry.fields.items()
-        if name in _TOLD and isinstance(value, str | int)
+        if name in _SHOWN_FIELDS and isinstance(value, str | int)
     }
 
 

@@ -41,7 +41,7 @@ _KIND = "snapshots"
 _TYPE = "application/vnd.fumehood.state"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}(?::[A-Za-z0-9._-]{1,64})?", re.ASCII)
 _DEFAULT_TAG = ":default"
-_MAX_TOLD = 100
+_MAX_NOT_KEPT = 100
 _MAX_BYTES = 20 * GIB
 _CHUNK_BYTES = 1 << 20
 
@@ -89,7 +89,7 @@ class Snapshots:
             for older in replaced:
                 await self._forget(older)
 
-        return JSONResponse({**_data(kept), "notKept": _told(report)}, 201)
+        return JSONResponse({**_data(kept), "notKept": _not_kept(report)}, 201)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """Lists the caller's snapshots, the newest first."""
@@ -170,14 +170,14 @@ def _data(snapshot: StoredFile) -> dict[str, Any]:
     return {"snapshotID": snapshot.id, "names": names}
 
 
-def _told(report: SaveReport) -> list[dict[str, str]]:
+def _not_kept(report: SaveReport) -> list[dict[str, str]]:
     """Returns the parts that a snapshot of E2B would contain and this one lacks."""
     always = LeftOut(
         kind="environment", name="processes", reason="running commands, threads and connections are not kept"
     )
     return [
         {"kind": one.kind, "name": one.name[:200], "reason": one.reason[:200]}
-        for one in (always, *report.left_out[:_MAX_TOLD])
+        for one in (always, *report.left_out[:_MAX_NOT_KEPT])
     ]
 
 

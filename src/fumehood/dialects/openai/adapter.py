@@ -86,8 +86,8 @@ class ContainerRoutes:
         backend, sandbox_id = await self._container(request)
         await backend.info(sandbox_id)
         await backend.kill(sandbox_id)
-        told = {"id": request.path_params["container_id"], "object": "container.deleted", "deleted": True}
-        return JSONResponse(told)
+        answer = {"id": request.path_params["container_id"], "object": "container.deleted", "deleted": True}
+        return JSONResponse(answer)
 
     async def _upload(self, request: Request) -> Response:
         backend, sandbox_id = await self._container(request)
@@ -130,8 +130,8 @@ class ContainerRoutes:
     async def _remove(self, request: Request) -> Response:
         backend, sandbox_id, info = await self._found(request)
         await backend.file_call(sandbox_id, RemoveFile(path=info.path))
-        told = {"id": request.path_params["file_id"], "object": "container.file.deleted", "deleted": True}
-        return JSONResponse(told)
+        answer = {"id": request.path_params["file_id"], "object": "container.file.deleted", "deleted": True}
+        return JSONResponse(answer)
 
     async def _content(self, request: Request) -> Response:
         backend, sandbox_id, info = await self._found(request)

@@ -74,7 +74,7 @@ class SecurityMonitor:
         # Called with each event, for a count over all sandboxes.
         self.on_event: Callable[[SecurityEvent], None] = lambda _: None
         # Called with each event, for followers of this sandbox.
-        self.on_told: Callable[[SecurityEvent], None] = lambda _: None
+        self.on_reported: Callable[[SecurityEvent], None] = lambda _: None
         self._sandbox = sandbox
         self._trail = trail
         self._pause = pause
@@ -228,7 +228,7 @@ class SecurityMonitor:
         self._made += 1
         self._news.set()
         self.on_event(event)
-        self.on_told(event)
+        self.on_reported(event)
         self._act(action, event)
 
     def end(self, reason: EndReason | None, breach: str) -> None:

@@ -19,9 +19,9 @@ from fumehood.engine.contexts.connection import ContextConnection, wire_request
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess
 from fumehood.engine.contexts.processes import ContextProcesses
 from fumehood.engine.contexts.runner import ExecutionRunner
+from fumehood.engine.execution_events import feed_abandoned_end, feed_end, feeding
 from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
-from fumehood.engine.told_events import tell_end, tell_given_up, telling
 from fumehood.engine.usage import Measure
 from fumehood.errors import InvalidArgumentError
 from fumehood.runtimes.base import GuestContext
@@ -133,7 +133,7 @@ class LiveContext:
                 await failpoints.reach("run.ready", self)
 
         audited = await begin_execution(self._sandbox, self.info, request, comm)
-        emit = emit if request.silent else telling(self._sandbox.feed, self._runner, emit)
+        emit = emit if request.silent else feeding(self._sandbox.feed, self._runner, emit)
 
         def run(living: ContextProcess) -> Awaitable[Execution]:
             return self._runner.run(living, request, message, emit)
@@ -146,7 +146,7 @@ class LiveContext:
             else:
                 execution = await run(process)
         except BaseException as error:
-            tell_given_up(self._sandbox.feed, self._sandbox.recorder, self._runner.take_underway())
+            feed_abandoned_end(self._sandbox.feed, self._sandbox.recorder, self._runner.take_underway())
             audited.failed(error)
             raise
 
@@ -157,7 +157,7 @@ class LiveContext:
             self._sandbox.recorder.note_execution(self.info.id, process.link.name, request, execution)
 
         if underway is not None and self._sandbox.feed.is_live:
-            tell_end(self._sandbox.feed, execution, underway.position)
+            feed_end(self._sandbox.feed, execution, underway.position)
 
         if execution.state_lost:
             self._processes.prepare_next()

@@ -132,7 +132,7 @@ def test_what_ran_long_is_looked_at_once():
     assert (event.kind, counts) == ("process_storm", {"process_storm": 1})
 
 
-def test_before_and_after_its_time_nothing_is_told():
+def test_before_and_after_its_time_nothing_is_reported():
     async def scene():
         there = Scene()
         there.monitor.end("killed", "")

@@ -117,7 +117,7 @@ def test_a_cell_after_set_e_runs(bash_context):
     assert bash_context.fd_out == "2\n2\n"
 
 
-def test_a_bash_whose_state_could_not_be_kept_says_so(bash_context):
+def test_a_bash_whose_state_could_not_be_kept_is_reported(bash_context):
     """With the error, or at the beginning of the next cell when there was none."""
     bash_context.run("x=1")
     assert "are gone" in bash_context.run("exec false").traceback

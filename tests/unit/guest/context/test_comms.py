@@ -67,7 +67,7 @@ def test_nothing_is_imported_for_it(context):
     assert context.run("import sys; 'comm' in sys.modules").text == "False"
 
 
-def test_a_handler_that_fails_says_so(context):
+def test_a_handler_that_fails_is_reported(context):
     """On standard error, where the package logs it; the context goes on."""
     context.run(
         "import comm\none = comm.create_comm(target_name='t', comm_id='c')\none.on_msg(lambda said: 1 / 0)"

@@ -22,7 +22,7 @@ def test_a_value_that_nobody_watches_is_kept() -> None:
 
 
 @pytest.mark.parametrize("names", ["count", ["count", "label"], None])
-def test_who_watches_is_told(names: Any) -> None:
+def test_who_watches_is_reported(names: Any) -> None:
     counter = _Counter()
     seen: list[tuple[str, object, object]] = []
 

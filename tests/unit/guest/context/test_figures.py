@@ -242,7 +242,7 @@ def test_a_figure_that_cannot_be_drawn_is_an_error(data_context):
     assert data_context.run("plt.get_fignums()").text == "[]"
 
 
-def test_a_dataframe_is_told_as_columns(data_context):
+def test_a_dataframe_is_reported_as_columns(data_context):
     """Columns of plain values: ISO dates, null for what is missing."""
     outcome = data_context.run(
         "import pandas as pd, numpy as np, datetime\n"

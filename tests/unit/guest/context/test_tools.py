@@ -310,7 +310,7 @@ def test_what_the_code_makes_of_a_name_is_its_own(host, context):
     assert context.run("search").text == "5"
 
 
-def test_who_waits_beyond_the_end_of_the_cell_is_told(host, context):
+def test_who_waits_beyond_the_end_of_the_cell_is_reported(host, context):
     """Threads and tasks that still wait get a ToolError, and the context serves on."""
     asked = []
 

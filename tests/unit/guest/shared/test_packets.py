@@ -48,7 +48,7 @@ def test_only_the_first_packet_may_be_large(pair):
     assert packets.receive() == (configuration, [])
 
 
-def test_numbers_are_told_as_json(pair):
+def test_numbers_are_reported_as_json(pair):
     host, packets = pair
     packets.tell("exited", sandbox=7, status=-9)
 

@@ -81,7 +81,7 @@ def test_a_mac_prints_what_starts_a_server():
 
 
 @pytest.mark.parametrize("words", [["run", "-c", "1"], ["doctor"], ["repl"], ["demo"]])
-def test_without_a_server_a_mac_is_told_the_way(words):
+def test_without_a_server_a_mac_is_reported_the_way(words):
     """Instead of a name that its Python lacks."""
     done = on_a_mac(*words)
     assert (done.returncode, done.stdout) == (70, "")

@@ -29,33 +29,33 @@ from fumehood.values.execution import Execution
 from fumehood.values.plain_data import as_data, fields_data
 
 
-class Works(Protocol):
+class Runner(Protocol):
     """A runner of executions, one at a time."""
 
     underway: Underway | None
 
 
-def telling(feed: Feed, work: Works, emit: Callable[[Event], None]) -> Callable[[Event], None]:
+def feeding(feed: Feed, runner: Runner, emit: Callable[[Event], None]) -> Callable[[Event], None]:
     """Returns a function that calls `emit` and then puts the event into the feed."""
 
-    def emit_and_tell(event: Event) -> None:
+    def emit_and_feed(event: Event) -> None:
         emit(event)
 
-        if feed.is_live and work.underway is not None:
-            tell_event(feed, work.underway, event)
+        if feed.is_live and runner.underway is not None:
+            feed_event(feed, runner.underway, event)
 
-    return emit_and_tell
+    return emit_and_feed
 
 
-def tell_given_up(feed: Feed, recorder: Recorder, underway: Underway | None) -> None:
+def feed_abandoned_end(feed: Feed, recorder: Recorder, underway: Underway | None) -> None:
     """Puts the end of an execution without an outcome into the feed: caller cancelled, or sandbox ended."""
     if underway is not None and feed.is_live:
         found = recorder.find(underway.execution_id)
         execution = underway.execution() if found is None else found[2].execution
-        tell_end(feed, execution, underway.position)
+        feed_end(feed, execution, underway.position)
 
 
-def tell_event(feed: Feed, underway: Underway, event: Event) -> None:
+def feed_event(feed: Feed, underway: Underway, event: Event) -> None:
     """Puts an event of an execution into the feed of its sandbox."""
     name: dict[str, JsonValue] = {"execution_id": underway.execution_id}
 
@@ -88,7 +88,7 @@ def tell_event(feed: Feed, underway: Underway, event: Event) -> None:
             feed.put("commit_request", fields, len(str(fields)))
 
 
-def tell_end(feed: Feed, execution: Execution, position: int) -> None:
+def feed_end(feed: Feed, execution: Execution, position: int) -> None:
     """Puts the end of an execution into the feed of its sandbox."""
     feed.put(
         "execution_finished",
