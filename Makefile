@@ -63,10 +63,11 @@ bytecode: $(VENV)/.installed-dev
 test-packages: $(VENV)/.installed-dev ## try the packages of the field in sandboxes, each alone and all together, and write docs/guides/packages.md; an hour (ARGS="polars ray" for some)
 	@$(BIN)/python -m tests.packages $(ARGS)
 
-test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian, with apt-get and a display: mmdebstrap makes the base, and downloads 60 MB
-	@command -v mmdebstrap >/dev/null && command -v musl-gcc >/dev/null || apt-get -qq install --no-install-recommends mmdebstrap musl-tools >/dev/null
+test-images: $(VENV)/.installed-dev programs ## a Dockerfile over a whole Debian, with apt-get and a display: mmdebstrap makes the base, and downloads 60 MB; and what buildah builds
+	@command -v mmdebstrap >/dev/null && command -v musl-gcc >/dev/null && command -v buildah >/dev/null || \
+		apt-get -qq install --no-install-recommends mmdebstrap musl-tools buildah >/dev/null
 	@$(MAKE) --no-print-directory .venv-harbor/.installed
-	@EVERY_IMAGE=1 $(BIN)/python -m pytest -q tests/integration/test_debian_image.py $(ARGS)
+	@EVERY_IMAGE=1 $(BIN)/python -m pytest -q tests/integration/test_debian_image.py tests/integration/test_buildah.py $(ARGS)
 
 # Frameworks that sandboxes of images are tried with. Harbor needs a newer Python than this project: one of this machine, or one that uv fetches.
 .venv-harbor/.installed: pyproject.toml | $(VENV)/.installed-dev

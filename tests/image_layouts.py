@@ -102,6 +102,7 @@ class Layout:
             "os": "linux",
             "architecture": architecture or own_architecture(),
             "config": dict(config or {}),
+            "history": [{"created_by": "tests"} for _ in layers],
             "rootfs": {
                 "type": "layers",
                 "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers],

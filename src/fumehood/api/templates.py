@@ -31,7 +31,7 @@ from fumehood.templates.images.credentials import Logins
 from fumehood.templates.images.image_template import base_of
 from fumehood.templates.images.source import ImageOrder, dockerfile_text
 from fumehood.templates.images.workbench import Base
-from fumehood.templates.recipe import LanguageOrder, LeftOut, Recipe, Say
+from fumehood.templates.recipe import LanguageOrder, LeftOut, Recipe, Say, Source
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, TemplateStore, hint_of_names
 from fumehood.values.codec import read_value
@@ -58,6 +58,7 @@ def build_template(
     steps: Sequence[str] = (),
     apt: Sequence[str] = (),
     build_args: Mapping[str, str] | None = None,
+    builder: str | None = None,
     network: Network | None = None,
     start: str | None = None,
     ready: str = "",
@@ -95,6 +96,8 @@ def build_template(
         steps: Instructions as in a Dockerfile, which are carried out on `image`.
         apt: Debian packages to install on `image`, before `steps`.
         build_args: Values of the Dockerfile's ARGs.
+        builder: `buildah`, or its absolute path: builds the Dockerfile in place of fumehood, for what that refuses. Its
+            steps run in containers of its own with the rights, the settings and the network of this user.
         network: The network that the steps of a build may reach, through the egress proxy; None is everything public.
         start: A line for the shell that runs in each of its sandboxes from their making on, such as a server. It has
             the variables of the template, not those of a sandbox's caller.
@@ -131,13 +134,14 @@ def build_template(
         apt=tuple(apt),
         build_args=dict(build_args or {}),
         network=network or Network(internet=True),
+        builder=builder,
     )
     spoken = _language_order(languages, is_at_server=url is not None)
     started = read_start(start, ready, ready_timeout)
-    _check_fits(order, requirements or python)
+    _check_fits(order, requirements or python, network)
 
     if url is not None:
-        _check_local(files=files, context=context, network=network)
+        _check_local(files=files, context=context, network=network, builder=builder)
         asked = {
             "name": name,
             "requirements": _requirement_lines(requirements),
@@ -161,9 +165,7 @@ def build_template(
     store = template_store()
     recipe = Recipe(
         name=name,
-        source=order.source(store.layers, registry_logins())
-        if order.is_given
-        else RequirementsSource(requirements, python, say),
+        source=_image(order, store) if order.is_given else RequirementsSource(requirements, python, say),
         preload=modules,
         files=None if files is None else os.path.abspath(files),
         envs={**({"DISPLAY": DISPLAY} if display else {}), **(envs or {})},
@@ -172,6 +174,11 @@ def build_template(
         languages=spoken,
     )
     return _build_here(recipe, store, order, force=force, say=say)
+
+
+def _image(order: ImageOrder, store: TemplateStore) -> Source:
+    """Returns the source of an image that is ordered with this user's logins."""
+    return order.source(store.layers, registry_logins())
 
 
 def build_image_template(
@@ -241,10 +248,14 @@ def _language_order(languages: Sequence[str], *, is_at_server: bool) -> Language
     return LanguageOrder(names=names, prepare=preparation(names, is_strict=ALL not in languages))
 
 
-def _check_fits(order: ImageOrder, packages: object) -> None:
+def _check_fits(order: ImageOrder, packages: object, network: Network | None) -> None:
     """Checks that the arguments about an image are compatible with the others."""
+    if order.builder is not None and network is not None:
+        allowed = "None with a builder: its steps have the network that it gives them"
+        raise InvalidArgumentError(field="network", value=network.level, allowed=allowed)
+
     if not order.is_given:
-        if order.steps or order.apt or order.context is not None or order.build_args:
+        if order.steps or order.apt or order.context is not None or order.build_args or order.builder:
             allowed = "an image or a Dockerfile, when there are steps for it"
             raise InvalidArgumentError(field="image", value=order.image, allowed=allowed)
 

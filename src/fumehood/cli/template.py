@@ -29,6 +29,7 @@ _OPTIONS = {
     "dockerfile": "--dockerfile",
     "context": "CONTEXT",
     "apt": "--apt",
+    "builder": "--builder",
     "start": "--start",
     "ready": "--ready",
     "ready_timeout": "--ready-timeout",
@@ -76,6 +77,7 @@ def run_build(options: Options) -> int:
             context=options.context,
             apt=options.apt,
             build_args=read_envs(options.build_arg, "--build-arg"),
+            builder=options.builder,
             network=read_network([*options.network]) if options.network else None,
             start=options.start,
             ready=options.ready,
@@ -215,6 +217,11 @@ TEMPLATE = Verbs(
                     multiple=True,
                     metavar="NAME=VALUE",
                     help="value of an ARG; may be repeated",
+                ),
+                Option(
+                    ["--builder"],
+                    metavar="PROGRAM",
+                    help="buildah, or its path: builds the Dockerfile, outside of fumehood's jails (default: fumehood)",
                 ),
                 Option(
                     ["--apt"],

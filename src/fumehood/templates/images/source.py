@@ -1,4 +1,4 @@
-"""Two sources of named templates: a container image as it is, and one that a Dockerfile builds.
+"""The sources of named templates that are images: one as it is, and one that a Dockerfile builds, by us or by buildah.
 
 Runs in the host process. An image is equal to an earlier one when the digest that its registry, folder or archive names
 now is the same; a build, when all of its steps have led to the same layers.
@@ -20,6 +20,7 @@ from fumehood.templates.images.dockerfile import Dockerfile, Instruction, read_d
 from fumehood.templates.images.image_template import make_root
 from fumehood.templates.images.jailed import image_ids
 from fumehood.templates.images.layers import LayerStore, layer_key
+from fumehood.templates.images.outer_builder import OuterBuild, build_outside, check_builder
 from fumehood.templates.images.pull import open_source, pull
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.images.workbench import Base, StepLimits, Workbench
@@ -46,6 +47,7 @@ class ImageOrder:
         template: The name of a template that is built upon, in place of an image.
         uploads: Archives that those instructions copy from, by their names.
         limits: The limits of its sandboxes where a client of E2B's API makes them, by name.
+        builder: A program that builds the Dockerfile in place of ours; None for ours.
     """
 
     image: str | None = None
@@ -59,6 +61,7 @@ class ImageOrder:
     template: Base | None = None
     uploads: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
+    builder: str | None = None
 
     @property
     def is_given(self) -> bool:
@@ -85,6 +88,9 @@ class ImageOrder:
                 allowed="none with a Dockerfile: write them into it",
             )
 
+        if self.builder is not None:
+            return OuterSource(self._outer_build(self.builder), store)
+
         if self.image is not None and not self.steps and not self.apt and not self.instructions:
             return ImageSource(self.image, store, logins)
 
@@ -100,6 +106,22 @@ class ImageOrder:
         dockerfile = read_dockerfile(text, name)
         dockerfile.stages[-1].instructions.extend(self.instructions)
         return DockerfileSource(dockerfile, name, store, logins, settings)
+
+    def _outer_build(self, builder: str) -> OuterBuild:
+        """Returns what another builder builds.
+
+        Raises:
+            InvalidArgumentError: There is no Dockerfile, or the builder is none that we can use.
+        """
+        check_builder(builder)
+
+        if self.dockerfile is None:
+            raise InvalidArgumentError(field="builder", value=builder, allowed="a Dockerfile beside it")
+
+        path = os.path.abspath(self.dockerfile)
+        dockerfile_text(path)
+        context = os.path.abspath(self.context or os.path.dirname(path))
+        return OuterBuild(builder=builder, dockerfile=path, context=context, arguments=self.build_args)
 
     def _text(self) -> tuple[str, str, str | None]:
         """Returns the name and the text of the Dockerfile, and its context."""
@@ -176,7 +198,50 @@ class BuildSettings:
     uploads: Mapping[str, str] = field(default_factory=dict)
 
 
-class DockerfileSource(Source):
+class _BuiltSource(Source):
+    """An image that `prepare` builds."""
+
+    def __init__(self, store: LayerStore) -> None:
+        self._store = store
+        # Set by `prepare`.
+        self._built: tuple[ImageConfig, tuple[str, ...]] | None = None
+
+    def describe(self) -> dict[str, object]:
+        """Returns the layers and the configuration of the built image."""
+        assert self._built is not None, "it is described once it was built"
+        config, layers = self._built
+        return {"kind": "dockerfile", "layers": list(layers), "config": asdict(config)}
+
+    def make(self, workshop: Workshop) -> Made:
+        """Makes the root of a template from the layers that were built."""
+        assert self._built is not None, "it is made once it was built"
+        config, layers = self._built
+        return _made(config, layers, self._store, workshop)
+
+
+class OuterSource(_BuiltSource):
+    """A Dockerfile that another program builds.
+
+    Args:
+        build: What it builds.
+        store: Where the layers go.
+    """
+
+    def __init__(self, build: OuterBuild, store: LayerStore) -> None:
+        super().__init__(store)
+        self._build = build
+
+    def prepare(self, name: str, say: Say) -> None:
+        """Has it built, so that `describe` can return the result.
+
+        Raises:
+            TemplateStoreError: The program is not there, or has failed.
+            ImageError: Its result is refused.
+        """
+        self._built = build_outside(self._build, name, self._store, say)
+
+
+class DockerfileSource(_BuiltSource):
     """A Dockerfile, with the files of its context.
 
     Args:
@@ -190,14 +255,12 @@ class DockerfileSource(Source):
     def __init__(
         self, dockerfile: Dockerfile, name: str, store: LayerStore, logins: Logins, settings: BuildSettings
     ) -> None:
+        super().__init__(store)
         self._dockerfile = dockerfile
         self._name = name
         self._context = Context(settings.context)
-        self._store = store
         self._logins = logins
         self._settings = settings
-        # Set by `prepare`.
-        self._built: tuple[ImageConfig, tuple[str, ...]] | None = None
 
     def prepare(self, name: str, say: Say) -> None:
         """Carries out the steps whose layers are not in the store yet, so that `describe` can return the result.
@@ -221,18 +284,6 @@ class DockerfileSource(Source):
             uploads=self._settings.uploads,
         )
         self._built = build_image(self._dockerfile, self._name, bench)
-
-    def describe(self) -> dict[str, object]:
-        """Returns the layers and the configuration of the built image."""
-        assert self._built is not None, "it is described once it was built"
-        config, layers = self._built
-        return {"kind": "dockerfile", "layers": list(layers), "config": asdict(config)}
-
-    def make(self, workshop: Workshop) -> Made:
-        """Makes the root of a template from the layers that were built."""
-        assert self._built is not None, "it is made once it was built"
-        config, layers = self._built
-        return _made(config, layers, self._store, workshop)
 
 
 class ImageSource(Source):

@@ -1,0 +1,149 @@
+"""Images that buildah builds, where a Dockerfile holds what our own builder refuses.
+
+Runs in the host process. buildah is a program of the operator's choice: it runs with the rights, the settings and the
+network of this process's user, and its steps in containers of its own and not in our jails. Its result is an OCI layout
+in a folder, and from there on as any other image: parsed and unpacked in a jail, and never trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fumehood.errors import InvalidArgumentError, TemplateStoreError
+from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.description import ImageConfig
+from fumehood.templates.images.layers import LayerStore, layer_key
+from fumehood.templates.images.pull import pull
+from fumehood.templates.images.reference import read_reference
+from fumehood.templates.recipe import Say
+from fumehood.text import visible_line
+
+BUILDAH = "buildah"
+_LINE_CHARACTERS = 500
+_LAST_LINES = 5
+_LAST_CHARACTERS = 1000
+_MOST_LINE_BYTES = 1 << 16
+_END_SECONDS = 10.0
+
+
+def check_builder(builder: str) -> None:
+    """Raises unless it is one that we can use.
+
+    Raises:
+        InvalidArgumentError: It is not.
+    """
+    if builder != BUILDAH and not (os.path.isabs(builder) and os.path.basename(builder) == BUILDAH):
+        allowed = "'buildah', or its absolute path; None for the builder that needs no other program"
+        raise InvalidArgumentError(field="builder", value=builder, allowed=allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OuterBuild:
+    """What buildah is to build.
+
+    Attributes:
+        builder: `buildah`, or its absolute path.
+        dockerfile: The path of the Dockerfile.
+        context: The folder of its files.
+        arguments: Values of ARGs.
+    """
+
+    builder: str
+    dockerfile: str
+    context: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self, program: str, result: str) -> list[str]:
+        """Returns the command that builds the image, keeps its steps for later builds, and writes it to `result`."""
+        arguments = [f"--build-arg={name}={value}" for name, value in self.arguments.items()]
+        wanted = [f"--file={self.dockerfile}", f"--tag={result}", *arguments]
+        return [program, "build", "--layers", *wanted, "--", self.context]
+
+
+def build_outside(
+    build: OuterBuild, template: str, store: LayerStore, say: Say
+) -> tuple[ImageConfig, tuple[str, ...]]:
+    """Has buildah build an image, and stores its layers; the caller keeps the store in use.
+
+    Args:
+        build: What it builds.
+        template: The name of the template.
+        store: Where the layers go.
+        say: Called with each line that buildah writes.
+
+    Returns:
+        The configuration of the image and the names of its layers, the lowest first.
+
+    Raises:
+        TemplateStoreError: buildah is not there, or has failed.
+        ImageError: Its result is refused.
+    """
+    program = shutil.which(build.builder)
+
+    if program is None:
+        raise TemplateStoreError(
+            template=template,
+            operation="build",
+            reason=f"the builder {build.builder!r} is not installed",
+            hint="install it (Debian: apt-get install buildah), or leave it away: fumehood has a builder of its own",
+        )
+
+    with tempfile.TemporaryDirectory(prefix="fumehood-buildah-") as folder:
+        result = f"oci:{folder}/image:made"
+        say("buildah builds the image; its steps run in its containers, with your rights and your network")
+        _run(build.command(program, result), template, say)
+        image = pull(read_reference(result), store, Logins({}), say=say)
+
+    return image.config, tuple(layer_key("sha256", layer.diff_id) for layer in image.layers)
+
+
+def _run(argv: Sequence[str], template: str, say: Say) -> None:
+    """Runs a program and passes its lines on; whatever ends this, no process of it is left."""
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            while line := process.stdout.readline(_MOST_LINE_BYTES):
+                text = visible_line(line.decode("utf-8", "replace").rstrip(), max_characters=_LINE_CHARACTERS)
+
+                if text:
+                    last.append(text)
+                    say(f"  | {text}")
+        except BaseException:
+            _end(process)
+            raise
+
+    if process.returncode:
+        said = " ".join(last)[-_LAST_CHARACTERS:]
+        raise TemplateStoreError(
+            template=template,
+            operation="build",
+            reason=f"{BUILDAH} ended with {process.returncode}: {said}",
+            hint="where it cannot make containers, the variables BUILDAH_ISOLATION=chroot and STORAGE_DRIVER=vfs help",
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program with all that it has started: first politely, so that it unmounts what it has mounted."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(_END_SECONDS)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
