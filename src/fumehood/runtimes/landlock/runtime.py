@@ -71,8 +71,19 @@ class LandlockRuntime(Runtime):
         self._left_out = LeftOutModules()
 
     def is_possible(self) -> bool:
-        """Whether the kernel can restrict files and signals."""
-        return why_impossible() is None
+        """Whether the kernel can restrict files and signals, and root has another user for its guests."""
+        if why_impossible() is not None:
+            return False
+
+        try:
+            ids = _own_ids()
+        except IsolationUnavailableError:
+            return False
+
+        if ids is not None:
+            ids.release()
+
+        return True
 
     def room(self) -> Room:
         if self._room is None:
