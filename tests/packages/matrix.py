@@ -1,10 +1,12 @@
 """The matrix: what holds for packages of this environment in sandboxes, one JSON object a line and package.
 
-Runs as a program in an environment that has fumehood and the packages, whose names are its arguments.
+Runs as a program in an environment that has fumehood and the packages, whose names are its arguments. With
+`--preload A,B` only these are preloaded.
 """
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import json
 import sys
@@ -111,10 +113,15 @@ def _preloaded(case: Case, template: Template, backend: Any, row: dict[str, str]
         row["preloaded"] = "; ".join(reasons) or OK
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Examines the packages and prints what is found; those that are preloaded share one template."""
-    cases = [case for case in CASES if case.package in names]
-    template = Template(name="with them", preload=tuple(case.module for case in cases))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--preload", type=lambda text: text.split(","))
+    given = parser.parse_args(arguments)
+    cases = [case for case in CASES if case.package in given.names]
+    preloaded = [case for case in cases if given.preload is None or case.package in given.preload]
+    template = Template(name="with them", preload=tuple(case.module for case in preloaded))
     portal = Portal()
     try:
         backend = make_backend(EngineSettings(pool_size=0), portal)
@@ -122,7 +129,10 @@ def main(names: list[str]) -> None:
         for case in cases:
             row = {"package": case.package, "version": metadata.version(case.package)}
             row["starts"] = _step(lambda case=case, row=row: _beside(case, backend, row))
-            _preloaded(case, template, backend, row)
+
+            if case in preloaded:
+                _preloaded(case, template, backend, row)
+
             print(json.dumps(row), flush=True)
     finally:
         portal.close()
