@@ -54,6 +54,22 @@ def test_a_sandbox_is_handed_out_ready(open_one):
         assert sandbox.commands.kill(running.pid)
 
 
+def test_a_sandbox_of_the_pool_keeps_its_context(open_one, engine):
+    """A caller without variables of its own gets the process that waits in the pool; for others it is replaced."""
+    plain = Template(name="plain", preload=())
+    pids = []
+
+    for envs in ({}, {"CALLER": "caller"}):
+        open_one(plain).kill()
+        call(engine.wait_warm, "plain")
+
+        with open_one(plain, envs=envs) as sandbox:
+            pids.append(int(sandbox.run_code("import os; os.getpid()").text))
+
+    kept, replaced = pids
+    assert kept < replaced
+
+
 def test_a_sandbox_of_the_pool_is_ready_too(open_one, engine):
     """It was started before its caller came, and knows nothing of its caller's variables."""
     open_one(_SERVING).kill()

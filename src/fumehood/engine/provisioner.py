@@ -191,12 +191,14 @@ class Provisioner:
         started = await self._started(spec.template_name)
         pooled = started.pool.take() if _fits_the_pool(spec.limits, started) else None
 
-        if pooled is not None and await self._assigned(pooled, _envs(started, spec, route), spec.limits):
+        if pooled is not None and await self._assigned(
+            pooled, _envs(started.spawner, spec, route), spec.limits
+        ):
             return await _with_network(pooled, route)
 
         try:
             return await _with_network(
-                await self._make(started, spec.limits, _envs(started, spec, route)), route
+                await self._make(started, spec.limits, _envs(started.spawner, spec, route)), route
             )
         except CapacityError:
             raise
@@ -210,7 +212,9 @@ class Provisioner:
             self.define(spec.template)
 
         started = await self._started(spec.template_name)
-        return await _with_network(await self._make(started, spec.limits, _envs(started, spec, route)), route)
+        return await _with_network(
+            await self._make(started, spec.limits, _envs(started.spawner, spec, route)), route
+        )
 
     async def _assigned(self, sandbox: LiveSandbox, envs: dict[str, str], limits: Limits) -> bool:
         """Applies a caller's settings to a sandbox of the pool; returns False if it has died there."""
@@ -275,11 +279,13 @@ class Provisioner:
             template = replace(template, own_interpreter=True)
 
         spawner = await self._start_spawner(template)
-        usual = _usual_limits(template)
+        usual = SandboxSpec(template=template, limits=_usual_limits(template))
+        # Those of a caller that names none: with others, the context in the pool would have to be replaced.
+        envs = _envs(spawner, usual, await prepare_route(usual.network))
 
         async def make() -> LiveSandbox:
             self._admission.check_machine()
-            sandbox = await self._make(started, usual, spawner.guest_envs)
+            sandbox = await self._make(started, usual.limits, envs)
             try:
                 await failpoints.reach("pool.rehearse", sandbox)
                 await sandbox.rehearse()
@@ -413,11 +419,11 @@ async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
     return sandbox
 
 
-def _envs(started: _Started, spec: SandboxSpec, route: Route) -> dict[str, str]:
+def _envs(spawner: Spawner, spec: SandboxSpec, route: Route) -> dict[str, str]:
     # Without a network pip cannot succeed later than at once.
     pip = {"PIP_RETRIES": "0"} if spec.network.level == "none" else {}
     return {
-        **started.spawner.guest_envs,
+        **spawner.guest_envs,
         **_thread_envs(spec.limits),
         **pip,
         **route_envs(route),
