@@ -20,7 +20,7 @@ WHICH ?=
 NOTHING_RAN := 5
 
 SOURCES := src tests examples benchmarks tools hatch_build.py
-# An environment of its own for each list of frameworks that can be installed together.
+# An environment of its own for each list of frameworks that can be installed together. `make test` needs the first.
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
@@ -34,7 +34,8 @@ demo: $(VENV)/.installed ## set up, then the main job on real data in one live s
 
 # What whole tests need; a sandbox cannot write the bytecode of what it runs, so that it is there before.
 READY := $(VENV)/.installed-dev programs bytecode tests/npm_programs/node_modules/.installed \
-	tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed $(FRAMEWORKS) \
+	tests/external_clients/packages/.installed tests/external_clients/node_modules/.installed \
+	.venv-frameworks/together/.installed \
 	.venv-packages/common/.installed .venv-cluster/.installed console
 AT_ONCE := -m "not serial" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -45,7 +46,7 @@ quick: $(VENV)/.installed-dev bytecode ## unit tests, rules, and once what every
 	@FACES=sync $(BIN)/python -m pytest -q $(AT_ONCE) tests/contract tests/unit tests/rules $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 	@$(BIN)/python -m pytest -q -m serial tests/unit $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
-test-all: $(READY) ## all tests with all of their cases: both faces everywhere, every fault, every Python, fuzzing, a soak; hours
+test-all: $(READY) $(FRAMEWORKS) ## all tests with all of their cases: both faces everywhere, every fault, every Python, fuzzing, a soak; hours
 	@FACES=sync,async-http,async,sync-http EVERY_PYTHON=1 EVERY_ENGINE=1 EVERY_CASE=1 $(MAKE) test WHICH=--all
 	@$(MAKE) faults
 	@$(MAKE) fuzz
