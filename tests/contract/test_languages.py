@@ -104,7 +104,9 @@ def test_typescript_loses_its_types_and_keeps_its_lines(sandbox):
 
     assert _run(sandbox, code, "typescript").text == "3"
     assert _run(sandbox, "enum E { A, B }; E.B", "ts").text == "1"
-    assert "cell_3.ts:7:9" in _run(sandbox, late, "ts").error.traceback
+    trace = _run(sandbox, late, "ts").error.traceback
+    assert trace.startswith("cell_3.ts:7\n  throw new Error('ts')\n  ^\n"), trace
+    assert "cell_3.ts:7:9" in trace
 
 
 def test_results_are_rich(sandbox):

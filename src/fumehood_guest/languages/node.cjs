@@ -291,8 +291,29 @@ function described(error, cell) {
     return { ename: 'Uncaught', evalue: shown, traceback: [`Uncaught ${shown}`] };
   }
 
-  const lines = inspect(error).split('\n').map((line) => (cell?.map ? inSource(line, cell) : line));
+  const lines = inspect(error).split('\n');
+
+  if (cell?.map) {
+    lines.splice(0, 3, ...headInSource(lines.slice(0, 3), cell));
+    lines.forEach((line, at) => (lines[at] = inSource(line, cell)));
+  }
+
   return { ename: String(error.name), evalue: String(error.message), traceback: lines };
+}
+
+// What Node shows before an error that was thrown at the top: place, line, and an arrow below it.
+function headInSource(head, cell) {
+  const row = head[0].startsWith(`${cell.name}:`) && head[0].slice(cell.name.length + 1);
+  const column = head[2]?.indexOf('^');
+
+  if (!/^\d+$/.test(row) || !(column >= 0)) return head;
+
+  const entry = cell.map.findEntry(Number(row) - 1, column);
+
+  if (entry.originalLine === undefined) return head;
+
+  const line = cell.source.split('\n')[entry.originalLine] ?? head[1];
+  return [`${cell.name}:${entry.originalLine + 1}`, line, `${' '.repeat(entry.originalColumn)}^`];
 }
 
 function inSource(line, cell) {
@@ -344,7 +365,7 @@ function shown(cell, value) {
 const microtasks = new vm.Script('__fumehood_microtasks()', { filename: 'fumehood' });
 
 function run(request) {
-  const cell = { id: request.id, silent: request.silent, code: request.code, map: null, envs: [], name: '' };
+  const cell = { id: request.id, silent: request.silent, source: request.code, code: request.code, map: null, envs: [], name: '' };
   current = cell;
   count += 1;
   cell.name = `cell_${count}.${request.typescript ? 'ts' : 'js'}`;
