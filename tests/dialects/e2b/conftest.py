@@ -16,7 +16,8 @@ SECONDS = 30
 @pytest.fixture(scope="module", autouse=True)
 def addresses(server) -> Iterator[dict[str, str]]:
     """The variables that a user of E2B sets; nothing else of the SDKs is changed."""
-    variables = {"E2B_API_URL": server.url, "E2B_SANDBOX_URL": server.url, "E2B_API_KEY": server.token}
+    names = ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL")
+    variables = {**dict.fromkeys(names, server.url), "E2B_API_KEY": server.token}
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():

@@ -1,5 +1,6 @@
 // What a program does that uses E2B's JavaScript SDKs; each line of `told` is looked at by test_javascript.py.
 import { Sandbox, Template } from '@e2b/code-interpreter'
+import { Volume } from 'e2b'
 
 const told = {}
 const text = (bytes) => new TextDecoder().decode(bytes)
@@ -115,6 +116,14 @@ told.snapshot = [
   await Sandbox.deleteSnapshot(snapshot.snapshotId),
 ]
 await restored.kill()
+const volume = await Volume.create('from-js')
+await volume.writeFile('in/a', 'outside')
+const holder = await Sandbox.create({ timeoutMs: 60_000, volumeMounts: { '/mnt/data/js': volume } })
+told.volume = [await holder.files.read('/mnt/data/js/in/a')]
+await holder.files.write('/mnt/data/js/b', 'inside')
+await holder.kill()
+told.volume.push(await volume.readFile('b'), (await volume.list('/')).map((one) => one.path))
+told.volume.push(await Volume.destroy(volume.volumeId), await Volume.destroy(volume.volumeId))
 told.ended = [await box.kill(), await box.isRunning()]
 told.dead = [await nameOf(box.commands.run('true')), await nameOf(box.runCode('1')), await nameOf(box.getInfo())]
 console.log(JSON.stringify(told))

@@ -48,6 +48,11 @@ def test_sandboxes(told):
     assert told["ended"] == [True, False]
 
 
+def test_volumes(told):
+    """Files go in from outside, come out of a sandbox, and end with their volume."""
+    assert told["volume"] == ["outside", "inside", ["/b", "/in"], True, False]
+
+
 def test_files(told):
     """Written in every way, read in every way, watched, and given away by URL."""
     assert told["read"] == ["hello", "hello", 5, "zip zip"]

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from fumehood.dialects.e2b import volume_store
-from fumehood.dialects.e2b.volume_folders import Mount, VolumeFolders
+from fumehood.dialects.e2b.answers import VolumeError
+from fumehood.dialects.e2b.volume_folders import MAX_LISTED, Mount, VolumeFolders
 from fumehood.dialects.e2b.volume_store import VolumeStore
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
@@ -175,6 +176,23 @@ def test_a_round_that_is_cut_off_keeps_what_it_has_stored(played):
         scene.folder.stuck = ""
         assert await scene.round() == {"a", "b"}
         assert scene.folder.reads == ["a", "b", "b"]
+
+    played(act)
+
+
+def test_a_flood_of_entries_stores_and_removes_nothing(played):
+    """Each of them would hold up the server for a little."""
+
+    async def act(scene: Scene) -> None:
+        scene.folder.files = {"a": b"1"}
+        await scene.round()
+        scene.folder.files = {f"f{number}": b"" for number in range(MAX_LISTED + 1)}
+
+        for _ in range(2):
+            with pytest.raises(VolumeError, match="nothing is stored while there are more than 10000"):
+                await scene.round()
+
+        assert set(await scene.store.entries(scene.mount.volume)) == {"a"}
 
     played(act)
 

@@ -33,14 +33,6 @@ fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def volume_address(addresses):
-    """The variable by which the SDK finds the files of volumes; its domain has one by itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("E2B_VOLUME_API_URL", addresses["E2B_API_URL"])
-        yield
-
-
 @pytest.fixture
 def volume():
     """A volume of this test; whatever held it has ended when the test has."""

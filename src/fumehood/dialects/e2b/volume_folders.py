@@ -31,6 +31,8 @@ from fumehood.storage.files import StoredFile
 from fumehood.values.requests import ListFiles, MakeDir, ReadFile, RemoveFile, StatFile
 from fumehood.values.sandbox import FileInfo
 
+# Entries in a folder, stored or left out.
+MAX_LISTED = 10_000
 # A file whose clock is so near is read again: it may have changed within the same tick.
 _SETTLED_SECONDS = 1.0
 _MAX_TOLD = 100
@@ -137,6 +139,14 @@ class VolumeFolders:
         found = await self._backend.file_call(
             mount.sandbox_id, ListFiles(path=root.path, depth=MAX_DEPTH + 1)
         )
+
+        # What is done for each entry holds the server's loop.
+        if len(found) > MAX_LISTED:
+            raise VolumeError(
+                f"{mount.path} has {len(found)} entries: nothing is stored while there are more than {MAX_LISTED}",
+                status=409,
+            )
+
         start = len(root.path) + 1
         return {info.path[start:]: info for info in found if info.path.startswith(f"{root.path}/")}
 
