@@ -39,7 +39,6 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     # Each adapter is a few lines over the same tool.
     _FRAMEWORKS: tuple(f"{_FRAMEWORKS}[{name}]" for name in ("langchain", "openai_agents", "pydantic_ai")),
     f"{_BUILDS}test_each_python_of_this_machine": (f"{_BUILDS}test_each_python_of_this_machine[newest]",),
-    f"{_BUILDS}test_either_installer": (f"{_BUILDS}test_either_installer[uv]",),
     # Each cell runs in a session; what a child of one does otherwise is to start, to share and to draw.
     f"{_CELLS}test_script_of_a_child": tuple(
         f"{_CELLS}test_script_of_a_child[{name}]"
@@ -68,9 +67,6 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
     f"{_IMAGES}test_a_working_directory_below_folders_of_every_sandbox": (
         f"{_IMAGES}test_a_working_directory_below_folders_of_every_sandbox[/home/app/project]",
-    ),
-    f"{_WARM}test_what_needs_more_takes_the_ordinary_way": (
-        f"{_WARM}test_what_needs_more_takes_the_ordinary_way[words0]",
     ),
     f"{_WARM}test_json_is_that_of_a_cold_run": (f"{_WARM}test_json_is_that_of_a_cold_run[words0]",),
     f"{_FLOWS}test_what_a_program_ran_is_the_page[dark]": (

@@ -2,7 +2,8 @@
 
 Runs in a context. Text is sent at each newline, at 8 KiB, and before anything else becomes visible. Lines that follow
 one another faster than every few milliseconds are gathered and sent together (`Gathering`): a frame for each would cost
-more than printing it. Any thread may write, and the lines of each stay whole. Nothing here touches fds 1 and 2, which
+more than printing it, and so would a call of Python code (`_Burst`). Any thread may write, and the lines of each stay
+whole. Nothing here touches fds 1 and 2, which
 belong to child processes and C code, except in a process that user code has forked.
 """
 
@@ -11,12 +12,14 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import _thread
 import codecs
+import collections
+import functools
 import io
 import os
 import sys
 import threading
 import time
-from typing import Any, Dict, Iterable, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, List, NoReturn, Optional, Tuple
 
 from fumehood_guest.context.outlet import STREAM_FDS, Outlet
 from fumehood_guest.context.signals import ALL_SIGNALS
@@ -46,6 +49,10 @@ class Streams:
         self.flush()
         self.gathering.rest()
 
+    def in_burst(self) -> bool:
+        """Whether a burst of either may have taken text."""
+        return self.stdout.in_burst() or self.stderr.in_burst()
+
     def detach(self) -> None:
         """Discards, in a forked child, what its parent has not sent yet."""
         self.lock = threading.RLock()
@@ -69,6 +76,9 @@ class OutputStream(io.TextIOBase):
         self._pending: Dict[int, List[str]] = {}
         self._pending_characters = 0
         self._get_thread = threading.get_ident
+        # Made with the first burst. A program may have kept its `write`, so that it is drained ever after.
+        self._burst: Optional[_Burst] = None
+        self._burst_thread = 0
         self.buffer = _ByteSide(self)
 
     @property
@@ -94,9 +104,8 @@ class OutputStream(io.TextIOBase):
         streams = self._streams
 
         with streams.lock:
-            if streams.last_written is not self:
-                streams.last_written.send_pending()
-                streams.last_written = self
+            self.end_burst()
+            self._write_next()
 
             # A handler of the user may run between any two of these steps, print and flush: each step takes or leaves
             # the whole state.
@@ -112,6 +121,8 @@ class OutputStream(io.TextIOBase):
 
                 if streams.gathering.take(line):
                     self.send_gathered()
+                elif not self._pending and streams.gathering.allows_burst():
+                    self._begin_burst()
             else:
                 self._pending_characters += len(text)
 
@@ -132,6 +143,8 @@ class OutputStream(io.TextIOBase):
     def send_pending(self) -> None:
         """Sends pending text: gathered lines, then the unfinished line of each thread."""
         with self._streams.lock:
+            self.end_burst()
+
             if self._streams.last_written is self:
                 self.send_gathered()
 
@@ -149,6 +162,52 @@ class OutputStream(io.TextIOBase):
         self._send(gathering.hand_over())
         gathering.note_sent()
 
+    def in_burst(self) -> bool:
+        """Whether a burst may have taken text."""
+        return self._burst is not None and self._burst.has_text()
+
+    def end_burst(self) -> None:
+        """Gathers what a burst has taken; the next line is taken by Python code. The caller holds the lock."""
+        burst = self._burst
+
+        if burst is None:
+            return
+
+        self.__dict__.pop("write", None)
+
+        if not self.in_burst():
+            return
+
+        self._write_next()
+        rest = self._streams.gathering.add(burst)
+
+        if rest:
+            self._pending.setdefault(self._burst_thread, []).append(rest)
+            self._pending_characters += len(rest)
+
+    def _begin_burst(self) -> None:
+        if self._burst is None:
+            self._burst = _Burst(self._hand_on)
+
+        self._burst_thread = self._get_thread()
+        self.__dict__["write"] = self._burst.write
+
+    def _hand_on(self) -> None:
+        with self._streams.lock:
+            self.end_burst()
+            self.send_gathered()
+
+            if self._pending_characters >= _FLUSH_CHARACTERS:
+                self.send_pending()
+
+    def _write_next(self) -> None:
+        """Makes this the stream that is written: what was written to the other one comes before."""
+        streams = self._streams
+
+        if streams.last_written is not self:
+            streams.last_written.send_pending()
+            streams.last_written = self
+
     def _send(self, text: str) -> None:
         if text:
             self._outlet.text(self._stream_name, text)
@@ -156,6 +215,10 @@ class OutputStream(io.TextIOBase):
     def forget(self) -> None:
         """Discards pending text."""
         self._pending, self._pending_characters = {}, 0
+        self.__dict__.pop("write", None)
+
+        if self._burst is not None:
+            self._burst.clear()
 
     def fileno(self) -> int:
         """The descriptor that child processes inherit; flush first."""
@@ -232,6 +295,95 @@ class _ByteSide(io.BufferedIOBase):
         """Does nothing: there is nothing to close."""
 
 
+# What a burst takes before it hands it on. With a line that waits already it is no more than `_GATHER_CHARACTERS`.
+_BURST_BYTES = 7 * 1024
+_MOST_WAITING_CHARACTERS = 1024
+
+
+class _Burst:
+    """Text of a burst of lines, which C code takes: two calls of Python code cost ten times what a print does.
+
+    No bytecode runs between a write and its end, nor within `move_to`, so that no signal handler finds a part of either
+    done. It is for one thread.
+
+    Args:
+        hand_on: Is called when it has taken some KiB.
+    """
+
+    def __init__(self, hand_on: Callable[[], None]) -> None:
+        self._pieces: Deque[bytes] = collections.deque()
+        self._below = _Pieces(self._pieces, hand_on)
+        self._text = io.TextIOWrapper(self._below, "utf-8", "surrogatepass", newline="\n")  # type: ignore[type-var]
+        self._text._CHUNK_SIZE = _BURST_BYTES  # type: ignore[attr-defined]
+        self.write = self._text.write
+        self._as_text = functools.partial(str, encoding="utf-8", errors="surrogatepass")
+
+    def has_text(self) -> bool:
+        """Whether there is any text."""
+        self._below.is_drained = True
+        try:
+            self._text.flush()
+        finally:
+            self._below.is_drained = False
+
+        return bool(self._pieces)
+
+    def move_to(self, lines: List[str]) -> None:
+        """Adds all text to a list, and has none then."""
+        try:
+            lines.extend(map(self._as_text, iter(self._pieces.popleft, None)))
+        except IndexError:
+            pass  # that was the last piece
+
+    def clear(self) -> None:
+        """Discards all text."""
+        self.has_text()
+        self._pieces.clear()
+
+
+class _Pieces:
+    """Where a text stream of C code puts its bytes.
+
+    Args:
+        pieces: They are added here.
+        hand_on: Is called then, unless they are drained.
+    """
+
+    closed = False
+
+    def __init__(self, pieces: Deque[bytes], hand_on: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self._hand_on = hand_on
+        self.is_drained = False
+
+    def write(self, piece: bytes) -> int:
+        """Takes bytes."""
+        self._pieces.append(piece)
+
+        if not self.is_drained:
+            self._hand_on()
+
+        return len(piece)
+
+    def flush(self) -> None:
+        """Does nothing: what was written is where it belongs."""
+
+    def readable(self) -> bool:
+        """Always false."""
+        return False
+
+    def writable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always false."""
+        return False
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to close."""
+
+
 # After a pause of this length a line is sent at once, and waiting lines are due.
 _GATHER_SECONDS = 0.005
 _GATHER_CHARACTERS = 8 * 1024
@@ -282,6 +434,7 @@ class Gathering:
         self._clock = time.monotonic
         self._sleep = time.sleep
         self._exists = os.path.exists
+        self._count_threads = _thread._count
         self._set_mask = _signal.pthread_sigmask
         self._lines: List[str] = []
         self._characters = 0
@@ -313,6 +466,28 @@ class Gathering:
 
         # Without the thread no line may wait.
         return self._watch is None and not self._begin_watch()
+
+    def allows_burst(self) -> bool:
+        """Whether the thread sends what waits, is the only one beside the main thread, and little waits yet."""
+        is_alone = self._watch is not None and self._count_threads() == 1
+        return is_alone and self._characters <= _MOST_WAITING_CHARACTERS
+
+    def add(self, burst: _Burst) -> str:
+        """Adds the lines that a burst has taken; returns what follows the last of them, an unfinished line."""
+        lines, rest = self._lines, ""
+        count = len(lines)
+        burst.move_to(lines)
+
+        while len(lines) > count and not lines[-1].endswith("\n"):
+            text = lines.pop()
+            end = text.rfind("\n") + 1
+            rest = text[end:] + rest
+
+            if end:
+                lines.append(text[:end])
+
+        self._characters += sum(map(len, lines[count:]))
+        return rest
 
     def hand_over(self) -> str:
         """Returns and clears the waiting lines."""
@@ -381,6 +556,7 @@ class Gathering:
                     continue
 
                 try:
+                    self._streams.last_written.end_burst()
                     vain_looks = 0 if self._lines else vain_looks + 1
 
                     if self._lines and self._clock() - self._sent_at >= _GATHER_SECONDS:
@@ -401,5 +577,5 @@ class Gathering:
             self._watch = None
 
     def _hear(self, event: str, _arguments: Tuple[Any, ...]) -> None:
-        if event in _STARTS and self._lines and self._streams.gathering is self:
+        if event in _STARTS and self._streams.gathering is self and (self._lines or self._streams.in_burst()):
             self._streams.flush()

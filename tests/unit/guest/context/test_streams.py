@@ -202,6 +202,58 @@ def test_a_flood_on_both_streams_keeps_its_order(context):
     assert text == "".join(f"{n}\n" * (2 if n % 10 == 0 else 1) for n in range(2000))
 
 
+_UNTIL_A_BURST = (
+    "import sys, threading, time\n"
+    "while 'write' not in vars(sys.stdout): print('x')\n"
+    "sys.stdout.flush()\n"
+    "while 'write' not in vars(sys.stdout): print('y')\n"
+)
+
+
+def lines_of(outcome):
+    """What follows the lines that began the burst."""
+    return "".join(line for line in outcome.stdout.splitlines(True) if line not in ("x\n", "y\n"))
+
+
+def test_a_burst_is_taken_by_c_code(context):
+    """Each print of it costs two calls of Python code less, and what it takes is what Python code would have taken."""
+    outcome = context.run(
+        _UNTIL_A_BURST + "kept = sys.stdout.write\n"
+        "lone = chr(0xD800)\n"
+        "print(type(kept).__name__, kept('äöü\\n'), 'ß', lone.encode('utf-8', 'surrogatepass'))\n"
+        "try: kept(5)\nexcept TypeError as error: print('refused')\n"
+        "sys.stderr.write('between\\n')\n"
+        "kept('after')\n"
+        "print(' it')"
+    )
+    whole = "".join(payload.decode() for _, payload in outcome.of("stream"))
+    whole = whole.replace("x\n", "").replace("y\n", "")
+    assert whole == "äöü\nbuiltin_function_or_method 4 ß b'\\xed\\xa0\\x80'\nrefused\nbetween\nafter it\n"
+
+
+def test_an_unfinished_line_of_a_burst_stays_whole(context):
+    """Lines of other threads come before it."""
+    outcome = context.run(
+        _UNTIL_A_BURST + "sys.stdout.write('left')\n"
+        "while 'write' in vars(sys.stdout): time.sleep(0.001)\n"
+        "other = threading.Thread(target=print, args=('other',))\n"
+        "other.start(); other.join()\n"
+        "print(' right')"
+    )
+    assert lines_of(outcome) == "other\nleft right\n"
+
+
+@pytest.mark.parametrize("text", ["z", "z" * 100, "z" * 100_000])
+def test_a_burst_without_a_newline_is_sent_in_pieces(context, text):
+    """What it takes before it sends is bounded, and all of it arrives."""
+    outcome = context.run(
+        _UNTIL_A_BURST
+        + f"for _ in range({3_000_000 // len(text) // 10}): sys.stdout.write({text[0]!r} * {len(text)})"
+    )
+    assert lines_of(outcome) == text[0] * (3_000_000 // len(text) // 10 * len(text))
+    assert len(outcome.of("stream")) > 10
+
+
 def test_several_threads_may_flood(context):
     """Gathered lines of several threads are all there and whole."""
     outcome = context.run(
