@@ -18,7 +18,6 @@ _FRAMEWORKS = "tests/integration/test_frameworks.py::test_adapter"
 _BUILDS = "tests/integration/test_template_builds.py::"
 _CELLS = "tests/integration/test_compatibility.py::"
 _USERS = "tests/integration/test_ordinary_user.py::"
-_PACKAGES = "tests/integration/test_packages.py::"
 _IMAGES = "tests/integration/test_image_templates.py::"
 _WARM = "tests/contract/test_warm_runs.py::"
 _FLOWS = "tests/console/test_flows.py::"
@@ -38,7 +37,17 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     _EXAMPLES: tuple(f"{_EXAMPLES}[{page}]" for page in _LEARNED_FIRST),
     # Each adapter is a few lines over the same tool.
     _FRAMEWORKS: tuple(f"{_FRAMEWORKS}[{name}]" for name in ("langchain", "openai_agents", "pydantic_ai")),
-    f"{_BUILDS}test_each_python_of_this_machine": (f"{_BUILDS}test_each_python_of_this_machine[newest]",),
+    # The one that runs the tests is what all others of this file build with.
+    f"{_BUILDS}test_each_python_of_this_machine": (
+        f"{_BUILDS}test_packages_files_variables_and_preloaded_modules_are_there",
+    ),
+    # The same kernels answer the same suite through the gateway of a server.
+    **{
+        f"tests/integration/test_jupyter_kernel.py::{name}::": (
+            f"tests/dialects/jupyter/test_kernel_conformance.py::{name}::",
+        )
+        for name in ("TestJavaScript", "TestR", "TestJava")
+    },
     # Each cell runs in a session; what a child of one does otherwise is to start, to share and to draw.
     f"{_CELLS}test_script_of_a_child": tuple(
         f"{_CELLS}test_script_of_a_child[{name}]"
@@ -55,15 +64,6 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
     f"{_USERS}test_the_doctor_of_a_refusing_system": (
         f"{_USERS}test_the_doctor_of_a_refusing_system[no user namespaces]",
-    ),
-    f"{_PACKAGES}test_a_package_works_in_a_sandbox[altair]": (
-        f"{_PACKAGES}test_a_package_works_in_a_sandbox[plotly]",
-    ),
-    f"{_PACKAGES}test_what_a_checkpoint_cannot_keep_is_named[altair]": (
-        f"{_PACKAGES}test_what_a_checkpoint_cannot_keep_is_named[plotly]",
-    ),
-    f"{_PACKAGES}test_a_package_that_can_be_preloaded_is[altair]": (
-        f"{_PACKAGES}test_a_package_that_can_be_preloaded_is[plotly]",
     ),
     f"{_IMAGES}test_a_working_directory_below_folders_of_every_sandbox": (
         f"{_IMAGES}test_a_working_directory_below_folders_of_every_sandbox[/home/app/project]",

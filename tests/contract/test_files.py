@@ -120,8 +120,8 @@ class _Zeros(io.RawIOBase):
 
 def test_large_files_pass_in_constant_memory(face):
     """Many times what this process grows by goes up and comes back."""
-    size = 384 * MIB
-    sandbox = face.open(limits=Limits(disk_bytes=400 * MIB, memory_bytes=1024 * MIB))
+    size = 192 * MIB
+    sandbox = face.open(limits=Limits(disk_bytes=208 * MIB, memory_bytes=512 * MIB))
     sandbox.files.write("warm", _Zeros(8 * MIB))
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

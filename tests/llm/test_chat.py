@@ -46,7 +46,8 @@ def environment(**more: str) -> dict[str, str]:
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(marks)}
     keys = {"OPENAI_API_KEY": "scripted-key", "ANTHROPIC_API_KEY": "scripted-key"}
-    return kept | keys | {"TERM": "xterm-256color"} | more
+    # No talk draws enough to be worth the import of a plotting library before it.
+    return kept | keys | {"TERM": "xterm-256color", "FUMEHOOD_PRELOAD": ""} | more
 
 
 class Chat:

@@ -19,7 +19,7 @@ _EVERY = bool(os.environ.get("EVERY_CASE"))
 _PHASES = "coverage,fuzzing" if _EVERY else "fuzzing"
 # Each operation is tried at least once and at most so often; in between the time decides, by how long one case takes
 # with the start of the program: two seconds on a machine that does nothing else.
-_MOST_CASES = 3 if _EVERY else 4
+_MOST_CASES = 3 if _EVERY else 2
 _BUDGET_SECONDS = 100 if _EVERY else 5
 _MOST_SECONDS = 1200 if _EVERY else 400
 # Only the test itself is stopped by its time-out: between tests that would end the whole run.
