@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fumehood.cancellation import cancel_and_wait, complete
@@ -39,6 +39,8 @@ _LAST_SECONDS = 15.0
 # After a round, the wait in times of what it took.
 _REST = 10.0
 _BELOW = (f"{HOME_PATH}/", f"{DATA_PATH}/", "/tmp/")  # noqa: S108 - a path of the guest
+# In a hold's details until all files of the volume are in the folder: till then nothing may be concluded from it.
+_FILLING = "filling"
 _ENDED = (SandboxNotFoundError, SandboxClosedError)
 
 
@@ -101,6 +103,8 @@ class VolumeMounts:
         self._folders = VolumeFolders(services.backend, store)
         self._server = derive(server_secret(services.state), "the server that stores volumes").hex()[:16]
         self._mounts: dict[str, Mount] = {}
+        # The ids of volumes that are being copied in.
+        self._filled_now: set[str] = set()
         self._beginning: asyncio.Task[None] | None = None
 
     # -- the life of a mount
@@ -133,8 +137,9 @@ class VolumeMounts:
             return volume
 
         is_here = volume.details.get("server") == self._server
+        is_cut_off = _FILLING in volume.details and volume.id not in self._filled_now
 
-        if is_here and await self._has_ended(sandbox_id):
+        if is_here and (is_cut_off or await self._has_ended(sandbox_id)):
             if (mount := self._mounts.get(volume.id)) is not None:
                 await self._forget(mount)
 
@@ -162,15 +167,16 @@ class VolumeMounts:
             for one in wanted:
                 details = {"sandbox": sandbox_id, "path": one.path, "server": self._server}
                 free = await self.check_free(one.volume)
-
-                if (held := await self._store.set_details(free, details)) is None:
-                    raise VolumeError(f"volume {free.name!r} has just been taken", status=409)
-
-                taken.append(Mount(held))
-                await self._folders.copy_in(taken[-1])
+                mount = Mount(await self._take(free, {**details, _FILLING: "yes"}))
+                taken.append(mount)
+                self._filled_now.add(free.id)
+                await self._folders.copy_in(mount)
+                mount.volume = await self._take(mount.volume, details)
         except BaseException:
             await complete(self._undo(taken))
             raise
+        finally:
+            self._filled_now.difference_update(mount.volume.id for mount in taken)
 
         for mount in taken:
             self._watch(mount)
@@ -201,7 +207,15 @@ class VolumeMounts:
             return
 
         for volume in volumes:
-            if volume.details.get("server") == self._server and volume.id not in self._mounts:
+            is_known = volume.id in self._mounts or volume.id in self._filled_now
+
+            if is_known or volume.details.get("server") != self._server:
+                continue
+
+            if _FILLING in volume.details:
+                # The copy was cut off: what its folder lacks was not removed by anyone.
+                await self._free(volume)
+            else:
                 self._watch(Mount(volume))
 
     def _watch(self, mount: Mount) -> None:
@@ -214,6 +228,12 @@ class VolumeMounts:
 
         if mount.task is not None:
             await cancel_and_wait(mount.task)
+
+    async def _take(self, volume: StoredFile, details: Mapping[str, str]) -> StoredFile:
+        if (held := await self._store.set_details(volume, details)) is None:
+            raise VolumeError(f"volume {volume.name!r} has just been taken", status=409)
+
+        return held
 
     async def _undo(self, taken: Sequence[Mount]) -> None:
         for mount in taken:
@@ -246,12 +266,15 @@ class VolumeMounts:
         if self._mounts.get(mount.volume.id) is mount:
             del self._mounts[mount.volume.id]
 
+        await self._free(mount.volume)
+
+    async def _free(self, volume: StoredFile) -> None:
         try:
-            await self._store.set_details(mount.volume, {})
+            await self._store.set_details(volume, {})
         except FumehoodError as error:
             # The next request for the volume ends the hold.
             events.VOLUME_NOT_STORED.log(
-                volume_id=mount.volume.id, sandbox_id=mount.sandbox_id, reason=error.message
+                volume_id=volume.id, sandbox_id=volume.details["sandbox"], reason=error.message
             )
 
     async def _settle(self, mount: Mount) -> None:
