@@ -110,15 +110,7 @@ class StoredFiles:
 
     async def add_all(self, files: Sequence[StoredFile]) -> Sequence[StoredFile]:
         """Record files, all or none, as `add` does."""
-        if not files:
-            return []
-
-        rows = [self._values(file) for file in files]
-
-        async with self._database.writing("recording files") as connection:
-            await connection.execute(FILES.insert(), rows)
-
-        return [_file_of(row) for row in rows]
+        return await self.replace_all([], files)
 
     async def get(self, file_id: str, *, owner: str, session_id: str | None = None) -> StoredFile | None:
         """Return a file of an owner, and of a session if one is given, or None if there is no such file."""
@@ -193,12 +185,28 @@ class StoredFiles:
         async with self._database.writing("removing a file") as connection:
             return (await connection.execute(delete(FILES).where(FILES.c.id == file.id))).rowcount == 1
 
+    async def replace_all(
+        self, ended: Sequence[StoredFile], files: Sequence[StoredFile]
+    ) -> Sequence[StoredFile]:
+        """Hide files from all callers, as `end_all`, and record others, in one transaction."""
+        rows = [self._values(file) for file in files]
+
+        if not ended and not rows:
+            return []
+
+        async with self._database.writing("replacing files") as connection:
+            if ended:
+                await connection.execute(_ending(ended))
+
+            if rows:
+                await connection.execute(FILES.insert(), rows)
+
+        return [_file_of(row) for row in rows]
+
     async def end_all(self, files: Sequence[StoredFile]) -> None:
         """Hide files from all callers, before their bytes are deleted."""
-        statement = update(FILES).where(FILES.c.id.in_([file.id for file in files]))
-
         async with self._database.writing("ending files") as connection:
-            await connection.execute(statement.values(expires_at=_ENDED_AT))
+            await connection.execute(_ending(files))
 
     async def remove_all(self, files: Sequence[StoredFile]) -> None:
         """Delete the records of files, whose bytes must be deleted before."""
@@ -245,6 +253,10 @@ class StoredFiles:
 
     def _not_over(self) -> Any:
         return FILES.c.expires_at.is_(None) | (FILES.c.expires_at > self._clock())
+
+
+def _ending(files: Sequence[StoredFile]) -> Any:
+    return update(FILES).where(FILES.c.id.in_([file.id for file in files])).values(expires_at=_ENDED_AT)
 
 
 def _file_of(values: Any) -> StoredFile:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -18,6 +19,7 @@ from fumehood.dialects.e2b import volume_store
 from fumehood.dialects.e2b.answers import VolumeError
 from fumehood.dialects.e2b.volume_folders import MAX_LISTED, Mount, VolumeFolders
 from fumehood.dialects.e2b.volume_store import VolumeStore
+from fumehood.errors import RequestTooLargeError
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
@@ -41,18 +43,27 @@ ROOT_INFO = FileInfo(
 
 @dataclass
 class Folder:
-    """A folder as init describes it; `stuck` is a file whose content never comes."""
+    """A folder as init describes it; `stuck` is a file whose content never comes, `folders` have modes."""
 
     files: dict[str, bytes] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)
     changed_at: float = LONG_AGO
     stuck: str = ""
+    mode: int = 0o755
     reads: list[str] = field(default_factory=list)
 
     async def file_call(self, _sandbox_id: str, call: StatFile | ListFiles) -> tuple[FileInfo, ...]:
         if isinstance(call, StatFile):
-            return (ROOT_INFO,)
+            return (replace(ROOT_INFO, mode=self.mode),)
 
         at = datetime.fromtimestamp(self.changed_at, UTC)
+        folders = [
+            replace(ROOT_INFO, name=name, path=f"{ROOT}/{name}", mode=mode)
+            for name, mode in self.folders.items()
+        ]
+        return (*folders, *self._files(at))
+
+    def _files(self, at: datetime) -> tuple[FileInfo, ...]:
         return tuple(
             replace(
                 ROOT_INFO, name=name, path=f"{ROOT}/{name}", type="file", size_bytes=len(data), modified_at=at
@@ -79,9 +90,22 @@ class Scene:
     folder: Folder
     blobs: Path
 
-    async def round(self) -> set[str]:
+    async def round(self, *, reads_all: bool = False) -> set[str]:
         """One round; returns what is stored after it."""
-        await VolumeFolders(self.folder, self.store).store_changes(self.mount)  # type: ignore[arg-type]
+        folders = VolumeFolders(self.folder, self.store)  # type: ignore[arg-type]
+        await folders.store_changes(self.mount, reads_all=reads_all)
+        return set(await self.store.entries(self.mount.volume))
+
+    async def stored(self, path: str) -> bytes:
+        entry = (await self.store.entries(self.mount.volume))[path]
+        return b"".join([piece async for piece in await self.store.read(entry)])
+
+    async def cut_off(self) -> set[str]:
+        """A round that comes to the stuck file, and no further; returns what is stored after it."""
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await self.round()
+
         return set(await self.store.entries(self.mount.volume))
 
     def blobs_there(self) -> int:
@@ -178,6 +202,138 @@ def test_a_round_that_is_cut_off_keeps_what_it_has_stored(played):
         assert scene.folder.reads == ["a", "b", "b"]
 
     played(act)
+
+
+def test_a_file_and_a_folder_replace_each_other_in_one_round(played):
+    """So that no volume has a file and something below it, which no sandbox could be given."""
+
+    async def act(scene: Scene) -> None:
+        scene.folder.folders = {"a": 0o755}
+        scene.folder.files = {"a/b": b"1", "c": b"2"}
+        assert await scene.round() == {"a", "a/b", "c"}
+        scene.folder.folders = {"c": 0o755}
+        scene.folder.files = {"a": b"3", "c/d": b"4"}
+        assert await scene.round() == {"a", "c", "c/d"}
+        assert (await scene.stored("a"), await scene.stored("c/d")) == (b"3", b"4")
+        assert scene.blobs_there() == 2
+
+    played(act)
+
+
+def test_a_rename_never_leaves_neither_name(played, monkeypatch):
+    """Where there is no room for both, the record of the new name ends that of the old one."""
+    monkeypatch.setattr(volume_store, "MAX_VOLUME_BYTES", 10)
+
+    async def act(scene: Scene) -> None:
+        scene.folder.files = {"a": b"1" * 4, "b": b"2" * 4}
+        await scene.round()
+        scene.folder.files = {"x": b"2" * 4, "y": b"1" * 4}
+        assert await scene.round() == {"a", "b"}
+        scene.folder.stuck = "x"
+        assert await scene.cut_off() == {"a", "b"}
+        scene.folder.stuck = "y"
+        assert await scene.cut_off() == {"a", "x"}
+        scene.folder.stuck = ""
+        assert await scene.round() == {"x", "y"}
+        assert (await scene.stored("x"), scene.mount.left_out, scene.blobs_there()) == (b"2" * 4, {}, 2)
+
+    played(act)
+
+
+def test_an_older_record_of_a_path_never_comes_back(played):
+    """Neither one that was replaced when the server was killed, nor one of two that were written at once."""
+
+    async def act(scene: Scene) -> None:
+        monkeypatch = pytest.MonkeyPatch()
+        volume = scene.mount.volume
+        scene.folder.files = {"a": b"old"}
+        await scene.round()
+        twice = [await scene.store.entries(volume) for _ in range(2)]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(volume_store, "_discard", AsyncMock(side_effect=SystemError("killed")))
+            scene.folder.files = {"a": b"new"}
+            scene.folder.changed_at += 1
+
+            with pytest.raises(SystemError):
+                await scene.round()
+
+        for entries in twice:
+            async with scene.store.storing(volume, entries) as files:
+                await files.put("a", pieces(b"both"))
+
+        entries = await scene.store.entries(volume)
+        await scene.store.remove(["a"], entries)
+        assert await scene.store.entries(volume) == {}
+
+    played(act)
+
+
+def test_what_cannot_be_listed_is_kept(played):
+    """What is below a folder that cannot be read, with the reason; all where that is the folder of the volume."""
+
+    async def act(scene: Scene) -> None:
+        scene.folder.folders = {"d": 0o755}
+        scene.folder.files = {"d/a": b"1", "b": b"2"}
+        await scene.round()
+        scene.folder.folders = {"d": 0o000}
+        scene.folder.files = {}
+
+        for _ in range(3):
+            await scene.round()
+
+        assert set(await scene.store.entries(scene.mount.volume)) == {"d", "d/a"}
+        assert scene.mount.left_out == {"d": "its mode forbids to read it; what was stored of it is kept"}
+        scene.folder.folders = {}
+        scene.folder.mode = 0o300
+
+        for _ in range(2):
+            with pytest.raises(VolumeError, match="forbids to read it: nothing is stored"):
+                await scene.round()
+
+        assert set(await scene.store.entries(scene.mount.volume)) == {"d", "d/a"}
+
+    played(act)
+
+
+def test_what_a_mapping_wrote_is_read_at_the_end(played):
+    """It shows neither in the size nor in the time of its file."""
+
+    async def act(scene: Scene) -> None:
+        scene.folder.files = {"a": b"first"}
+        await scene.round()
+        scene.folder.files = {"a": b"later"}
+        await scene.round()
+        assert await scene.stored("a") == b"first"
+        await scene.round(reads_all=True)
+        assert await scene.stored("a") == b"later"
+
+    played(act)
+
+
+def test_writers_of_a_key_count_each_other(played, monkeypatch):
+    """What one has stored without a record yet is no room for another."""
+    monkeypatch.setattr(volume_store, "MAX_BYTES_OF_KEY", 5)
+
+    async def act(scene: Scene) -> None:
+        other = await scene.store.create("k", "w")
+
+        async with scene.store.storing(scene.mount.volume, {}) as first:
+            await first.put("a", pieces(b"123"))
+
+            async with scene.store.storing(other, {}) as second:
+                with pytest.raises(RequestTooLargeError):
+                    await second.put("a", pieces(b"123"))
+
+                await second.put("a", pieces(b"12"))
+
+        assert scene.blobs_there() == 2
+
+    played(act)
+
+
+async def pieces(data: bytes) -> AsyncGenerator[bytes, None]:
+    yield data
 
 
 def test_a_flood_of_entries_stores_and_removes_nothing(played):

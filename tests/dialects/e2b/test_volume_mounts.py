@@ -45,9 +45,9 @@ def test_a_copy_that_a_killed_server_left_is_no_mount(tmp_path: Path):
         async with _server(tmp_path, sandbox) as (store, mounts):
             volume = await store.create("k", "v")
             entries = await store.entries(volume)
-            await store.make_folders(volume, ["a"], entries)
 
             async with store.storing(volume, entries) as files:
+                await files.put_folder("a")
                 await files.put("b", _pieces(b"1"))
 
             mounting = asyncio.create_task(mounts.mount("s", [Wanted(volume, "/mnt/data/v")]))

@@ -112,7 +112,8 @@ class VolumeContent:
                 if not is_forced:
                     self._check_parent(place)
 
-                await self._store.make_folders(place.volume, [place.path], place.entries)
+                async with self._store.storing(place.volume, place.entries) as files:
+                    await files.put_folder(place.path)
 
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 
@@ -130,17 +131,19 @@ class VolumeContent:
 
     async def write_file(self, request: Request, caller: Caller) -> Response:
         """Writes a file; folders above it are made."""
-        async with self._volumes.turn(await self._volumes.of_caller(request, caller)):
+        self._check_target(await self._place(request, caller, writing=True))
+
+        # A slow body holds up nothing: the volume may be mounted or deleted meanwhile, which refuses the file.
+        async with (
+            aclosing(body_pieces(request, self._max_bytes)) as body,
+            self._store.receiving(body, self._max_bytes) as content,
+            self._volumes.turn(await self._volumes.of_caller(request, caller)),
+        ):
             place = await self._place(request, caller, writing=True)
+            self._check_target(place)
 
-            if place.kind() == "directory":
-                raise VolumeError(f"{place.path or '/'!r} is a directory", status=400)
-
-            async with (
-                aclosing(body_pieces(request, self._max_bytes)) as body,
-                self._store.storing(place.volume, place.entries) as files,
-            ):
-                await files.put(place.path, body)
+            async with self._store.storing(place.volume, place.entries) as files:
+                await files.keep(place.path, content)
 
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 
@@ -168,6 +171,10 @@ class VolumeContent:
             volume = await self._volumes.mounts.check_free(volume)
 
         return _Place(volume, path, await self._store.entries(volume))
+
+    def _check_target(self, place: _Place) -> None:
+        if place.kind() == "directory":
+            raise VolumeError(f"{place.path or '/'!r} is a directory", status=400)
 
     def _check_parent(self, place: _Place) -> None:
         above = posixpath.dirname(place.path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +22,7 @@ from fumehood.dialects.e2b.volume_store import (
     Entries,
     NewFiles,
     VolumeStore,
+    above_of,
     clean_path,
     is_folder,
 )
@@ -36,6 +37,8 @@ MAX_LISTED = 10_000
 # A file whose clock is so near is read again: it may have changed within the same tick.
 _SETTLED_SECONDS = 1.0
 _MAX_TOLD = 100
+# Of a folder: its owner, which all code in the sandbox is, lists it and reaches what is in it.
+_READABLE = 0o500
 
 _Sign = tuple[datetime | None, int]
 
@@ -87,8 +90,13 @@ class VolumeFolders:
         self._backend = backend
         self._store = store
 
-    async def store_changes(self, mount: Mount) -> None:
+    async def store_changes(self, mount: Mount, *, reads_all: bool = False) -> None:
         """Stores what has changed in the folder since the last call; notes what is left out.
+
+        Args:
+            mount: The mount.
+            reads_all: Whether files whose time and size are as before are read too, after the others: what is written
+                through a mapping changes neither in a memory filesystem.
 
         Raises:
             FumehoodError: The folder cannot be listed, or the storage failed; what was stored before stays.
@@ -107,27 +115,36 @@ class VolumeFolders:
             else:
                 tree[path] = found[path]
 
-        await self._remove_gone(mount, entries, found)
         mount.known = {path: sign for path, sign in mount.known.items() if path in tree}
-
-        folders = [path for path, info in tree.items() if info.type == "dir" and path not in entries]
-        # Of what is missing for the first time the records are still there, and take places.
-        await self._store.make_folders(mount.volume, folders[: max(0, MAX_ENTRIES - len(entries))], entries)
-
         changed = {
             path: info
             for path, info in tree.items()
             if info.type == "file" and (path not in entries or mount.known.get(path) != _sign(info))
         }
+
+        if reads_all:
+            changed |= {
+                path: info for path, info in tree.items() if info.type == "file" and path not in changed
+            }
+
+        hidden = _hidden(mount, entries, found)
+        gone = _gone(mount, entries, found) - hidden
+        mount.missing = entries.keys() - found.keys() - hidden
         files: NewFiles | None = None
 
         try:
-            async with self._store.storing(mount.volume, entries) as files:
+            async with self._store.storing(mount.volume, entries, gone) as files:
+                for path, info in tree.items():
+                    if info.type == "dir" and (path not in entries or not is_folder(entries[path])):
+                        await self._store_entry(mount, path, files.put_folder(path))
+
                 for path, info in changed.items():
-                    await self._store_file(mount, path, info, files)
+                    await self._store_entry(mount, path, self._store_file(mount, path, info, files))
+
+            mount.missing -= gone
         finally:
             # Also when the time was over: the next round goes on from here.
-            for path in files.recorded if files is not None else ():
+            for path in files.recorded & changed.keys() if files is not None else ():
                 mount.known[path] = _sign(changed[path]) if _is_settled(_sign(changed[path]), begun) else None
 
     async def _listed(self, mount: Mount) -> Mapping[str, FileInfo]:
@@ -135,6 +152,9 @@ class VolumeFolders:
 
         if root.type != "dir" or root.symlink_target is not None:
             raise VolumeError(f"{mount.path} is not a folder any more: nothing is stored", status=409)
+
+        if not _is_readable(root):
+            raise VolumeError(f"the mode of {mount.path} forbids to read it: nothing is stored", status=409)
 
         found = await self._backend.file_call(
             mount.sandbox_id, ListFiles(path=root.path, depth=MAX_DEPTH + 1)
@@ -150,31 +170,17 @@ class VolumeFolders:
         start = len(root.path) + 1
         return {info.path[start:]: info for info in found if info.path.startswith(f"{root.path}/")}
 
-    async def _remove_gone(self, mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> None:
-        """Removes what is missing for the second time, and what has become something else."""
-        gone = {path for path in entries if path not in found}
-        removed = []
-
-        for path, entry in entries.items():
-            info = found.get(path)
-            is_other = info is not None and (
-                info.symlink_target is not None or info.type != ("dir" if is_folder(entry) else "file")
-            )
-
-            if is_other or path in gone & mount.missing:
-                removed.append(path)
-
-        await self._store.remove(removed, entries)
-        mount.missing = gone - mount.missing
-
-    async def _store_file(self, mount: Mount, path: str, info: FileInfo, files: NewFiles) -> None:
+    async def _store_entry(self, mount: Mount, path: str, storing: Awaitable[None]) -> None:
         try:
-            async with aclosing(self._read(mount, info)) as pieces:
-                await files.put(path, pieces)
+            await storing
         except RequestTooLargeError:
             _leave_out(mount, path, "there is no room for it in the volume, or in all of its key")
         except (FileError, QuotaError, VolumeError, InvalidArgumentError) as error:
             _leave_out(mount, path, error.message)
+
+    async def _store_file(self, mount: Mount, path: str, info: FileInfo, files: NewFiles) -> None:
+        async with aclosing(self._read(mount, info)) as pieces:
+            await files.put(path, pieces)
 
     async def _read(self, mount: Mount, info: FileInfo) -> AsyncGenerator[bytes, None]:
         request = ReadFile(path=info.path, length_bytes=MAX_VOLUME_BYTES + 1)
@@ -190,8 +196,14 @@ class VolumeFolders:
 
         await self._make_empty(sandbox_id, mount.path)
 
-        for path, entry in sorted((await self._store.entries(mount.volume)).items()):
+        entries = await self._store.entries(mount.volume)
+
+        for path, entry in sorted(entries.items()):
             place = f"{mount.path}/{path}"
+
+            if any(above in entries and not is_folder(entries[above]) for above in above_of(path)):
+                # Written from outside through another server meanwhile; the next round removes it.
+                continue
 
             if is_folder(entry):
                 await self._make_dir(sandbox_id, place)
@@ -223,6 +235,45 @@ class VolumeFolders:
         except PathExistsError:
             # A file in it was written before.
             return
+
+
+def _gone(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> set[str]:
+    """Returns the stored paths that are to be removed.
+
+    What is missing once may have been renamed during the listing: it goes when the next round misses it too, or when
+    what was its folder is none any more.
+    """
+
+    def is_gone(path: str) -> bool:
+        info = found.get(path)
+
+        if info is not None:
+            return not _is_kind(info, "dir" if is_folder(entries[path]) else "file")
+
+        was_missing = path in mount.missing
+        return was_missing or any(
+            above in found and not _is_kind(found[above], "dir") for above in above_of(path)
+        )
+
+    return {path for path in entries if is_gone(path)}
+
+
+def _hidden(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> set[str]:
+    """Returns the stored paths below folders that cannot be read, which are noted: they are kept."""
+    folders = {path for path, info in found.items() if _is_kind(info, "dir") and not _is_readable(info)}
+
+    for path in sorted(folders):
+        _leave_out(mount, path, "its mode forbids to read it; what was stored of it is kept")
+
+    return {path for path in entries if path not in found and not folders.isdisjoint(above_of(path))}
+
+
+def _is_readable(folder: FileInfo) -> bool:
+    return folder.mode & _READABLE == _READABLE
+
+
+def _is_kind(info: FileInfo, kind: str) -> bool:
+    return info.symlink_target is None and info.type == kind
 
 
 def _sign(info: FileInfo) -> _Sign:

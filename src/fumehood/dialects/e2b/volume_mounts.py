@@ -279,12 +279,12 @@ class VolumeMounts:
 
     async def _settle(self, mount: Mount) -> None:
         # What was missing once may have been renamed meanwhile; the second round is sure of it.
-        await self._round(mount, _LAST_SECONDS)
+        await self._round(mount, _LAST_SECONDS, reads_all=True)
 
         if mount.missing:
             await self._round(mount, _LAST_SECONDS)
 
-    async def _round(self, mount: Mount, seconds: float) -> None:
+    async def _round(self, mount: Mount, seconds: float, *, reads_all: bool = False) -> None:
         """Stores what has changed; what fails is noted, logged once, and tried again in the next round."""
         problem = ""
 
@@ -293,7 +293,7 @@ class VolumeMounts:
                 if (await self._backend.info(mount.sandbox_id)).state != "running":
                     return
 
-                await self._folders.store_changes(mount)
+                await self._folders.store_changes(mount, reads_all=reads_all)
                 mount.stored_at = time.time()
         except (*_ENDED, SandboxPausedError):
             return

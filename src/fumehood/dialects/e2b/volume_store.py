@@ -10,15 +10,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from fumehood.bounds import GIB, MIB
 from fumehood.cancellation import complete, finish
 from fumehood.dialects.e2b.answers import VolumeError
-from fumehood.errors import InvalidArgumentError
+from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.server.allowance import used_up
 from fumehood.server.services import Services
 from fumehood.storage.blobs import Blobs
@@ -42,7 +52,7 @@ _DELETED = "deleted"
 # Records that are written together.
 _GROUP = 50
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-# Both replaced files and doubles, which an interruption leaves until the next change.
+# Two servers that write a volume from outside at once leave two records of a path.
 _MAX_RECORDS = 4 * MAX_ENTRIES
 # The maximum number of volumes of all keys that are looked through at the start.
 _MAX_OF_ALL = 100_000
@@ -72,6 +82,13 @@ def clean_path(path: str) -> str:
     return cleaned
 
 
+def above_of(path: str) -> Iterator[str]:
+    """Yields the paths of the folders above a path."""
+    for end, character in enumerate(path):
+        if character == "/":
+            yield path[:end]
+
+
 def is_folder(entry: StoredFile) -> bool:
     """Returns whether an entry of a volume is a folder."""
     return entry.content_type == _FOLDER
@@ -94,6 +111,8 @@ class VolumeStore:
         self._blobs = services.blobs
         # One lock for each owner that makes a volume now.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # For each key in whose volumes something is stored now.
+        self._left: WeakValueDictionary[str, LeftBytes] = WeakValueDictionary()
 
     # -- volumes
 
@@ -174,46 +193,39 @@ class VolumeStore:
     async def entries(self, volume: StoredFile) -> Entries:
         """Returns the files and folders of a volume by their paths."""
         found = await self._files.list(volume.id, owner=volume.owner, limit=_MAX_RECORDS)
-        # Of two with one path the newer counts: its older content was to be removed.
-        return {one.name: one for one in found}
+        entries = {one.name: one for one in found}
+        # Of two with one path the newer counts; the older never comes back.
+        await self._discard([one for one in found if entries[one.name] is not one])
+        return entries
+
+    def receiving(self, pieces: AsyncIterable[bytes], max_bytes: int) -> AbstractAsyncContextManager[Content]:
+        """Receives the content of a file before it is known whether there is a place for it."""
+        return receiving(self._blobs, pieces, max_bytes)
 
     async def read(self, entry: StoredFile) -> AsyncIterator[bytes]:
         """Returns the content of a file."""
         return (await self._blobs.get(entry.blob)).chunks
 
     @asynccontextmanager
-    async def storing(self, volume: StoredFile, entries: Entries) -> AsyncGenerator[NewFiles, None]:
-        """Stores files while the block runs; those that are complete when it ends, however it does, are kept.
+    async def storing(
+        self, volume: StoredFile, entries: Entries, gone: Iterable[str] = ()
+    ) -> AsyncGenerator[NewFiles, None]:
+        """Stores entries while the block runs; those that are complete when it ends, however it does, are kept.
 
         Args:
             volume: The volume.
             entries: What is in the volume, which is brought up to date.
+            gone: The paths of entries that are to be removed, at the latest when the block has ended without an error;
+                those that are in the way of a new entry, or whose room it needs, with that one.
         """
-        files = NewFiles(volume, entries, self._files, self._blobs)
+        left = self._left.setdefault(volume.owner, LeftBytes(volume.owner))
+        files = NewFiles(volume, entries, self._files, self._blobs, left, gone)
 
         try:
             yield files
+            files.replace_gone()
         finally:
             await finish(files.record())
-
-    async def make_folders(self, volume: StoredFile, paths: Sequence[str], entries: Entries) -> None:
-        """Makes folders, all or none; the folders above them need no record.
-
-        Args:
-            volume: The volume.
-            paths: Where, as `clean_path` returns them; nothing is there.
-            entries: What is in the volume, which is brought up to date.
-
-        Raises:
-            VolumeError: A file is in place of a folder above one of them.
-            QuotaError: The volume would have more entries than it may.
-        """
-        for path in paths:
-            _check_place(path, entries)
-
-        _check_count(entries, len(paths))
-        folders = [_record(volume, path, _FOLDER) for path in paths]
-        entries.update((one.name, one) for one in await self._files.add_all(folders))
 
     async def remove(self, paths: Sequence[str], entries: Entries) -> None:
         """Removes the records of paths, but not of what else lies below them."""
@@ -224,7 +236,9 @@ class VolumeStore:
 
 
 class NewFiles:
-    """Files of a volume as they are stored: first their bytes, then, in groups, their records.
+    """Entries of a volume as they are stored: first their bytes, then, in groups, their records.
+
+    A record is written, and those that it replaces are ended, in one transaction: an interruption leaves one of both.
 
     Attributes:
         recorded: The paths whose newest content is in the records.
@@ -234,18 +248,28 @@ class NewFiles:
         entries: What is in the volume, which is brought up to date.
         files: The records.
         blobs: The bytes.
+        left: What the key has left.
+        gone: The paths of entries that new ones may replace.
     """
 
-    def __init__(self, volume: StoredFile, entries: Entries, files: StoredFiles, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        volume: StoredFile,
+        entries: Entries,
+        files: StoredFiles,
+        blobs: Blobs,
+        left: LeftBytes,
+        gone: Iterable[str],
+    ) -> None:
         self.recorded: set[str] = set()
         self._volume = volume
         self._entries = entries
         self._files = files
         self._blobs = blobs
+        self._gone = set(gone)
         self._new: dict[str, StoredFile] = {}
         self._replaced: list[StoredFile] = []
-        # Of what the key has left; None: to be asked for.
-        self._left_bytes: int | None = None
+        self._left = left
 
     async def put(self, path: str, pieces: AsyncIterable[bytes]) -> None:
         """Stores a file, in place of one with this path; the same content again changes nothing.
@@ -259,64 +283,201 @@ class NewFiles:
             QuotaError: The volume has as many entries as it may.
             RequestTooLargeError: The content is larger than what is left.
         """
-        _check_place(path, self._entries)
+        self._check(path, is_file=True)
+        room_bytes = await self._room_bytes({path, *self._gone})
+
+        async with receiving(self._blobs, pieces, room_bytes) as content:
+            await self.keep(path, content)
+
+    async def keep(self, path: str, content: Content) -> None:
+        """Stores a file whose content has been received; else as `put`."""
+        self._check(path, is_file=True)
         old = self._entries.get(path)
 
-        if old is None:
-            _check_count(self._entries, 1)
-        elif is_folder(old):
-            raise VolumeError(f"{path!r} is a folder", status=400)
-
-        hashed = _Hashed(pieces)
-        room_bytes = await self._room_bytes(old)
-        blob = await self._blobs.put(hashed, kind=_KIND, max_bytes=room_bytes)
-
-        if old is not None and old.details.get("sha256") == hashed.digest():
-            await self._blobs.delete(blob.name)
+        if old is not None and old.details.get("sha256") == content.sha256:
             self.recorded.add(path)
             return
 
-        self._new[path] = self._entries[path] = replace(
-            _record(self._volume, path, _FILE),
-            blob=blob.name,
-            size_bytes=blob.size_bytes,
-            details={"sha256": hashed.digest()},
+        room_bytes = await self._room_bytes({path, *self._gone})
+
+        if content.size_bytes > room_bytes:
+            raise RequestTooLargeError(what="file", maximum=room_bytes)
+
+        content.is_kept = True
+        await self._add(
+            replace(
+                _record(self._volume, path, _FILE),
+                blob=content.blob,
+                size_bytes=content.size_bytes,
+                details={"sha256": content.sha256},
+            )
         )
-        # What it replaces is there until the record is written.
-        self._left_bytes = max(0, (self._left_bytes or 0) - blob.size_bytes)
 
-        if old is not None:
-            self._replaced.append(old)
+    async def put_folder(self, path: str) -> None:
+        """Makes a folder; the folders above it need no record.
 
-        if len(self._new) >= _GROUP:
-            await finish(self.record())
+        Args:
+            path: Where, as `clean_path` returns it; no folder is there.
+
+        Raises:
+            VolumeError: A file is there, or in place of a folder above it.
+            QuotaError: The volume has as many entries as it may.
+        """
+        self._check(path, is_file=False)
+        await self._add(_record(self._volume, path, _FOLDER))
+
+    def replace_gone(self) -> None:
+        """Removes what is gone with the next records."""
+        self._replace(self._gone & self._entries.keys())
 
     async def record(self) -> None:
         """Writes the records of what was stored, and removes what that replaces."""
         new, replaced = self._new, self._replaced
-        self._new, self._replaced, self._left_bytes = {}, [], None
+        self._new, self._replaced = {}, []
 
         try:
-            kept = await self._files.add_all(list(new.values()))
+            kept = await self._files.replace_all(replaced, list(new.values()))
         except BaseException:
+            self._left.add(new.values())
+
             for one in new.values():
-                await complete(self._blobs.delete(one.blob))
+                if one.blob != _NO_BLOB:
+                    await complete(self._blobs.delete(one.blob))
 
             raise
 
         self._entries.update((one.name, one) for one in kept)
         self.recorded.update(new)
         await _discard(self._files, self._blobs, replaced)
+        self._left.add(replaced)
 
-    async def _room_bytes(self, old: StoredFile | None) -> int:
-        """Returns how large a file may be that replaces `old`."""
-        if self._left_bytes is None:
-            kept = await self._files.kept_by(self._volume.owner, kind=_KIND)
-            self._left_bytes = max(0, MAX_BYTES_OF_KEY - kept.size_bytes)
+    async def _add(self, entry: StoredFile) -> None:
+        replaced = self._in_the_way(entry.name, is_file=not is_folder(entry))
+        needed = self._needed_room(entry, replaced, await self._left.ask(self._files))
+        self._replace([*replaced, *needed])
+        self._new[entry.name] = self._entries[entry.name] = entry
+        self._left.take(entry)
 
-        freed = 0 if old is None else old.size_bytes
+        # What the room was needed of is there until the record is written.
+        if needed or len(self._new) >= _GROUP:
+            await finish(self.record())
+
+    def _needed_room(self, entry: StoredFile, replaced: Sequence[str], left_bytes: int) -> Sequence[str]:
+        """Returns what of all that is gone has to make room, first what has the same content: it was renamed."""
+        others = (self._gone & self._entries.keys()) - set(replaced)
+        waiting = sorted(others, key=lambda path: (self._same(path, entry), path))
+        needed: list[str] = []
+
+        while waiting and not self._fits(entry, [*replaced, *needed], left_bytes):
+            needed.append(waiting.pop())
+
+        return needed
+
+    def _same(self, path: str, entry: StoredFile) -> bool:
+        return self._entries[path].details == entry.details
+
+    def _fits(self, entry: StoredFile, replaced: Collection[str], left_bytes: int) -> bool:
+        is_counted = len(self._entries) - len(replaced) < MAX_ENTRIES
+        return is_counted and entry.size_bytes <= self._room_beside(replaced, left_bytes)
+
+    def _replace(self, paths: Iterable[str]) -> None:
+        ended = {path: self._entries.pop(path) for path in paths}
+        self._gone -= ended.keys()
+        self._replaced += ended.values()
+
+    def _in_the_way(self, path: str, *, is_file: bool) -> Sequence[str]:
+        """Returns the paths of the entries that cannot be beside a new one."""
+        above = [one for one in above_of(path) if one in self._entries and not is_folder(self._entries[one])]
+        below = [one for one in self._entries if one.startswith(f"{path}/")] if is_file else []
+        return [*above, *below, *([path] if path in self._entries else [])]
+
+    def _check(self, path: str, *, is_file: bool) -> None:
+        """Raises VolumeError or QuotaError if there is no place for an entry."""
+        in_the_way = self._in_the_way(path, is_file=is_file)
+
+        for other in in_the_way:
+            is_older = other == path and is_file and not is_folder(self._entries[other])
+
+            if not is_older and other not in self._gone:
+                raise VolumeError(f"{other!r} is there, and no place for {path!r}", status=400)
+
+        ended = self._gone.union(in_the_way) & self._entries.keys()
+
+        if len(self._entries) - len(ended) >= MAX_ENTRIES:
+            raise used_up("entries of a volume", len(self._entries), MAX_ENTRIES)
+
+    async def _room_bytes(self, replaced: Collection[str]) -> int:
+        """Returns how large a file may be that replaces entries."""
+        return self._room_beside(replaced, await self._left.ask(self._files))
+
+    def _room_beside(self, replaced: Collection[str], left_bytes: int) -> int:
+        freed = sum(self._entries[path].size_bytes for path in replaced if path in self._entries)
         of_volume = sum(one.size_bytes for one in self._entries.values()) - freed
-        return max(0, min(MAX_VOLUME_BYTES - of_volume, self._left_bytes + freed))
+        return max(0, min(MAX_VOLUME_BYTES - of_volume, left_bytes + freed))
+
+
+class LeftBytes:
+    """What a key has left for its volumes, shared by all that store in them now, so that each counts the others.
+
+    Args:
+        owner: The key.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._lock = asyncio.Lock()
+        self._bytes: int | None = None
+
+    async def ask(self, files: StoredFiles) -> int:
+        """Returns what is left; looks it up once."""
+        async with self._lock:
+            if self._bytes is None:
+                kept = await files.kept_by(self._owner, kind=_KIND)
+                self._bytes = MAX_BYTES_OF_KEY - kept.size_bytes
+
+            return self._bytes
+
+    def take(self, entry: StoredFile) -> None:
+        """Counts an entry, after `ask`."""
+        self.add([], entry.size_bytes)
+
+    def add(self, entries: Iterable[StoredFile], taken_bytes: int = 0) -> None:
+        """Counts entries no longer, after `ask`."""
+        if self._bytes is not None:
+            self._bytes += sum(one.size_bytes for one in entries) - taken_bytes
+
+
+@dataclass(slots=True)
+class Content:
+    """Received content, which a record is to keep.
+
+    Attributes:
+        blob: The name of its bytes.
+        size_bytes: Its size.
+        sha256: Its digest.
+        is_kept: Whether a record has it now.
+    """
+
+    blob: str
+    size_bytes: int
+    sha256: str
+    is_kept: bool = False
+
+
+@asynccontextmanager
+async def receiving(
+    blobs: Blobs, pieces: AsyncIterable[bytes], max_bytes: int
+) -> AsyncGenerator[Content, None]:
+    """Receives content, and deletes it after the block if it was not kept."""
+    hashed = _Hashed(pieces)
+    blob = await blobs.put(hashed, kind=_KIND, max_bytes=max_bytes)
+    content = Content(blob.name, blob.size_bytes, hashed.digest())
+
+    try:
+        yield content
+    finally:
+        if not content.is_kept:
+            await complete(blobs.delete(content.blob))
 
 
 async def _discard(files: StoredFiles, blobs: Blobs, records: Sequence[StoredFile]) -> None:
@@ -334,21 +495,6 @@ async def _discard(files: StoredFiles, blobs: Blobs, records: Sequence[StoredFil
             await blobs.delete(one.blob)
 
     await files.remove_all(records)
-
-
-def _check_place(path: str, entries: Entries) -> None:
-    parts = path.split("/")
-
-    for end in range(1, len(parts)):
-        above = entries.get("/".join(parts[:end]))
-
-        if above is not None and not is_folder(above):
-            raise VolumeError(f"{above.name!r} is a file, not a folder", status=400)
-
-
-def _check_count(entries: Entries, more: int) -> None:
-    if len(entries) + more > MAX_ENTRIES:
-        raise used_up("entries of a volume", len(entries), MAX_ENTRIES)
 
 
 def _record(volume: StoredFile, path: str, content_type: str) -> StoredFile:
