@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -148,10 +148,20 @@ class StoredFiles:
 
         return [_file_of(row) for row in rows]
 
-    async def keep_until(self, session_id: str, *, owner: str, expires_at: float | None) -> None:
-        """Set the expiry of an owner's files in a session that have not expired yet: a used one is kept longer."""
+    async def keep_until(self, session_id: str, *, owner: str, kind: str, expires_at: float | None) -> None:
+        """Set the expiry of files that have not expired yet: a used one is kept longer.
+
+        Args:
+            session_id: Their session.
+            owner: Their owner.
+            kind: The kind of the blobs with their bytes.
+            expires_at: When they may be removed.
+        """
         statement = update(FILES).where(
-            FILES.c.session_id == session_id, FILES.c.owner == owner, self._not_over()
+            FILES.c.session_id == session_id,
+            FILES.c.owner == owner,
+            FILES.c.blob.startswith(f"{kind}/"),
+            self._not_over(),
         )
 
         async with self._database.writing("keeping files") as connection:
@@ -236,6 +246,13 @@ class StoredFiles:
             count, size_bytes = (await connection.execute(statement)).one()
 
         return KeptFiles(int(count), int(size_bytes))
+
+    async def blobs_among(self, names: Sequence[str]) -> Set[str]:
+        """Return which of these blobs have a record, of a hidden file too."""
+        statement = select(FILES.c.blob).where(FILES.c.blob.in_(names))
+
+        async with self._database.reading("looking for the records of blobs") as connection:
+            return set((await connection.execute(statement)).scalars())
 
     async def uses_of(self, blob: str) -> int:
         """Return how many visible files have their bytes in a blob: an inherited file shares them."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,11 @@ import pytest
 from fumehood.dialects.e2b.answers import VolumeError
 from fumehood.dialects.e2b.volume_mounts import VolumeMounts, Wanted
 from fumehood.dialects.e2b.volume_store import VolumeStore
+from fumehood.dialects.e2b.volumes import Volumes
 from fumehood.storage.blobs import open_blobs
 from fumehood.storage.database import default_url, open_database
 from fumehood.storage.files import StoredFiles
+from fumehood.storage.keys import Keys
 
 
 class Sandbox:
@@ -81,21 +85,58 @@ def test_a_copy_that_a_killed_server_left_is_no_mount(tmp_path: Path):
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_what_can_no_longer_be_reached_is_deleted(tmp_path: Path):
+    """The volumes of a revoked key, and bytes without a record, but none that may be on their way to one."""
+
+    async def run() -> None:
+        async with _services(tmp_path, Sandbox()) as services:
+            revoked, other = [(await services.keys.create(name)).record.id for name in ("revoked", "other")]
+            volumes = Volumes(services, Any)
+            store = volumes.store
+
+            for owner in (revoked, other):
+                volume = await store.create(owner, "v")
+
+                async with store.storing(volume, {}) as files:
+                    await files.put("a", _pieces(owner.encode()))
+
+            strays = [await services.blobs.put(b"stray", kind="volumes") for _ in range(2)]
+            two_days_ago = time.time() - 2 * 24 * 3600
+            os.utime(tmp_path / "blobs" / strays[0].name, (two_days_ago, two_days_ago))
+            (kept,) = (await store.entries(volume)).values()
+            os.utime(tmp_path / "blobs" / kept.blob, (two_days_ago, two_days_ago))
+            await services.keys.revoke(revoked)
+            await volumes.remove_unreachable()
+            assert [one.owner for one in await store.list_all()] == [other]
+            there = {blob.name async for blob in services.blobs.list("volumes")}
+            assert there == {kept.blob, strays[1].name}
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 @asynccontextmanager
-async def _server(place: Path, sandbox: Sandbox) -> AsyncGenerator[tuple[VolumeStore, VolumeMounts], None]:
+async def _services(place: Path, sandbox: Sandbox) -> AsyncGenerator[Any, None]:
     database = await open_database(default_url(str(place)))
-    services: Any = SimpleNamespace(
-        stored_files=StoredFiles(database),
-        blobs=open_blobs(str(place / "blobs")),
-        backend=sandbox,
-        state=place,
-        spending=SimpleNamespace(cpu=SimpleNamespace(note_work=lambda _sandbox_id: None)),
-    )
     try:
-        store = VolumeStore(services)
-        yield store, VolumeMounts(services, store)
+        async with AsyncExitStack() as at_end:
+            yield SimpleNamespace(
+                stored_files=StoredFiles(database),
+                blobs=open_blobs(str(place / "blobs")),
+                keys=Keys(database),
+                backend=sandbox,
+                state=place,
+                at_end=at_end,
+                spending=SimpleNamespace(cpu=SimpleNamespace(note_work=lambda _sandbox_id: None)),
+            )
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def _server(place: Path, sandbox: Sandbox) -> AsyncGenerator[tuple[VolumeStore, VolumeMounts], None]:
+    async with _services(place, sandbox) as services:
+        store = VolumeStore(services)
+        yield store, VolumeMounts(services, store)
 
 
 async def _pieces(data: bytes) -> AsyncGenerator[bytes, None]:

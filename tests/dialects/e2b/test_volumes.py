@@ -140,7 +140,7 @@ def test_files_outlive_sandboxes(volume, eventually):
         assert second.connect(timeout=60).files.read("again/while") == "at its end"
 
 
-def test_a_hostile_guest_is_bounded(volume, http, addresses):
+def test_a_hostile_guest_is_bounded(volume, http, addresses, server):
     """Of what it writes only files and folders are kept, and the rest is named with its reason."""
     with holding(volume) as sandbox:
         assert sandbox.run_code(HOSTILE).error is None
@@ -154,6 +154,12 @@ def test_a_hostile_guest_is_bounded(volume, http, addresses):
         assert "no text" in reasons["odd\udcff\udcfe"]
         assert "leased" in reasons
         assert sum(path.startswith("deep/d") for path in reasons) > 0
+
+        # Nor does it drive out of the audit record what it did before.
+        audit = http.get(f"/v1/sandboxes/{sandbox.sandbox_id}/audit", headers=server.headers).json()
+        kinds = [entry["kind"] for entry in audit["entries"]]
+        assert 0 < kinds.count("volume_read") <= 12
+        assert "file_out" not in kinds
 
         names = {one.path for one in volume.list("/")}
         assert names == {"/deep", "/good.txt", "/hard", "/new\nline"}
@@ -239,6 +245,20 @@ def test_a_key_sees_its_own_volumes_alone(volume, new_key, http):
 
     assert http.get("/volumes", headers={"X-API-Key": theirs.token}).status_code == 401
     assert Volume.destroy(theirs.volume_id, api_key=key)
+
+
+def test_files_of_another_dialect_reach_no_volume(volume, http, server):
+    """They are in the same table, and a volume and what is in it are none of them, also by their ids."""
+    volume.write_file("a", "b")
+
+    for path in (f"files/e2b%20volumes/{volume.volume_id}", f"download/e2b%20volumes/{volume.volume_id}"):
+        method = "DELETE" if path.startswith("files") else "GET"
+        assert http.request(method, f"/librechat/{path}", headers=server.headers).status_code == 404
+
+    for session in ("e2b%20volumes", volume.volume_id):
+        assert http.get(f"/librechat/files/{session}", headers=server.headers).json() == []
+
+    assert volume.read_file("a") == "b"
 
 
 def test_what_was_stored_outlives_the_server(start_server, tmp_path, monkeypatch, eventually):

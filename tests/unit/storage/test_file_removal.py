@@ -36,7 +36,9 @@ class Meddled(StoredFiles):
         for file in found:
             # As another server sees it, whose clock is a little behind.
             self._clock.now -= 1
-            await self.keep_until(file.session_id, owner=file.owner, expires_at=self._clock.now + 100)
+            await self.keep_until(
+                file.session_id, owner=file.owner, kind="files", expires_at=self._clock.now + 100
+            )
             self._clock.now += 1
 
         return found
@@ -62,7 +64,7 @@ async def test_a_file_that_is_over_is_not_kept_any_more(database_url, clock, tmp
         file = await kept(files, blobs, expires_at=None)
         assert await files.end(file)
         assert not await files.end(file)
-        await files.keep_until("s", owner="k", expires_at=clock.now + 100)
+        await files.keep_until("s", owner="k", kind="files", expires_at=clock.now + 100)
         assert await files.get(file.id, owner="k") is None
         assert await remove_expired_files(files, blobs) == 1
         assert await names(blobs) == []

@@ -42,7 +42,7 @@ async def test_a_file_is_seen_by_its_owner_in_its_session(database_url, clock):
         assert await files.remove(second)
         assert not await files.remove(second)
 
-        await files.keep_until("s", owner="k", expires_at=clock.now)
+        await files.keep_until("s", owner="k", kind="files", expires_at=clock.now)
         assert [file.id for file in await files.expired()] == [first.id]
 
 

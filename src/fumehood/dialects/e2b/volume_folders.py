@@ -183,7 +183,7 @@ class VolumeFolders:
             await files.put(path, pieces)
 
     async def _read(self, mount: Mount, info: FileInfo) -> AsyncGenerator[bytes, None]:
-        request = ReadFile(path=info.path, length_bytes=MAX_VOLUME_BYTES + 1)
+        request = ReadFile(path=info.path, length_bytes=MAX_VOLUME_BYTES + 1, volume=mount.volume.id)
 
         async with aclosing(self._backend.read(mount.sandbox_id, request)) as pieces:
             async for piece in pieces:

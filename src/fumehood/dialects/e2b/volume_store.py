@@ -23,6 +23,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from weakref import WeakValueDictionary
 
 from fumehood.bounds import GIB, MIB
@@ -54,6 +55,10 @@ _GROUP = 50
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 # Two servers that write a volume from outside at once leave two records of a path.
 _MAX_RECORDS = 4 * MAX_ENTRIES
+# An upload to a remote store can have the time of its beginning.
+_STRAY_AFTER = timedelta(days=1)
+# Of blobs, in one look for their records.
+_MAX_NAMES = 500
 # The maximum number of volumes of all keys that are looked through at the start.
 _MAX_OF_ALL = 100_000
 
@@ -187,6 +192,15 @@ class VolumeStore:
         """Replaces the details of a volume; None, and nothing done, if another has replaced them meanwhile."""
         is_set = await self._files.replace_details(volume, details)
         return replace(volume, details=dict(details)) if is_set else None
+
+    async def remove_strays(self) -> None:
+        """Deletes bytes that have had no record for a day: a server that was killed while it stored leaves them."""
+        before = datetime.now(UTC) - _STRAY_AFTER
+        old = [blob.name async for blob in self._blobs.list(_KIND) if blob.modified_at < before]
+
+        for start in range(0, len(old), _MAX_NAMES):
+            names = old[start : start + _MAX_NAMES]
+            await self._blobs.delete_many(set(names) - await self._files.blobs_among(names))
 
     # -- what is in a volume
 

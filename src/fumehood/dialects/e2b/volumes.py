@@ -10,7 +10,7 @@ import asyncio
 import hmac
 import re
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,7 +18,8 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from fumehood.dialects.e2b.answers import GuestJSON
+from fumehood.cancellation import cancel_and_wait
+from fumehood.dialects.e2b.answers import GuestJSON, VolumeError
 from fumehood.dialects.e2b.auth import Caller, Callers, token_of
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.messages import Message
@@ -28,12 +29,14 @@ from fumehood.dialects.e2b.volume_store import (
     VolumeStore,
     is_deleted,
 )
-from fumehood.errors import InvalidArgumentError, UnauthenticatedError
+from fumehood.errors import FumehoodError, InvalidArgumentError, UnauthenticatedError
+from fumehood.log import events
 from fumehood.server.json_bodies import Text
 from fumehood.server.services import Services
 from fumehood.server.state_files import derive, server_secret
 from fumehood.storage.files import StoredFile
 
+_TIDYING_SECONDS = 3600.0
 _TOKEN = re.compile(r"fhv_([A-Za-z0-9_-]{1,64})\.([0-9a-f]{64})", re.ASCII)
 
 
@@ -62,6 +65,7 @@ class Volumes:
 
     def __init__(self, services: Services, callers: Callers) -> None:
         self._callers = callers
+        self._keys = services.keys
         self._secret = derive(server_secret(services.state), "tokens of volumes")
         self.store = VolumeStore(services)
         self.mounts = VolumeMounts(services, self.store)
@@ -69,6 +73,8 @@ class Volumes:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.mounts.begin()
         services.at_end.push_async_callback(self.mounts.close)
+        tidying = asyncio.create_task(self._tidy())
+        services.at_end.push_async_callback(cancel_and_wait, tidying)
 
     # -- volumes
 
@@ -101,11 +107,35 @@ class Volumes:
         found = await self.of_caller(request, caller)
 
         async with self.turn(found):
-            volume = await self.of_caller(request, caller)
-            free = volume if is_deleted(volume) else await self.mounts.check_free(volume)
-            await self.store.delete(free)
+            await self._delete(await self.of_caller(request, caller))
 
         return Response(status_code=204)
+
+    async def remove_unreachable(self) -> None:
+        """Deletes the volumes of revoked keys that no sandbox holds, and bytes that no record has."""
+        revoked = {key.id for key in await self._keys.list() if key.revoked_at is not None}
+
+        for volume in await self.store.list_all():
+            if volume.owner in revoked:
+                async with self.turn(volume):
+                    # A sandbox that holds it outlives its key; then it is deleted later.
+                    with suppress(VolumeError):
+                        await self._delete(volume)
+
+        await self.store.remove_strays()
+
+    async def _delete(self, volume: StoredFile) -> None:
+        free = volume if is_deleted(volume) else await self.mounts.check_free(volume)
+        await self.store.delete(free)
+
+    async def _tidy(self) -> None:
+        while True:
+            try:
+                await self.remove_unreachable()
+            except FumehoodError as error:
+                events.HOUSEKEEPING_FAILED.log(reason=error.message)
+
+            await asyncio.sleep(_TIDYING_SECONDS)
 
     # -- in sandboxes
 

@@ -202,7 +202,7 @@ class Shelf:
         """
         file = await self._services.stored_files.get(file_id, owner=self._owner, session_id=session_id)
 
-        if file is None:
+        if file is None or not _is_of_shelf(file):
             where = "" if session_id is None else f"{session_id}/"
             raise NotThereError(
                 field="file",
@@ -214,12 +214,13 @@ class Shelf:
 
     async def list(self, session_id: str) -> Sequence[StoredFile]:
         """Returns the files of a session, the oldest first."""
-        return await self._services.stored_files.list(session_id, owner=self._owner)
+        files = await self._services.stored_files.list(session_id, owner=self._owner)
+        return [file for file in files if _is_of_shelf(file)]
 
     async def keep(self, session_id: str) -> None:
         """Keeps the files of a session for another day."""
         await self._services.stored_files.keep_until(
-            session_id, owner=self._owner, expires_at=time.time() + KEPT_SECONDS
+            session_id, owner=self._owner, kind=KIND, expires_at=time.time() + KEPT_SECONDS
         )
 
     async def remove(self, file: StoredFile) -> None:
@@ -232,6 +233,11 @@ class Shelf:
 
 
 DETAILS = ("simple", "summary", "full", "normalized")
+
+
+def _is_of_shelf(file: StoredFile) -> bool:
+    """Returns whether a file is one of this dialect, as those of others are in the same table."""
+    return file.blob.startswith(f"{KIND}/")
 
 
 def object_name(file: StoredFile) -> str:

@@ -166,6 +166,11 @@ class AuditTrail:
         self._buckets.setdefault("share_read", TokenBucket(_READS_AT_ONCE, _READS_PER_SECOND))
         self.note_of_guest("share_read", fields)
 
+    def note_volume_read(self, fields: Mapping[str, JsonValue]) -> None:
+        """Records that a file was read for a volume; most of many such reads are only counted."""
+        self._buckets.setdefault("volume_read", TokenBucket(_READS_AT_ONCE, _READS_PER_SECOND))
+        self.note_of_guest("volume_read", fields)
+
     def note_egress(self, record: EgressRecord) -> None:
         """Records a decision about a connection."""
         self.note_of_guest(
