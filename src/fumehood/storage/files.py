@@ -22,6 +22,8 @@ from fumehood.storage.tables import FILES, check_text
 
 _MAX_DETAILS_CHARACTERS = 4096
 _MAX_SIZE_BYTES = 2**63 - 1
+# Stands for the blob of a file that has no bytes of its own, such as a folder.
+NO_BLOB = "none"
 # The expiry of a file that is being removed: past on every clock, and never extended.
 _ENDED_AT = 0.0
 
@@ -37,7 +39,7 @@ class StoredFile:
         name: The user's name for it; may hold slashes.
         size_bytes: Its size.
         content_type: Its media type, as it was given or guessed.
-        blob: Name of its bytes in the blob store.
+        blob: Name of its bytes in the blob store, or `NO_BLOB`.
         created_at: Seconds since 1970; 0 stands for now when it is added.
         modified_from: Id of the file that this one is a newer form of, or None.
         modified_from_session: The session of that file, or None.
@@ -300,7 +302,7 @@ async def discard_file(
     if not await stored_files.end(file, only_expired=only_expired):
         return False
 
-    if not await stored_files.uses_of(file.blob):
+    if file.blob != NO_BLOB and not await stored_files.uses_of(file.blob):
         await blobs.delete(file.blob)
 
     await stored_files.remove(file)

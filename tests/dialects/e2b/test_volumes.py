@@ -273,6 +273,7 @@ def test_what_was_stored_outlives_the_server(start_server, tmp_path, monkeypatch
     holding(volume).files.write(f"{PLACE}/a", "b")
     eventually(lambda: volume.exists("a"))
     server.process.kill()
+    server.process.wait(30)
     server = start_server(state, pool_size=0)
     monkeypatch.setenv("E2B_API_URL", server.url)
     monkeypatch.setenv("E2B_VOLUME_API_URL", server.url)

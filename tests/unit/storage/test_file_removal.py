@@ -9,7 +9,7 @@ import pytest
 from fumehood.errors import StorageError
 from fumehood.server.retention import remove_expired_files
 from fumehood.storage.blobs import Blobs, open_blobs
-from fumehood.storage.files import StoredFile, StoredFiles, discard_file, new_file_id
+from fumehood.storage.files import NO_BLOB, StoredFile, StoredFiles, discard_file, new_file_id
 
 from .scenes import opened
 
@@ -114,4 +114,17 @@ async def test_bytes_that_are_shared_stay_for_the_other(database_url, clock, tmp
         assert await blobs.read(file.blob, max_bytes=5) == b"bytes"
         assert await discard_file(files, blobs, other)
         assert not await discard_file(files, blobs, other)
+        assert await names(blobs) == []
+
+
+async def test_what_has_no_bytes_is_removed(database_url, clock, tmp_path):
+    """A folder of a volume, of which an interruption has left the record."""
+    blobs = open_blobs(str(tmp_path / "blobs"))
+
+    async with opened(database_url) as database:
+        files = StoredFiles(database, clock=clock)
+        file = await kept(files, blobs, expires_at=clock.now)
+        values = {name: getattr(file, name) for name in StoredFile.__slots__}
+        await files.add(StoredFile(**{**values, "id": new_file_id(), "blob": NO_BLOB}))
+        assert await remove_expired_files(files, blobs) == 2
         assert await names(blobs) == []

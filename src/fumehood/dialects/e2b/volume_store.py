@@ -33,7 +33,7 @@ from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.server.allowance import used_up
 from fumehood.server.services import Services
 from fumehood.storage.blobs import Blobs
-from fumehood.storage.files import StoredFile, StoredFiles, new_file_id
+from fumehood.storage.files import NO_BLOB, StoredFile, StoredFiles, new_file_id
 
 MAX_VOLUMES = 20
 MAX_ENTRIES = 1_000
@@ -47,8 +47,6 @@ _KIND = "volumes"
 _TYPE = "application/vnd.fumehood.volume"
 _FILE = "application/octet-stream"
 _FOLDER = "inode/directory"
-# The name of no blob: what has no bytes of its own.
-_NO_BLOB = "none"
 _DELETED = "deleted"
 # Records that are written together.
 _GROUP = 50
@@ -152,7 +150,7 @@ class VolumeStore:
                     name=name,
                     size_bytes=0,
                     content_type=_TYPE,
-                    blob=_NO_BLOB,
+                    blob=NO_BLOB,
                 )
             )
 
@@ -355,7 +353,7 @@ class NewFiles:
             self._left.add(new.values())
 
             for one in new.values():
-                if one.blob != _NO_BLOB:
+                if one.blob != NO_BLOB:
                     await complete(self._blobs.delete(one.blob))
 
             raise
@@ -505,7 +503,7 @@ async def _discard(files: StoredFiles, blobs: Blobs, records: Sequence[StoredFil
     await files.end_all(records)
 
     for one in records:
-        if one.blob != _NO_BLOB:
+        if one.blob != NO_BLOB:
             await blobs.delete(one.blob)
 
     await files.remove_all(records)
@@ -520,7 +518,7 @@ def _record(volume: StoredFile, path: str, content_type: str) -> StoredFile:
         name=path,
         size_bytes=0,
         content_type=content_type,
-        blob=_NO_BLOB,
+        blob=NO_BLOB,
     )
 
 
