@@ -42,6 +42,7 @@ CANNOT_EXIST_HERE = (
     "needs a file system",
     # What takes minutes of downloads has a target of its own.
     "downloads a Debian",
+    "needs buildah",
 )
 
 
