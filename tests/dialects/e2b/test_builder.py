@@ -227,7 +227,10 @@ def test_a_start_command_is_waited_for(build, image):
         assert any("nc -l" in " ".join(one.args) for one in sandbox.commands.list())
 
     upon = Template().from_template("starting").run_cmd("echo upon > upon")
-    build(upon.set_start_cmd("cat upon > /tmp/up; sleep 1000", wait_for_file("/tmp/up")), "starting:upon")
+    build(
+        upon.set_start_cmd("cp upon /tmp/new; mv /tmp/new /tmp/up; sleep 1000", wait_for_file("/tmp/up")),
+        "starting:upon",
+    )
 
     with Sandbox.create("starting:upon") as sandbox:
         assert sandbox.files.read("/tmp/up") == "upon\n"
