@@ -1,6 +1,7 @@
 """The files of a volume, read and written from outside, as E2B's clients do.
 
-While a sandbox holds a volume, its files are read as they were stored last, and not written from outside.
+Runs in the server process. While a sandbox holds a volume, its files are read as they were stored last, and not
+written from outside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Volumes as E2B's clients use them: made, listed, described, deleted, and given to sandboxes.
 
-The token of a volume opens its files alone, and acts for the key that the volume belongs to, as long as that key is
-valid; it is derived, so that nothing is stored for it.
+Runs in the server process. The token of a volume opens its files alone, and acts for the key that the volume belongs
+to, as long as that key is valid; it is derived, so that nothing is stored for it.
 """
 
 from __future__ import annotations

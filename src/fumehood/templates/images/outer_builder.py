@@ -105,7 +105,7 @@ def build_outside(
 
 
 def _run(argv: Sequence[str], template: str, say: Say) -> None:
-    """Runs a program and passes its lines on; whatever ends this, no process of it is left."""
+    """Runs a program and passes its lines on; an exception ends its process group."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
 
     with subprocess.Popen(
