@@ -217,10 +217,12 @@ def test_folders_that_cannot_hold_a_volume_are_refused(volume):
     volume.write_file("a", "still free")
 
 
-def test_a_key_sees_its_own_volumes_alone(volume, new_key, http):
+def test_a_key_sees_its_own_volumes_alone(volume, http, server, eventually):
     """Neither by name nor by id nor by the token of another volume; a token ends with its key."""
     volume.write_file("secret", "canary")
-    key = new_key()
+    body = {"name": "a tenant", "scopes": ["sandboxes", "execute"]}
+    made = http.post("/v1/keys", json=body, headers=server.headers).json()
+    key, key_id = made["token"], made["key"]["id"]
     assert Volume.list(api_key=key) == []
     assert not Volume.destroy(volume.volume_id, api_key=key)
     theirs = Volume.create("theirs", api_key=key)
@@ -244,7 +246,14 @@ def test_a_key_sees_its_own_volumes_alone(volume, new_key, http):
         assert "canary" not in answer.text
 
     assert http.get("/volumes", headers={"X-API-Key": theirs.token}).status_code == 401
-    assert Volume.destroy(theirs.volume_id, api_key=key)
+
+    def read() -> int:
+        path = f"/volumecontent/{theirs.volume_id}/file?path=a"
+        return http.get(path, headers={"Authorization": f"Bearer {theirs.token}"}).status_code
+
+    assert read() == 200
+    http.delete(f"/v1/keys/{key_id}", headers=server.headers).raise_for_status()
+    eventually(lambda: read() == 401)
 
 
 def test_files_of_another_dialect_reach_no_volume(volume, http, server):
