@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.dialects.e2b import volume_mounts
 from fumehood.dialects.e2b.answers import VolumeError
 from fumehood.dialects.e2b.volume_mounts import VolumeMounts, Wanted
 from fumehood.dialects.e2b.volume_store import VolumeStore
@@ -28,16 +29,28 @@ class Sandbox:
 
     def __init__(self) -> None:
         self.written = asyncio.Event()
+        self.listed = 0
 
     async def info(self, _sandbox_id: str) -> SimpleNamespace:
         return SimpleNamespace(state="running")
 
     async def file_call(self, _sandbox_id: str, _call: object) -> tuple[()]:
+        self.listed += 1
         return ()
 
     async def write(self, *_args: object) -> None:
         self.written.set()
         await asyncio.Event().wait()
+
+
+class Clock:
+    """A clock that goes on as it is told."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 def test_a_copy_that_a_killed_server_left_is_no_mount(tmp_path: Path):
@@ -81,6 +94,57 @@ def test_a_copy_that_a_killed_server_left_is_no_mount(tmp_path: Path):
 
             mounting.cancel()
             await asyncio.gather(mounting, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_long_round_makes_the_next_one_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ten times what it took, so that a guest that is slow to list takes no more than a tenth of a task."""
+    clock, waits, ended = Clock(), [], asyncio.Event()
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.to_thread(int)
+
+        if len(waits) == 3:
+            ended.set()
+            await asyncio.Event().wait()
+
+    class Slow(Sandbox):
+        """Its folder takes no time in the first round, and four seconds in the second one."""
+
+        async def info(self, sandbox_id: str) -> SimpleNamespace:
+            clock.seconds += 2.0 * (len(waits) - 1)
+            return await super().info(sandbox_id)
+
+    async def run() -> None:
+        async with _server(tmp_path, Slow()) as (store, mounts):
+            volume = await store.create("k", "v")
+            monkeypatch.setattr(volume_mounts.time, "monotonic", clock)
+            monkeypatch.setattr(volume_mounts.asyncio, "sleep", wait)
+            await mounts.mount("s", [Wanted(volume, "/mnt/data/v")])
+            await ended.wait()
+            monkeypatch.undo()
+            await mounts.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert waits == [5.0, 5.0, 40.0]
+
+
+def test_only_who_may_end_a_sandbox_has_its_volumes_stored(tmp_path: Path):
+    """A request of another key, which is refused afterwards, causes no reads in the sandbox."""
+
+    async def run() -> None:
+        sandbox = Sandbox()
+
+        async with _server(tmp_path, sandbox) as (store, mounts):
+            await mounts.mount("s", [Wanted(await store.create("k", "v"), "/mnt/data/v")])
+            sandbox.listed = 0
+            await mounts.settle("s", "another key")
+            assert sandbox.listed == 0
+            await mounts.settle("s", "k")
+            assert sandbox.listed > 0
+            await mounts.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
 

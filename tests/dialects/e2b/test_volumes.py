@@ -10,6 +10,8 @@ from e2b import Volume
 from e2b.exceptions import NotFoundException, SandboxException, VolumeException
 from e2b_code_interpreter import Sandbox
 
+from fumehood.dialects.e2b import volume_mounts
+
 PLACE = "/mnt/data/kept"
 HOSTILE = r"""
 import fcntl, os, socket
@@ -291,6 +293,25 @@ def test_what_was_stored_outlives_the_server(start_server, tmp_path, monkeypatch
     assert kept.read_file("c") == "b"
     assert Volume.destroy(kept.volume_id)
     assert not [path for path in (state / "blobs").rglob("*") if path.is_file()]
+
+
+def test_the_end_of_a_server_stores_what_changed(start_server, tmp_path, monkeypatch):
+    """What was written since the last round is in the volume when the server has ended as it was asked to."""
+    monkeypatch.setattr(volume_mounts, "INTERVAL_SECONDS", 3600.0)
+    state = tmp_path / "state"
+    server = start_server(state, pool_size=0)
+
+    for name in ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"):
+        monkeypatch.setenv(name, server.url)
+
+    volume = Volume.create("kept")
+    holding(volume).files.write(f"{PLACE}/a", "b")
+    assert not volume.exists("a")
+    server.stop()
+    server = start_server(state, pool_size=0)
+    monkeypatch.setenv("E2B_API_URL", server.url)
+    monkeypatch.setenv("E2B_VOLUME_API_URL", server.url)
+    assert Volume.connect(volume.volume_id).read_file("a") == "b"
 
 
 def test_a_key_has_so_many_volumes(new_key):
