@@ -1,6 +1,7 @@
 """Puts the parts together: the only module that knows the concrete classes.
 
-Settings are read from the environment here and nowhere else, at the first use, never at import.
+Settings are read from the environment here and nowhere else, at the first use, never at import. The engine is imported
+where one is made: a client of a server needs none, and `begin_start` is called before.
 """
 
 from __future__ import annotations
@@ -12,34 +13,27 @@ import resource
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from fumehood.audit.files import AuditFolder
-from fumehood.cluster.ray_settings import environment as ray_environment
-from fumehood.engine.admission import AdmissionRules
-from fumehood.engine.audit.records import AuditRecords
-from fumehood.engine.backend import LocalBackend
-from fumehood.engine.identity import make_part
-from fumehood.engine.provisioner import EngineConfig
 from fumehood.engine.settings import AUTOMATIC_RESERVE, EngineSettings
-from fumehood.engine.supervisor import Supervisor
-from fumehood.errors import InvalidArgumentError, IsolationUnavailableError
-from fumehood.port.backend import Backend
+from fumehood.errors import FumehoodError, InvalidArgumentError, IsolationUnavailableError
 from fumehood.portal import Portal, Turn, call, shared_portal
 from fumehood.refusals import naming_arguments
-from fumehood.runtimes.landlock.runtime import LandlockRuntime
-from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.setting_fields import load_environment
-from fumehood.templates.images.credentials import Logins
-from fumehood.templates.store import TemplateStore
 from fumehood.values.sandbox import IsolationLevel
-from fumehood.values.security import SecurityEvent
+from fumehood.values.template import Template
 
 if TYPE_CHECKING:
     from fumehood.client.connection import ServerAddress
     from fumehood.cluster.backend import ClusterBackend
+    from fumehood.engine.backend import LocalBackend
+    from fumehood.port.backend import Backend
+    from fumehood.runtimes.namespaces.runtime import LinuxRuntime
+    from fumehood.templates.images.credentials import Logins
+    from fumehood.templates.store import TemplateStore
+    from fumehood.values.security import SecurityEvent
 
 # Enough for the largest number of sandboxes, and few enough for programs that close every possible descriptor.
 _OPEN_FILES = 65_536
@@ -78,8 +72,19 @@ def backend_on_loop(
     """
     require_linux()
     allow_open_files()
+
+    from fumehood.audit.files import AuditFolder
+    from fumehood.engine.admission import AdmissionRules
+    from fumehood.engine.audit.records import AuditRecords
+    from fumehood.engine.backend import LocalBackend
+    from fumehood.engine.identity import make_part
+    from fumehood.engine.provisioner import EngineConfig
+    from fumehood.engine.supervisor import Supervisor
+    from fumehood.runtimes.landlock.runtime import LandlockRuntime
+    from fumehood.runtimes.namespaces.runtime import LinuxRuntime
+
     config = EngineConfig(
-        runtime=LinuxRuntime(settings.template_memory_bytes),
+        runtime=_begun_runtime(loop) or LinuxRuntime(settings.template_memory_bytes),
         pool_size=settings.pool_size,
         store=template_store(),
         weaker=(LandlockRuntime(),),
@@ -129,6 +134,8 @@ def cluster_on_loop(address: str, token_file: str, loop: asyncio.AbstractEventLo
             field="cluster", value=address, allowed="Ray, which is not installed", extra="cluster"
         )
 
+    from fumehood.cluster.ray_settings import environment as ray_environment
+
     # Ray reads these variables at its import; the operator's own values are kept.
     for name, value in ray_environment(token_file).items():
         os.environ.setdefault(name, value)
@@ -154,11 +161,15 @@ def template_store() -> TemplateStore:
     Raises:
         InvalidArgumentError: FUMEHOOD_HOME is no absolute path.
     """
+    from fumehood.templates.store import TemplateStore
+
     return TemplateStore(os.path.join(_home(), "templates"))
 
 
 def registry_logins() -> Logins:
     """Returns the logins of this user at registries of container images."""
+    from fumehood.templates.images.credentials import Logins
+
     return Logins(dict(os.environ))
 
 
@@ -188,6 +199,8 @@ def _home() -> str:
 
 _lock = threading.Lock()
 _backend: LocalBackend | None = None
+# The runtime that `begin_start` has made, for the engine that will be made.
+_begun: LinuxRuntime | None = None
 _remote: dict[tuple[str, str], Backend] = {}
 _inherited: list[Backend] = []
 
@@ -207,6 +220,41 @@ def local_backend(*, has_pool: bool = True) -> LocalBackend:
             _backend = make_backend(settings, shared_portal())
 
         return _backend
+
+
+def begin_start(template: Template) -> None:
+    """Starts the processes of a template for a sandbox that will be made here, and returns while they import.
+
+    They import their modules beside those of the engine, which this process has yet to import: both take as long. A
+    command that makes its only sandbox calls this first. What cannot be started is reported when the sandbox is made.
+    """
+    global _begun
+    settings = read_settings()
+
+    # With own interpreters, the engine starts another template than this.
+    if sys.platform != "linux" or settings.own_interpreters or _backend is not None:
+        return
+
+    from fumehood.runtimes.namespaces.runtime import LinuxRuntime
+
+    allow_open_files()
+    runtime = LinuxRuntime(settings.template_memory_bytes)
+
+    with suppress(FumehoodError, OSError):
+        call(runtime.begin, template)
+        shared_portal().on_close(runtime.end_begun)
+        _begun = runtime
+
+
+def _begun_runtime(loop: asyncio.AbstractEventLoop) -> LinuxRuntime | None:
+    """Returns the runtime that `begin_start` has made, once, if it is one of this loop."""
+    global _begun
+
+    if _begun is None or shared_portal().loop is not loop:
+        return None
+
+    runtime, _begun = _begun, None
+    return runtime
 
 
 def server_address() -> str | None:
@@ -341,9 +389,9 @@ def _connect(url: str, api_key: str) -> Backend:
 
 def _forget_in_child() -> None:
     """Releases the parent's engine in a forked child, which starts one of its own."""
-    global _backend, _lock, _remote
+    global _backend, _begun, _lock, _remote
     _lock = threading.Lock()
-    _backend = None
+    _backend = _begun = None
     # Not closed, because the connections belong to the parent.
     _inherited.extend(_remote.values())
     _remote = {}

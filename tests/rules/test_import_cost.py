@@ -63,3 +63,14 @@ def test_the_wire_loads_only_itself(root):
     """Bytes in, events out: no sockets, no event loop."""
     loaded = loaded_by("import fumehood_wire.frames, fumehood_wire.messages, fumehood_wire.states", root)
     assert not {"asyncio", "socket", "selectors", "threading", "IPython"} & loaded
+
+
+def test_starting_a_template_loads_no_engine(root):
+    """A command starts the processes of its template first, and imports the engine while they start."""
+    loaded = loaded_by("import fumehood.assemble, fumehood.runtimes.namespaces.runtime", root)
+
+    assert not {
+        name
+        for name in loaded
+        if name.startswith(("fumehood.api", "fumehood.engine", "fumehood.values.looking"))
+    } - {"fumehood.engine", "fumehood.engine.settings", "fumehood.engine.identity"}

@@ -218,15 +218,19 @@ def open_sandbox(
         limits: Limits for which there is no option.
     """
     # Imported late: `--help` needs no engine.
-    from fumehood.api.sandbox import Sandbox
-    from fumehood.assemble import chosen_backend, has_server
+    from fumehood.assemble import begin_start, chosen_backend, has_server, read_settings
 
     uploads = read_uploads(options.file, folder=folder)
     arguments = sandbox_arguments(options, **limits)
 
     # A server has imported them already.
-    if preload is not None and arguments["template"] == Template().name and not has_server():
+    if arguments["template"] == Template().name and not has_server():
+        preload = read_settings().preload if preload is None else preload
         arguments["template"] = Template(preload=preload)
+        begin_start(arguments["template"])
+
+    # While those processes start.
+    from fumehood.api.sandbox import Sandbox
 
     with naming_arguments(_OPTIONS):
         sandbox = Sandbox(**arguments, backend=chosen_backend(has_pool=False))

@@ -73,7 +73,6 @@ def run(options: Options) -> int:
         check_folder(options.output, "--output")
 
     # Imported late: `--help` needs none of it.
-    from fumehood.api.artifacts import list_tree
     from fumehood.assemble import read_settings
 
     with patience("starting a sandbox"):
@@ -82,6 +81,9 @@ def run(options: Options) -> int:
     with sandbox, kept_alive(sandbox):
         if program.file:
             sandbox.files.write(program.file, program.cells[0])
+
+        # Imported late: the processes of the template start before.
+        from fumehood.api.artifacts import list_tree
 
         before = list_tree(sandbox.files, HOME_PATH) if options.output else []
         executions = _execute(sandbox, program, options)

@@ -13,17 +13,19 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fumehood.errors import ForkError
-from fumehood.templates.recipe import LeftOut
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.languages import ProgramSteps
-from fumehood.values.limits import Limits
-from fumehood.values.looking import ListeningPort
-from fumehood.values.network import Network
 from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Layer
 from fumehood.values.template import Template
+
+if TYPE_CHECKING:
+    from fumehood.templates.recipe import LeftOut
+    from fumehood.values.limits import Limits
+    from fumehood.values.looking import ListeningPort
+    from fumehood.values.network import Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

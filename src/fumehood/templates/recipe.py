@@ -14,7 +14,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from typing import Literal
 
 from fumehood.errors import InvalidArgumentError
@@ -180,6 +179,9 @@ class Recipe:
         Raises:
             InvalidArgumentError: The folder of `files` cannot be given to sandboxes.
         """
+        # Imported late: it takes as long as ten of our modules, and only builds need it.
+        from importlib import metadata
+
         inputs: dict[str, object] = {
             "format": _FORMAT,
             "source": self.source.describe(),

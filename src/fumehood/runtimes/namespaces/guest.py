@@ -12,13 +12,12 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.runtimes.launcher_client import launch_fault
-from fumehood.runtimes.namespaces.listening import processes_of, read_listening
 from fumehood.runtimes.namespaces.migration import (
     MigrationSource,
     MigrationTarget,
@@ -32,11 +31,13 @@ from fumehood.runtimes.namespaces.shared_look import SharedLook
 from fumehood.runtimes.namespaces.usage import CountedGuest
 from fumehood.runtimes.packets import close_all, receive_word
 from fumehood.values.limits import Limits
-from fumehood.values.looking import ListeningPort
 from fumehood.values.sandbox import Isolation
 from fumehood_jail import cgroups, device_nodes
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import Decoder
+
+if TYPE_CHECKING:
+    from fumehood.values.looking import ListeningPort
 
 _LAST_WORDS_SECONDS = 1.0
 # Nested processes end within milliseconds.
@@ -269,6 +270,9 @@ class LinuxGuest(CountedGuest):
 
         if folder is None:
             return None
+
+        # Imported late: a command that runs one program looks at no ports.
+        from fumehood.runtimes.namespaces.listening import processes_of, read_listening
 
         pids = list(self.process_ids())
         namespace = None if pids else self._own_namespace()

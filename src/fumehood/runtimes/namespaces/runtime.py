@@ -22,7 +22,7 @@ from typing import Any
 
 import fumehood_jail
 from fumehood.bounds import TEMPLATE_MEMORY_BYTES
-from fumehood.cancellation import finish
+from fumehood.cancellation import abandon, cancel_and_wait, finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.launcher_client import launch_fault, read_report, wait_for_exit
@@ -94,6 +94,7 @@ class LinuxRuntime(Runtime):
         self._cgroups: tuple[cgroups.CgroupDriver | None, str] | None = None
         self._room: LinuxRoom | None = None
         self._left_out = LeftOutModules()
+        self._begun: tuple[Template, asyncio.Task[LinuxSpawner]] | None = None
 
     def room(self) -> Room:
         if self._room is None:
@@ -105,7 +106,40 @@ class LinuxRuntime(Runtime):
         """Starts a launcher, a jail init and a zygote for the template; returns when everything is imported."""
         return await self._left_out.start(template, self._start)
 
+    async def begin(self, template: Template) -> None:
+        """Begins a start that `start` is going to be asked for; returns when its processes run, not when it is over.
+
+        A failure after that is reported by `start`.
+        """
+        launched = await self._launch(template)
+        self._begun = template, asyncio.create_task(self._until_ready(template, launched))
+
+    async def end_begun(self) -> None:
+        """Ends the processes of a start that `start` was not asked for."""
+        begun, self._begun = self._begun, None
+
+        if begun is None:
+            return
+
+        task = begun[1]
+        await cancel_and_wait(task)
+
+        if not task.cancelled() and task.exception() is None:
+            await task.result().aclose()
+
     async def _start(self, template: Template) -> LinuxSpawner:
+        begun, self._begun = self._begun, None
+
+        if begun is not None and begun[0] == template:
+            return await begun[1]
+
+        if begun is not None:
+            abandon(begun[1], lambda spawner: spawner.end_with_guests())
+
+        return await self._until_ready(template, await self._launch(template))
+
+    async def _launch(self, template: Template) -> _Launched:
+        """Starts the launcher of a template's processes."""
         await asyncio.to_thread(check_files, template)
         root = await asyncio.to_thread(_root_of, template)
         freezer = self._freezer()
@@ -121,20 +155,31 @@ class LinuxRuntime(Runtime):
             jail_init, jail_init_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
             launcher = _Launcher(root, (jail_init_end, zygote_end), ids, program, freezer, group)
-            made = unused.pop_all()
+            return _Launched(
+                launcher,
+                (jail_init, zygote),
+                ids,
+                {**root.guest_envs, **template.envs},
+                group,
+                unused.pop_all(),
+            )
 
+    async def _until_ready(self, template: Template, launched: _Launched) -> LinuxSpawner:
+        """Waits until a template's processes have imported everything; undoes their start if that fails."""
+        launcher, group = launched.launcher, launched.group
         spawner: LinuxSpawner | None = None
         try:
             # While the launcher's interpreter starts: compiling takes as long.
             filters = self._sandbox_filters()
             await launcher.launched()
+            jail_init, zygote = launched.sockets
             spawner = LinuxSpawner(
                 jail_init=jail_init,
                 zygote=zygote,
                 launcher=launcher.process,
-                ids=ids,
+                ids=launched.ids,
                 cgroup_place=self._cgroup_place(),
-                guest_envs={**root.guest_envs, **template.envs},
+                guest_envs=launched.guest_envs,
             )
             spawner.group = group
             spawner.workdir = template.image.workdir if template.image is not None else HOME_PATH
@@ -146,7 +191,7 @@ class LinuxRuntime(Runtime):
                     filters, template.preload, runs_programs=image is None or runs_programs(image)
                 )
         except BaseException as error:
-            await finish(_undo(launcher.process, spawner, made, group))
+            await finish(_undo(launcher.process, spawner, launched.made, group))
             importing = spawner.importing if spawner is not None else ""
             fault = start_fault(template, error, importing, launcher.last_words(), _CHECK_IMPORTS)
 
@@ -403,6 +448,27 @@ class _Launcher:
         """Closes the report pipe and the file for standard error."""
         os.close(self._report_fd)
         os.close(self._stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A launcher that runs, with what its template's processes hold here.
+
+    Attributes:
+        launcher: The launcher.
+        sockets: To the jail init, and to the zygote.
+        ids: The user ids of its sandboxes.
+        guest_envs: Environment of programs in sandboxes.
+        group: The control group of the processes, if they have one.
+        made: Releases sockets, ids and group.
+    """
+
+    launcher: _Launcher
+    sockets: tuple[socket.socket, socket.socket]
+    ids: users.IdPlan
+    guest_envs: dict[str, str]
+    group: TemplateGroup | None
+    made: ExitStack
 
 
 @contextmanager
