@@ -1,28 +1,21 @@
 """sys.stdout and sys.stderr of user code.
 
 Runs in a context. Text is sent at each newline, at 8 KiB, and before anything else becomes visible. Lines that follow
-one another faster than every few milliseconds are gathered and sent together (`Gathering`): a frame for each would cost
-more than printing it, and so would a call of Python code (`_Burst`). Any thread may write, and the lines of each stay
-whole. Nothing here touches fds 1 and 2, which belong to child processes and C code, except in a process that user code
-has forked.
+one another faster than every few milliseconds are gathered and sent together (`gathering`), and taken by C code
+(`bursts`). Any thread may write, and the lines of each stay whole. Nothing here touches fds 1 and 2, which belong to
+child processes and C code, except in a process that user code has forked.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
-import _thread
 import codecs
-import collections
-import functools
 import io
-import os
-import sys
 import threading
-import time
-from typing import Any, Callable, Deque, Dict, Iterable, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NoReturn, Optional
 
+from fumehood_guest.context.bursts import Burst
+from fumehood_guest.context.gathering import Gathering
 from fumehood_guest.context.outlet import STREAM_FDS, Outlet
-from fumehood_guest.context.signals import ALL_SIGNALS
 
 _FLUSH_CHARACTERS = 8 * 1024
 
@@ -49,9 +42,22 @@ class Streams:
         self.flush()
         self.gathering.rest()
 
-    def in_burst(self) -> bool:
-        """Whether a burst of either may have taken text."""
-        return self.stdout.in_burst() or self.stderr.in_burst()
+    @property
+    def is_detached(self) -> bool:
+        """Whether this process was forked by user code, and sends nothing itself."""
+        return self.outlet.is_detached
+
+    def end_burst(self) -> None:
+        """Gathers what a burst of the stream that was written last has taken. The caller holds the lock."""
+        self.last_written.end_burst()
+
+    def send_gathered(self) -> None:
+        """Sends the waiting lines. The caller holds the lock."""
+        self.last_written.send_gathered()
+
+    def pull_bursts(self) -> bool:
+        """Takes over what bursts buffer; returns whether there is any text."""
+        return self.stdout.pull_burst() or self.stderr.pull_burst()
 
     def detach(self) -> None:
         """Discards, in a forked child, what its parent has not sent yet."""
@@ -77,7 +83,7 @@ class OutputStream(io.TextIOBase):
         self._pending_characters = 0
         self._get_thread = threading.get_ident
         # Made with the first burst. A program may have kept its `write`, so that it is drained ever after.
-        self._burst: Optional[_Burst] = None
+        self._burst: Optional[Burst] = None
         self._burst_thread = 0
         self.buffer = _ByteSide(self)
 
@@ -162,9 +168,9 @@ class OutputStream(io.TextIOBase):
         self._send(gathering.hand_over())
         gathering.note_sent()
 
-    def in_burst(self) -> bool:
-        """Whether a burst may have taken text."""
-        return self._burst is not None and self._burst.has_text()
+    def pull_burst(self) -> bool:
+        """Takes over what the burst buffers; returns whether there is any text."""
+        return self._burst is not None and self._burst.pull()
 
     def end_burst(self) -> None:
         """Gathers what a burst has taken; the next line is taken by Python code. The caller holds the lock."""
@@ -175,7 +181,7 @@ class OutputStream(io.TextIOBase):
 
         self.__dict__.pop("write", None)
 
-        if not self.in_burst():
+        if not self.pull_burst():
             return
 
         self._write_next()
@@ -187,7 +193,7 @@ class OutputStream(io.TextIOBase):
 
     def _begin_burst(self) -> None:
         if self._burst is None:
-            self._burst = _Burst(self._hand_on)
+            self._burst = Burst(self._hand_on)
 
         self._burst_thread = self._get_thread()
         self.__dict__["write"] = self._burst.write
@@ -293,289 +299,3 @@ class _ByteSide(io.BufferedIOBase):
 
     def __del__(self) -> None:
         """Does nothing: there is nothing to close."""
-
-
-# What a burst takes before it hands it on. With a line that waits already it is no more than `_GATHER_CHARACTERS`.
-_BURST_BYTES = 7 * 1024
-_MOST_WAITING_CHARACTERS = 1024
-
-
-class _Burst:
-    """Text of a burst of lines, which C code takes: two calls of Python code cost ten times what a print does.
-
-    No bytecode runs between a write and its end, nor within `move_to`, so that no signal handler finds a part of either
-    done. It is for one thread.
-
-    Args:
-        hand_on: Is called when it has taken some KiB.
-    """
-
-    def __init__(self, hand_on: Callable[[], None]) -> None:
-        self._pieces: Deque[bytes] = collections.deque()
-        self._below = _Pieces(self._pieces, hand_on)
-        self._text = io.TextIOWrapper(self._below, "utf-8", "surrogatepass", newline="\n")  # type: ignore[type-var]
-        self._text._CHUNK_SIZE = _BURST_BYTES  # type: ignore[attr-defined]
-        self.write = self._text.write
-        self._as_text = functools.partial(str, encoding="utf-8", errors="surrogatepass")
-
-    def has_text(self) -> bool:
-        """Whether there is any text."""
-        self._below.is_drained = True
-        try:
-            self._text.flush()
-        finally:
-            self._below.is_drained = False
-
-        return bool(self._pieces)
-
-    def move_to(self, lines: List[str]) -> None:
-        """Adds all text to a list, and has none then."""
-        try:
-            lines.extend(map(self._as_text, iter(self._pieces.popleft, None)))
-        except IndexError:
-            pass  # that was the last piece
-
-    def clear(self) -> None:
-        """Discards all text."""
-        self.has_text()
-        self._pieces.clear()
-
-
-class _Pieces:
-    """Where a text stream of C code puts its bytes.
-
-    Args:
-        pieces: They are added here.
-        hand_on: Is called then, unless they are drained.
-    """
-
-    closed = False
-
-    def __init__(self, pieces: Deque[bytes], hand_on: Callable[[], None]) -> None:
-        self._pieces = pieces
-        self._hand_on = hand_on
-        self.is_drained = False
-
-    def write(self, piece: bytes) -> int:
-        """Takes bytes."""
-        self._pieces.append(piece)
-
-        if not self.is_drained:
-            self._hand_on()
-
-        return len(piece)
-
-    def flush(self) -> None:
-        """Does nothing: what was written is where it belongs."""
-
-    def readable(self) -> bool:
-        """Always false."""
-        return False
-
-    def writable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always false."""
-        return False
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to close."""
-
-
-# After a pause of this length a line is sent at once, and waiting lines are due.
-_GATHER_SECONDS = 0.005
-_GATHER_CHARACTERS = 8 * 1024
-# This many lines of a burst are sent one by one before any waits.
-_MAX_SINGLE_LINES = 16
-# How often the thread checks whether the code has stopped printing; the code itself checks at each line.
-_LOOK_SECONDS = 0.02
-# The thread ends after so many checks without a waiting line.
-_MAX_VAIN_LOOKS = 5
-_MAX_WAITS_FOR_END = 200
-# These start or signal other programs, which may write to the same place: earlier output must be sent first.
-_STARTS = frozenset(
-    (
-        "subprocess.Popen",
-        "os.system",
-        "os.posix_spawn",
-        "os.exec",
-        "os.fork",
-        "os.forkpty",
-        "os.kill",
-        "os.killpg",
-    )
-)
-
-
-class _Watch:
-    """One run of the thread."""
-
-    def __init__(self) -> None:
-        # Released to make the thread end.
-        self.end_wanted = _thread.allocate_lock()
-        self.end_wanted.acquire()
-        # Held while the thread runs.
-        self.running = _thread.allocate_lock()
-        self.running.acquire()
-        self.thread_id: Optional[int] = None
-
-
-class Gathering:
-    """The waiting lines, all of the stream that was written last. The caller holds the lock of the streams.
-
-    Args:
-        streams: The pair of streams.
-    """
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
-        self._clock = time.monotonic
-        self._sleep = time.sleep
-        self._exists = os.path.exists
-        self._count_threads = _thread._count
-        self._set_mask = _signal.pthread_sigmask
-        self._lines: List[str] = []
-        self._characters = 0
-        # How many lines were sent one by one since the last pause.
-        self._single_lines = 0
-        self._sent_at = 0.0
-        self._watch: Optional[_Watch] = None
-        self._is_hooked = False
-
-    def take(self, line: str) -> bool:
-        """Adds a line; returns whether all waiting lines are due."""
-        is_late = self._clock() - self._sent_at >= _GATHER_SECONDS
-
-        if is_late and not self._lines:
-            self._single_lines = 0
-
-        self._lines.append(line)
-        self._characters += len(line)
-
-        if is_late:
-            return True
-
-        if self._single_lines < _MAX_SINGLE_LINES:
-            self._single_lines += 1
-            return True
-
-        if self._characters >= _GATHER_CHARACTERS:
-            return True
-
-        # Without the thread no line may wait.
-        return self._watch is None and not self._begin_watch()
-
-    def allows_burst(self) -> bool:
-        """Whether the thread sends what waits, is the only one beside the main thread, and little waits yet."""
-        is_alone = self._watch is not None and self._count_threads() == 1
-        return is_alone and self._characters <= _MOST_WAITING_CHARACTERS
-
-    def add(self, burst: _Burst) -> str:
-        """Adds the lines that a burst has taken; returns what follows the last of them, an unfinished line."""
-        lines, rest = self._lines, ""
-        count = len(lines)
-        burst.move_to(lines)
-
-        while len(lines) > count and not lines[-1].endswith("\n"):
-            text = lines.pop()
-            end = text.rfind("\n") + 1
-            rest = text[end:] + rest
-
-            if end:
-                lines.append(text[:end])
-
-        self._characters += sum(map(len, lines[count:]))
-        return rest
-
-    def hand_over(self) -> str:
-        """Returns and clears the waiting lines."""
-        lines, self._lines = self._lines, []
-        self._characters = 0
-        return "".join(lines)
-
-    def note_sent(self) -> None:
-        """Records when the lines were sent."""
-        self._sent_at = self._clock()
-
-    def rest(self) -> None:
-        """Ends the thread, and returns when the kernel has removed it. The caller does not hold the lock."""
-        watch = self._watch
-
-        if watch is None:
-            return
-
-        try:
-            watch.end_wanted.release()
-        except RuntimeError:
-            pass  # another thread has requested it already
-
-        with watch.running:
-            pass
-
-        for _ in range(_MAX_WAITS_FOR_END):
-            if not self._exists(f"/proc/self/task/{watch.thread_id}"):
-                break
-
-            self._sleep(0.0001)
-
-    def _begin_watch(self) -> bool:
-        """Starts the thread; returns False if none can be started or this is a forked child."""
-        if self._streams.outlet.is_detached:
-            return False
-
-        if not self._is_hooked:
-            self._is_hooked = True
-            sys.addaudithook(self._hear)
-
-        # The thread starts with all signals blocked: a signal delivered to it would run its handler between two cells.
-        mask = self._set_mask(_signal.SIG_BLOCK, ())
-        try:
-            self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
-            self._watch = watch = _Watch()
-            _thread.start_new_thread(self._look, (watch,))
-        except RuntimeError:
-            self._watch = None
-            return False
-        finally:
-            self._set_mask(_signal.SIG_SETMASK, mask)
-
-        return True
-
-    def _look(self, watch: _Watch) -> None:
-        """Sends lines that are due; ends after a while without any."""
-        try:
-            watch.thread_id = _thread.get_native_id()
-            vain_looks = 0
-            lock = self._streams.lock
-
-            while not watch.end_wanted.acquire(timeout=_LOOK_SECONDS):
-                # The lock's holder writes, and sends what is due; or it waits in `rest` for this thread to end.
-                if not lock.acquire(blocking=False):
-                    continue
-
-                try:
-                    self._streams.last_written.end_burst()
-                    vain_looks = 0 if self._lines else vain_looks + 1
-
-                    if self._lines and self._clock() - self._sent_at >= _GATHER_SECONDS:
-                        self._streams.last_written.send_gathered()
-
-                    if vain_looks >= _MAX_VAIN_LOOKS:
-                        # With the lock held: a line that comes now starts another thread.
-                        self._forget(watch)
-                        return
-                finally:
-                    lock.release()
-        finally:
-            self._forget(watch)
-            watch.running.release()
-
-    def _forget(self, watch: _Watch) -> None:
-        if self._watch is watch:
-            self._watch = None
-
-    def _hear(self, event: str, _arguments: Tuple[Any, ...]) -> None:
-        if event in _STARTS and self._streams.gathering is self and (self._lines or self._streams.in_burst()):
-            self._streams.flush()
