@@ -23,7 +23,7 @@ from fumehood.client.backend import HttpBackend
 from fumehood.client.connection import ServerAddress
 from fumehood.errors import TemplateError
 from fumehood.values.limits import Limits
-from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.requests import ExecuteRequest, ReadFile, SandboxSpec
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 from .ends import Following, Remains, client_of, files_in, kill, new_sandbox, run, until
@@ -267,6 +267,33 @@ def test_owners_are_named_to_a_host_alone(start_host: Start, start_server: Start
         assert made["owner"] == "owner"
         path = f"/v1/sandboxes/{made['id']}/contexts/default/record"
         assert [cell["code"] for cell in api.get(path).json()["cells"]] == ["6 * 7"]
+
+
+def test_reads_for_a_volume_are_named_to_a_host_alone(start_host: Start, start_server: Start) -> None:
+    """Its audit record notes few of them, since code decides how many there are; a client's own are all noted."""
+    host, count = start_host(), 60
+
+    async def read(sandbox_id: str) -> None:
+        address = ServerAddress(url="http://host", socket_path=str(host.socket), is_host=True)
+        backend = HttpBackend(address, asyncio.get_running_loop())
+        try:
+            for _ in range(count):
+                request = ReadFile(path="a", length_bytes=100, volume="v")
+                assert b"".join([piece async for piece in backend.read(sandbox_id, request)]) == b"1"
+        finally:
+            await backend.aclose()
+
+    with client_of(start_server(host_socket=host.socket)) as api:
+        place = f"/v1/sandboxes/{api.post('/v1/sandboxes', json={}).json()['id']}"
+        api.put(f"{place}/files/content?path=a", content=b"1").raise_for_status()
+
+        for _ in range(count):
+            api.get(f"{place}/files/content?path=a", headers={"x-fumehood-volume": "v"}).raise_for_status()
+
+        asyncio.run(read(place.rsplit("/", 1)[1]))
+        kinds = [entry["kind"] for entry in api.get(f"{place}/audit").json()["entries"]]
+        assert kinds.count("file_out") == count
+        assert 0 < kinds.count("volume_read") < count / 2
 
 
 def test_no_name_of_a_request_leads_to_another_keys_sandbox(start_host: Start, start_server: Start) -> None:

@@ -729,7 +729,7 @@ class HttpBackend(LoopBound, Backend, Sharing):
         last = "" if request.length_bytes is None else request.offset_bytes + request.length_bytes - 1
         is_whole = request.offset_bytes == 0 and request.length_bytes is None
         headers = {} if is_whole else {"Range": f"bytes={request.offset_bytes}-{last}"}
-        headers |= _share_headers(request.share)
+        headers |= _share_headers(request.share) | _volume_headers(request.volume)
         place = sandbox_path(sandbox_id, "files", "content")
 
         async with self._connection.stream(
@@ -781,6 +781,11 @@ async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
 def _share_headers(share: str) -> dict[str, str]:
     """Returns the header that names the share of the caller to a host daemon; empty for a server."""
     return {"x-fumehood-share": share} if share else {}
+
+
+def _volume_headers(volume: str) -> dict[str, str]:
+    """Returns the header that names the volume for which a host daemon is asked to read; empty for a server."""
+    return {"x-fumehood-volume": volume} if volume else {}
 
 
 def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:

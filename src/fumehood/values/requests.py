@@ -387,7 +387,7 @@ class ReadFile:
         share: The share of a server whose reader asks; empty: none. A paused sandbox is then not resumed, links that
             lead out of the home directory are refused, and the audit record notes few of such reads, and their share.
         volume: The volume of a server that is kept up to date by it; empty: none. The audit record notes few of such
-            reads, as the code in the sandbox decides how many there are. Only calls within one process carry it.
+            reads, as the code in the sandbox decides how many there are.
     """
 
     path: str

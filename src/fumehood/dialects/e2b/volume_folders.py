@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +27,7 @@ from fumehood.dialects.e2b.volume_store import (
     is_folder,
 )
 from fumehood.errors import FileError, InvalidArgumentError, PathExistsError, QuotaError, RequestTooLargeError
+from fumehood.off_loop import off_loop
 from fumehood.port.backend import Backend
 from fumehood.storage.files import StoredFile
 from fumehood.values.requests import ListFiles, MakeDir, ReadFile, RemoveFile, StatFile
@@ -104,48 +105,32 @@ class VolumeFolders:
         entries = await self._store.entries(mount.volume)
         begun = time.time()
         found = await self._listed(mount)
-        mount.left_out = {}
-        tree: dict[str, FileInfo] = {}
-        # Those that are stored come first, then the others in order.
-        for path in sorted(found, key=lambda path: (path not in entries, path)):
-            reason = _reason(path, found[path]) or ("there are too many" if len(tree) >= MAX_ENTRIES else "")
-
-            if reason:
-                _leave_out(mount, path, reason)
-            else:
-                tree[path] = found[path]
-
-        mount.known = {path: sign for path, sign in mount.known.items() if path in tree}
-        changed = {
-            path: info
-            for path, info in tree.items()
-            if info.type == "file" and (path not in entries or mount.known.get(path) != _sign(info))
-        }
+        plan = await off_loop("listings", _planned, mount, entries, found)
+        mount.left_out = plan.left_out
+        mount.known = {path: sign for path, sign in mount.known.items() if path in plan.files}
+        mount.missing = plan.missing
+        read = [path for path in plan.files if path in plan.changed]
 
         if reads_all:
-            changed |= {
-                path: info for path, info in tree.items() if info.type == "file" and path not in changed
-            }
+            read += [path for path in plan.files if path not in plan.changed]
 
-        hidden = _hidden(mount, entries, found)
-        gone = _gone(mount, entries, found) - hidden
-        mount.missing = entries.keys() - found.keys() - hidden
         files: NewFiles | None = None
 
         try:
-            async with self._store.storing(mount.volume, entries, gone) as files:
-                for path, info in tree.items():
-                    if info.type == "dir" and (path not in entries or not is_folder(entries[path])):
-                        await self._store_entry(mount, path, files.put_folder(path))
+            async with self._store.storing(mount.volume, entries, plan.gone) as files:
+                for path in plan.new_folders:
+                    await self._store_entry(mount, path, files.put_folder(path))
 
-                for path, info in changed.items():
-                    await self._store_entry(mount, path, self._store_file(mount, path, info, files))
+                for path in read:
+                    storing = self._store_file(mount, path, plan.files[path], files)
+                    await self._store_entry(mount, path, storing)
 
-            mount.missing -= gone
+            mount.missing -= plan.gone
         finally:
             # Also when the time was over: the next round goes on from here.
-            for path in files.recorded & changed.keys() if files is not None else ():
-                mount.known[path] = _sign(changed[path]) if _is_settled(_sign(changed[path]), begun) else None
+            for path in files.recorded.intersection(read) if files is not None else ():
+                sign = _sign(plan.files[path])
+                mount.known[path] = sign if _is_settled(sign, begun) else None
 
     async def _listed(self, mount: Mount) -> Mapping[str, FileInfo]:
         (root,) = await self._backend.file_call(mount.sandbox_id, StatFile(path=mount.path))
@@ -160,7 +145,6 @@ class VolumeFolders:
             mount.sandbox_id, ListFiles(path=root.path, depth=MAX_DEPTH + 1)
         )
 
-        # What is done for each entry holds the server's loop.
         if len(found) > MAX_LISTED:
             raise VolumeError(
                 f"{mount.path} has {len(found)} entries: nothing is stored while there are more than {MAX_LISTED}",
@@ -174,9 +158,9 @@ class VolumeFolders:
         try:
             await storing
         except RequestTooLargeError:
-            _leave_out(mount, path, "there is no room for it in the volume, or in all of its key")
+            _leave_out(mount.left_out, path, "there is no room for it in the volume, or in all of its key")
         except (FileError, QuotaError, VolumeError, InvalidArgumentError) as error:
-            _leave_out(mount, path, error.message)
+            _leave_out(mount.left_out, path, error.message)
 
     async def _store_file(self, mount: Mount, path: str, info: FileInfo, files: NewFiles) -> None:
         async with aclosing(self._read(mount, info)) as pieces:
@@ -237,7 +221,61 @@ class VolumeFolders:
             return
 
 
-def _gone(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a round has to do.
+
+    Attributes:
+        files: The files that have a place in the volume.
+        changed: The paths of those that are not stored, or may differ from what is.
+        new_folders: The paths of folders that are not stored.
+        gone: Stored paths that are to be removed.
+        missing: Stored paths that this listing did not find.
+        left_out: What is not stored, with the reason.
+    """
+
+    files: Mapping[str, FileInfo]
+    changed: Set[str]
+    new_folders: Sequence[str]
+    gone: Set[str]
+    missing: set[str]
+    left_out: dict[str, str]
+
+
+def _planned(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> _Plan:
+    """Compares a listing with what is stored, and changes nothing: it runs beside the loop."""
+    left_out: dict[str, str] = {}
+    files: dict[str, FileInfo] = {}
+    folders: list[str] = []
+
+    # Those that are stored come first, then the others in order.
+    for path in sorted(found, key=lambda path: (path not in entries, path)):
+        info = found[path]
+        is_full = len(files) + len(folders) >= MAX_ENTRIES
+
+        if reason := _reason(path, info) or ("there are too many" if is_full else ""):
+            _leave_out(left_out, path, reason)
+        elif info.type == "dir":
+            folders.append(path)
+        else:
+            files[path] = info
+
+    hidden = _hidden(left_out, entries, found)
+    return _Plan(
+        files=files,
+        changed={
+            path
+            for path, info in files.items()
+            if path not in entries or mount.known.get(path) != _sign(info)
+        },
+        new_folders=[path for path in folders if path not in entries or not is_folder(entries[path])],
+        gone=_gone(mount.missing, entries, found) - hidden,
+        missing=entries.keys() - found.keys() - hidden,
+        left_out=left_out,
+    )
+
+
+def _gone(missing: Set[str], entries: Entries, found: Mapping[str, FileInfo]) -> Set[str]:
     """Returns the stored paths that are to be removed.
 
     What is missing once may have been renamed during the listing: it goes when the next round misses it too, or when
@@ -250,20 +288,19 @@ def _gone(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> set[
         if info is not None:
             return not _is_kind(info, "dir" if is_folder(entries[path]) else "file")
 
-        was_missing = path in mount.missing
-        return was_missing or any(
+        return path in missing or any(
             above in found and not _is_kind(found[above], "dir") for above in above_of(path)
         )
 
     return {path for path in entries if is_gone(path)}
 
 
-def _hidden(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> set[str]:
+def _hidden(left_out: dict[str, str], entries: Entries, found: Mapping[str, FileInfo]) -> Set[str]:
     """Returns the stored paths below folders that cannot be read, which are noted: they are kept."""
     folders = {path for path, info in found.items() if _is_kind(info, "dir") and not _is_readable(info)}
 
     for path in sorted(folders):
-        _leave_out(mount, path, "its mode forbids to read it; what was stored of it is kept")
+        _leave_out(left_out, path, "its mode forbids to read it; what was stored of it is kept")
 
     return {path for path in entries if path not in found and not folders.isdisjoint(above_of(path))}
 
@@ -285,9 +322,9 @@ def _is_settled(sign: _Sign, now: float) -> bool:
     return sign[0] is not None and sign[0].timestamp() < now - _SETTLED_SECONDS
 
 
-def _leave_out(mount: Mount, path: str, reason: str) -> None:
-    if len(mount.left_out) < _MAX_TOLD:
-        mount.left_out[path] = reason
+def _leave_out(left_out: dict[str, str], path: str, reason: str) -> None:
+    if len(left_out) < _MAX_TOLD:
+        left_out[path] = reason
 
 
 def _reason(path: str, info: FileInfo) -> str:

@@ -29,7 +29,7 @@ from fumehood.server.downloads import (
     wanted_span,
 )
 from fumehood.server.problems import no_such_part
-from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery, share_of
+from fumehood.server.routes.files import FILE_PROBLEMS, PathQuery, share_of, volume_of
 from fumehood.server.routes.guarded import SignableRoute, guarded_router
 from fumehood.server.routes.sandboxes import SandboxId, answer, items
 from fumehood.server.schemas.files import FileAnswer, FileList
@@ -198,7 +198,9 @@ async def _read(sandbox_id: str, path: str, backend: Backend, request: Request) 
     whole = Span(0, info.size_bytes) if span is None else span
     # Files of /proc report a size of 0 without being empty.
     length_bytes = whole.size if info.size_bytes else None
-    wanted = ReadFile(path=path, offset_bytes=whole.start, length_bytes=length_bytes)
+    wanted = ReadFile(
+        path=path, offset_bytes=whole.start, length_bytes=length_bytes, volume=volume_of(request)
+    )
     return await _download(
         backend.read(sandbox_id, wanted), _headers(info, etag, span), 200 if span is None else 206
     )

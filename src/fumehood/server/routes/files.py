@@ -39,7 +39,7 @@ from fumehood.values.sandbox import FileChange
 router = guarded_router("files", "/v1/sandboxes/{sandbox_id}/files")
 PathQuery = Annotated[GuestPath, Query(description="Path in the sandbox; relative ones start at /home/user.")]
 FILE_PROBLEMS = SANDBOX_PROBLEMS | problems(413, 507)
-_SHARE_CHARACTERS = 64
+_MAX_ID_CHARACTERS = 64
 _WITH_BODY = FILE_PROBLEMS | problems(400)
 
 
@@ -59,10 +59,19 @@ async def list_files(
 
 def share_of(request: Request) -> str:
     """Returns the share whose reader asks, as a server names it to its host daemon; empty at a server."""
+    return _named_by_server(request, "x-fumehood-share")
+
+
+def volume_of(request: Request) -> str:
+    """Returns the volume that is kept up to date, as a server names it to its host daemon; empty at a server."""
+    return _named_by_server(request, "x-fumehood-volume")
+
+
+def _named_by_server(request: Request, header: str) -> str:
     if isinstance(services_of(request), Services):
         return ""
 
-    return request.headers.get("x-fumehood-share", "")[:_SHARE_CHARACTERS]
+    return request.headers.get(header, "")[:_MAX_ID_CHARACTERS]
 
 
 @router.delete(
