@@ -1,4 +1,4 @@
-"""Files of the host's /etc that belong to language installations: Debian keeps parts of R, Java and others there.
+"""Files of the host's /etc and /var/lib that belong to languages: Debian keeps parts of R, Java and GHC there.
 
 Runs on the host, when the root of a template is planned. It names files that packages have installed and that every
 user of the host may read; never one that holds settings of the site, such as R's `Renviron.site`, since people keep
@@ -34,10 +34,19 @@ _PATTERNS = (
 )
 
 
-def language_files(etc: str = "/etc") -> list[str]:
+# Below /var/lib: what GHC knows of its packages.
+_STATE_PATTERNS = ("ghc/package.conf.d/*",)
+
+
+def language_files(etc: str = "/etc", state: str = "/var/lib") -> list[str]:
     """Returns the paths of those files that are there and that every user may read."""
-    found = (path for pattern in _PATTERNS for path in sorted(glob.glob(pattern, root_dir=etc)))
-    return [path for path in (os.path.join(etc, name) for name in found) if _is_open(path)]
+    found = (
+        os.path.join(folder, name)
+        for folder, patterns in ((etc, _PATTERNS), (state, _STATE_PATTERNS))
+        for pattern in patterns
+        for name in sorted(glob.glob(pattern, root_dir=folder))
+    )
+    return [path for path in found if _is_open(path)]
 
 
 def _is_open(path: str) -> bool:

@@ -18,4 +18,18 @@ def test_files_of_packages_are_shown_and_those_of_the_site_are_not(tmp_path):
 
     (tmp_path / "R/Makeconf").chmod(0o640)
 
-    assert language_files(str(tmp_path)) == [str(tmp_path / name) for name in (shown[0], shown[2], shown[1])]
+    assert language_files(str(tmp_path), str(tmp_path / "none")) == [
+        str(tmp_path / name) for name in (shown[0], shown[2], shown[1])
+    ]
+
+
+def test_what_ghc_knows_of_its_packages_is_shown(tmp_path):
+    """It lies in /var/lib, of which a sandbox has nothing else."""
+    for name in ("ghc/package.conf.d/base.conf", "ghc/other", "dpkg/status"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+    assert language_files(str(tmp_path / "none"), str(tmp_path)) == [
+        str(tmp_path / "ghc/package.conf.d/base.conf")
+    ]
