@@ -81,7 +81,7 @@ test-languages: $(VENV)/.installed-dev programs ## programs in every language of
 	@[ "$$(id -u)" != 0 ] || DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \
 		$$($(BIN)/python -c "from fumehood.values.languages import CONTEXT_LANGUAGES as all; print(*(one for each in all.values() for one in each.debian))") >/dev/null
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps deno==2.9.8 jjava==1.0a8
-	@FACES=sync,async-http EVERY_LANGUAGE=1 $(BIN)/python -m pytest -q tests/contract/test_programs.py tests/contract/test_kernels.py tests/attacks/test_languages.py $(ARGS)
+	@FACES=sync,async-http EVERY_LANGUAGE=1 $(BIN)/python -m pytest -q tests/contract/test_programs.py tests/contract/test_kernels.py tests/attacks/test_languages.py tests/dialects/e2b/test_languages.py $(ARGS)
 
 test-cluster: $(VENV)/.installed-dev .venv-cluster/.installed bytecode ## the whole contract on a cluster, and every fault of machines in network namespaces; half an hour
 	@EVERY_FAULT=1 $(BIN)/python -m pytest -q tests/cluster $(ARGS)

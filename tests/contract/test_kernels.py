@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -41,6 +42,27 @@ if "EVERY_LANGUAGE" in os.environ:
             id="jjava",
         ),
     ]
+# How to read a variable, and to compare it with what a file holds.
+VARIABLES = {
+    "ir": (
+        "Sys.getenv('OF_CALL', '-')",
+        "identical(Sys.getenv('OF_CALL'), paste(readLines('/tmp/awkward', warn = FALSE), collapse = '\\n'))",
+    ),
+    "python3": (
+        "import os; os.getenv('OF_CALL', '-')",
+        "import os; os.getenv('OF_CALL') == open('/tmp/awkward', newline='').read()",
+    ),
+    "deno": (
+        "Deno.env.get('OF_CALL') ?? '-'",
+        "Deno.env.get('OF_CALL') === Deno.readTextFileSync('/tmp/awkward')",
+    ),
+    "java": (
+        'System.getProperty("OF_CALL", "-")',
+        'System.getProperty("OF_CALL").equals(java.nio.file.Files.readString(java.nio.file.Path.of("/tmp/awkward")))',
+    ),
+}
+# What literals of the four languages read otherwise.
+AWKWARD = """'a' "b" `c` $d ${e} #{f} %g\\ \\u0041 \\\\n {}\n\t\u00e9 \u2028 \U0001f600"""
 
 
 @needs_ir
@@ -66,13 +88,12 @@ def test_a_kernel_runs_cells(sandbox):
     with pytest.raises(LanguageCheckpointError, match="kernel:ir"):
         sandbox.checkpoint(context="kernel:ir")
 
-    with pytest.raises(InvalidArgumentError, match="kernel"):
-        run("x", envs={"A": "1"})
+    check_variables(sandbox, "ir")
 
 
 @pytest.mark.parametrize(("name", "first", "then", "prints", "fails", "loops"), OTHERS)
 def test_kernels_of_others_run_cells(sandbox, name, first, then, prints, fails, loops):
-    """State, streams, an error, and a time-out that keeps the state, in programs with three libraries of ZeroMQ."""
+    """State, streams, an error, a time-out that keeps the state, variables: programs with three libraries of ZeroMQ."""
 
     def run(code, **options):
         return sandbox.run_code(code, language=f"kernel:{name}", **options)
@@ -85,6 +106,40 @@ def test_kernels_of_others_run_cells(sandbox, name, first, then, prints, fails, 
     late = run(loops, timeout=2)
     assert (late.error.kind, late.state_lost) == ("time_limit", False)
     assert "42" in run(then).results[0].text
+    check_variables(sandbox, name)
+    assert run(loops, timeout=2, envs={"OF_CALL": "late"}).state_lost is False
+    assert "-" in run(VARIABLES[name][0]).results[0].text
+
+
+def check_variables(sandbox, name):
+    """Variables of a call are set and undone, arrive as written, and are no code; those from before are back."""
+    read, is_same = VARIABLES[name]
+
+    def shown(code, **envs):
+        done = sandbox.run_code(code, language=f"kernel:{name}", envs=envs)
+        assert done.error is None, done.error
+        return done.results[0].text
+
+    assert "of call" in shown(read, OF_CALL="of call")
+    assert "-" in shown(read)
+    sandbox.files.write("/tmp/awkward", AWKWARD)
+    assert "true" in shown(is_same, OF_CALL=AWKWARD, OTHER=AWKWARD, HOME="/").lower()
+    assert "-" in shown(read)
+    home = shown(read.replace("OF_CALL", "HOME"))
+    assert "-" in home if name == "java" else "/home/user" in home
+
+
+def test_variables_are_refused_by_a_kernel_of_an_unknown_language(sandbox):
+    """Its code is not run; and it runs without them."""
+    program = (
+        "from ipykernel.ipkernel import IPythonKernel as Kernel; from ipykernel.kernelapp import IPKernelApp as App; "
+        "Kernel.language_info = {'name': 'odd'}; App.launch_instance(['-f', '{connection_file}'], kernel_class=Kernel)"
+    )
+    spec = {"argv": ["python3", "-c", program], "display_name": "Odd", "language": "odd"}
+    sandbox.files.write("/home/user/.local/share/jupyter/kernels/odd/kernel.json", json.dumps(spec))
+    refused = sandbox.run_code("x = 1", language="kernel:odd", envs={"A": "1"})
+    assert (refused.error.name, "'odd'" in refused.error.value) == ("NotImplementedError", True)
+    assert sandbox.run_code("x", language="kernel:odd").error.name == "NameError"
 
 
 def test_a_kernel_may_ask_for_input(sandbox):

@@ -30,7 +30,7 @@ from fumehood.values.checks import (
     check_text,
 )
 from fumehood.values.json_values import NotJsonError, json_of
-from fumehood.values.languages import KERNEL_NAME, known_language, names_with
+from fumehood.values.languages import known_language, names_with
 from fumehood.values.limits import Limits, check_seconds
 from fumehood.values.network import Network
 from fumehood.values.sandbox import (
@@ -204,13 +204,6 @@ class ExecuteRequest:
         if self.tools and not language.has_tools:
             allowed = f"code in {names_with(tools=True)}"
             raise InvalidArgumentError(field="tools", value=self.language, allowed=allowed)
-
-        if self.envs and KERNEL_NAME.fullmatch(language.name):
-            raise InvalidArgumentError(
-                field="envs",
-                value=dict(self.envs),
-                allowed="nothing for a kernel: its variables are those of the sandbox",
-            )
 
         if self.transactional and language.why_no_checkpoints:
             allowed = f"code in {names_with(checkpoints=True)}: {language.why_no_checkpoints}"

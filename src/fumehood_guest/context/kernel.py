@@ -24,6 +24,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
+from fumehood_guest.context.kernel_variables import Variables, variables_of
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.streams import Streams
@@ -86,6 +87,8 @@ class KernelShell(ChildLanguage):
         self._identity = secrets.token_hex(8).encode()
         self._number = 0
         self._sockets: Dict[str, ZmtpSocket] = {}
+        # The name of the language that the kernel gives itself.
+        self._spoken = ""
         self._process = self._started(name, spec)
         self.answerer: Answerer = KernelAnswerer(self)
         self._await_answer()
@@ -97,23 +100,64 @@ class KernelShell(ChildLanguage):
             KeyboardInterrupt: The cell was interrupted, and the kernel has abandoned it.
         """
         self._begin(execution)
+
+        if not execution.envs:
+            self._run(source, execution)
+            return
+
+        variables = variables_of(self._spoken, execution.envs)
+
+        if variables is None:
+            words = f"variables of a call are not known in kernels of {self._spoken!r}: set them in the code"
+            self._error = ("NotImplementedError", words, [f"NotImplementedError: {words}"])
+            return
+
+        self._run_with(variables, source, execution)
+
+    def _run_with(self, variables: Variables, source: str, execution: Execution) -> None:
+        """Runs one cell between two pieces of code that set and restore variables; it is not run if they fail."""
+        try:
+            reply = self._run(variables.taking, None)
+
+            if reply.get("status") == "error":
+                name, words = str(reply.get("ename", "")), f"variables are not set: {reply.get('evalue', '')}"
+                self._error = (name, words, [f"{name}: {words}"])
+                return
+
+            self._run(source, execution)
+        finally:
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                self._run(variables.giving_back, None)
+            finally:
+                signal.signal(signal.SIGINT, handler)
+
+    def _run(self, source: str, execution: Optional[Execution]) -> Dict[str, Any]:
+        """Runs code to its end and returns the reply; its output is passed on if it is that of an execution.
+
+        Raises:
+            KeyboardInterrupt: It was interrupted, and the kernel has abandoned it.
+        """
+        is_cell = execution is not None
         content = {
             "code": source,
-            "silent": execution.flags["silent"],
-            "store_history": execution.store_history,
+            "silent": execution is None or execution.flags["silent"],
+            "store_history": execution is not None and execution.store_history,
             "user_expressions": {},
-            "allow_stdin": True,
+            "allow_stdin": is_cell,
             "stop_on_error": False,
         }
         asked = self._send("shell", "execute_request", content)
         try:
-            self._follow(asked, None)
+            reply = self._follow(asked, None, is_shown=is_cell)
         except KeyboardInterrupt:
             self._interrupt(asked)
             raise
 
-        if self._is_late:
+        if self._is_late and is_cell:
             self._take_late(asked)
+
+        return reply or {}
 
     def ask(self, kind: str, content: Dict[str, Any]) -> Dict[str, Any]:
         """Returns the content of the answer to a question between two cells."""
@@ -171,7 +215,11 @@ class KernelShell(ChildLanguage):
         while time.monotonic() < deadline:
             asked = self._send("shell", "kernel_info_request", {})
 
-            if self._follow(asked, time.monotonic() + _ASK_SECONDS) is not None:
+            found = self._follow(asked, time.monotonic() + _ASK_SECONDS)
+
+            if found is not None:
+                language = found.get("language_info")
+                self._spoken = str(language.get("name", "")) if isinstance(language, dict) else ""
                 return
 
         end_unavailable("the kernel does not answer")
@@ -213,8 +261,10 @@ class KernelShell(ChildLanguage):
 
         return name
 
-    def _follow(self, asked: str, deadline: Optional[float]) -> Optional[Dict[str, Any]]:
-        """Passes on what a request brings, until its reply is there and the kernel idle again.
+    def _follow(
+        self, asked: str, deadline: Optional[float], *, is_shown: bool = True
+    ) -> Optional[Dict[str, Any]]:
+        """Passes on what a request brings, unless it is not to be shown, until its reply is there and the kernel idle.
 
         Returns the content of the reply; None if the time is over first.
         """
@@ -236,7 +286,7 @@ class KernelShell(ChildLanguage):
                 reply = content
             elif kind == "status":
                 is_idle = is_idle or content.get("execution_state") == "idle"
-            else:
+            elif is_shown:
                 self._take(kind, content)
 
         return reply

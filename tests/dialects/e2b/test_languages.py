@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from e2b import SandboxException
 from e2b_code_interpreter import Sandbox
 
 needs_r = pytest.mark.skipif(not shutil.which("R"), reason="needs the program R: `make programs` installs it")
@@ -116,7 +119,29 @@ def test_the_default_context_of_javascript_is_listed(sandbox):
 
 
 def test_the_folder_of_a_context_is_made(shared):
-    """E2B takes one that is not there."""
-    context = shared.create_code_context(cwd="/home/user/not/yet")
-    assert shared.run_code("import os; os.getcwd()", context=context).text == "/home/user/not/yet"
-    shared.remove_code_context(context)
+    """E2B takes one that is not there, and root's home, which is the user's here."""
+    for given, there in (
+        ("/home/user/not/yet", "/home/user/not/yet"),
+        ("/root/it", "/home/user/it"),
+        ("/root", "/home/user"),
+    ):
+        context = shared.create_code_context(cwd=given)
+        assert shared.run_code("import os; os.getcwd()", context=context).text == context.cwd == there
+        shared.remove_code_context(context)
+
+
+def test_deno_is_a_kernel_and_is_refused_by_name_where_it_is_not(shared):
+    """E2B's tests have it too. `make test-languages` installs it, beside the Python of the tests."""
+    code = "Deno.env.get('FOO') ?? Deno.cwd()"
+
+    if not (Path(sys.executable).parent / "deno").exists():
+        with pytest.raises(SandboxException, match="no kernel spec 'deno'"):
+            shared.run_code(code, language="deno")
+
+        return
+
+    context = shared.create_code_context(language="deno")
+    assert context.language == "deno"
+    assert shared.run_code(code, context=context, envs={"FOO": "bar"}).text == "bar"
+    assert shared.run_code(code, language="Deno").text == "/home/user"
+    assert "deno" in {one.language for one in shared.list_code_contexts()}

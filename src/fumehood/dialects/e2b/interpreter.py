@@ -44,6 +44,9 @@ from fumehood.values.sandbox import ContextInfo
 
 _KEEPALIVE_SECONDS = 5.0
 _JAVASCRIPT = "javascript"
+_HOME_OF_ROOT = "/root"
+# Names that E2B has for languages which are kernels of Jupyter here.
+_KERNELS = {"deno": "kernel:deno"}
 
 
 class Interpreter:
@@ -138,8 +141,8 @@ class _Session:
         return JSONResponse([_context_data(info) for info in found])
 
     async def create_context(self, body: _NewContext) -> Response:
-        cwd = body.cwd
-        call = CreateContext(language=_language(body.language), cwd=inside(cwd) if cwd else None)
+        cwd = _folder(body.cwd) if body.cwd else None
+        call = CreateContext(language=_language(body.language), cwd=cwd)
         try:
             (info,) = await self._call(call)
         except PathNotFoundError:
@@ -189,8 +192,15 @@ class _Session:
         return await self._backend.context_call(self._sandbox_id, call)
 
 
+def _folder(path: str) -> str:
+    """Returns the folder of a context: the home of root, as which code runs at E2B, is that of the user here."""
+    own = inside(path)
+    return HOME_PATH + own.removeprefix(_HOME_OF_ROOT) if f"{own}/".startswith(f"{_HOME_OF_ROOT}/") else own
+
+
 def _language(name: str) -> str:
-    language = find_language(name.strip().lower() or "python")
+    known = name.strip().lower() or "python"
+    language = find_language(_KERNELS.get(known, known))
 
     if language is None:
         names = " or ".join(repr(one) for one in CONTEXT_LANGUAGES)
@@ -200,7 +210,8 @@ def _language(name: str) -> str:
 
 
 def _context_data(info: ContextInfo) -> dict[str, Any]:
-    return {"id": info.id, "language": info.language, "cwd": info.cwd}
+    names = (name for name, kernel in _KERNELS.items() if kernel == info.language)
+    return {"id": info.id, "language": next(names, info.language), "cwd": info.cwd}
 
 
 async def _lines(events: AsyncGenerator[Event, None], language: str) -> AsyncGenerator[bytes, None]:
