@@ -165,6 +165,11 @@ def notified_calls(policy: str | Policy, machine: str = call_numbers.MACHINE) ->
     return {numbers[name]: name for name in [*_notified_calls(policy), *checked] if name in numbers}
 
 
+def known_calls(machine: str = call_numbers.MACHINE) -> set[str]:
+    """Returns the names of all calls that a policy for this machine may name."""
+    return set(_syscall_numbers(machine))
+
+
 def policy_digest(program: bytes) -> str:
     """Returns the SHA-256 of a compiled filter in hex, which identifies it."""
     import hashlib  # only reports need it; it would cost the guest's start a millisecond

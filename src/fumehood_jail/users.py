@@ -249,7 +249,7 @@ def _is_mapped(id_map: list[MapLine], first: int, count: int) -> bool:
 
 
 def _plan_subuid(notes: list[str]) -> IdPlan | None:
-    reason = _why_no_subuid()
+    reason = why_no_subordinate_ids()
     if reason:
         notes.append(f"all sandboxes share your own id: {reason}")
         return None
@@ -273,7 +273,8 @@ def _plan_subuid(notes: list[str]) -> IdPlan | None:
     )
 
 
-def _why_no_subuid() -> str:
+def why_no_subordinate_ids() -> str:
+    """Returns why this user cannot have sandboxes or builds with subordinate ids; empty if it can."""
     for name in ("newuidmap", "newgidmap"):
         program = find_program(name)
         if program is None:

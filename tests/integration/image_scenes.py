@@ -42,3 +42,29 @@ def build_and_use(
             "missing": [layer.name for layer in sandbox.get_info().isolation.missing],
             "missing_by_default": [layer.name for layer in plain.get_info().isolation.missing],
         }
+
+
+def build_with_buildah(home: str, dockerfile: str, base: str) -> dict[str, Any]:
+    """Have buildah build a template twice, with what it keeps beside the templates, and use a sandbox of it."""
+    os.environ.update(
+        {
+            "FUMEHOOD_HOME": home,
+            "FUMEHOOD_POOL_SIZE": "0",
+            "HOME": home,
+            "XDG_DATA_HOME": home,
+            "TMPDIR": home,
+        }
+    )
+    from fumehood import Sandbox, build_template
+
+    heard: list[str] = []
+    given = {"BASE": base, "SECRET": "of a build"}
+
+    for _ in range(2):
+        build_template(
+            "outside", dockerfile=dockerfile, build_args=given, builder="buildah", on_progress=heard.append
+        )
+
+    with Sandbox("outside") as sandbox:
+        said = sandbox.commands.run("cat /from-cache /secret note.txt; pwd").stdout
+        return {"heard": heard, "said": said, "text": sandbox.run_code("6 * 7").text}

@@ -122,6 +122,8 @@ def test_the_environment_is_read_in_one_place(modules):
         "fumehood.cli.serve",
         # Before anything heavy is imported: whether there is a process to ask, and where.
         "fumehood.cli.warm",
+        # What it gives to a program of the user's choice is the user's own environment.
+        "fumehood.templates.images.outer_builder",
         # It looks at the environment of whatever it runs in.
         "fumehood.scorecard.attack.surroundings",
         "fumehood.server.run",

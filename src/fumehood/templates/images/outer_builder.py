@@ -24,6 +24,8 @@ from fumehood.templates.images.pull import pull
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.recipe import Say
 from fumehood.text import visible_line
+from fumehood_jail import emulated_root
+from fumehood_jail.users import why_no_subordinate_ids
 
 BUILDAH = "buildah"
 _LINE_CHARACTERS = 500
@@ -31,6 +33,18 @@ _LAST_LINES = 5
 _LAST_CHARACTERS = 1000
 _MOST_LINE_BYTES = 1 << 16
 _END_SECONDS = 10.0
+# Variables that buildah, its libraries and the loader of programs read: they are not for values of ARGs.
+_OF_BUILDAH = frozenset(
+    (
+        *("DOCKER_CONFIG", "REGISTRIES_CONFIG_PATH", "REGISTRY_AUTH_FILE", "SOURCE_DATE_EPOCH"),
+        *("GCONV_PATH", "HOME", "PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TMP", "TMPDIR"),
+        *("GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK"),
+    )
+)
+_OF_BUILDAH_BY_PREFIX = ("BUILDAH_", "CONTAINERS_", "_CONTAINERS_", "LD_", "STORAGE_", "XDG_")
+_OF_BUILDAH_BY_SUFFIX = "_PROXY"
+# The root of a user namespace with one id is no user of the machine, and may make no network.
+_ONE_ID = {"_CONTAINERS_USERNS_CONFIGURED": "done", "BUILDAH_ISOLATION": "chroot"}
 
 
 def check_builder(builder: str) -> None:
@@ -60,11 +74,24 @@ class OuterBuild:
     context: str
     arguments: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def hidden(self) -> dict[str, str]:
+        """The arguments whose values go by the environment, which other users of this machine cannot read."""
+        return {
+            name: value
+            for name, value in self.arguments.items()
+            if name not in os.environ and not _is_read_by_buildah(name.upper())
+        }
+
     def command(self, program: str, result: str) -> list[str]:
         """Returns the command that builds the image, keeps its steps for later builds, and writes it to `result`."""
-        arguments = [f"--build-arg={name}={value}" for name, value in self.arguments.items()]
+        hidden = self.hidden
+        arguments = [
+            f"--build-arg={name}" if name in hidden else f"--build-arg={name}={value}"
+            for name, value in self.arguments.items()
+        ]
         wanted = [f"--file={self.dockerfile}", f"--tag={result}", *arguments]
-        return [program, "build", "--layers", *wanted, "--", self.context]
+        return [program, *_store_options(), "build", "--layers", *wanted, "--", self.context]
 
 
 def build_outside(
@@ -98,18 +125,58 @@ def build_outside(
     with tempfile.TemporaryDirectory(prefix="fumehood-buildah-") as folder:
         result = f"oci:{folder}/image:made"
         say("buildah builds the image; its steps run in its containers, with your rights and your network")
-        _run(build.command(program, result), template, say)
+
+        if shown := sorted(set(build.arguments) - set(build.hidden)):
+            say(
+                f"other users of this machine see the values of {', '.join(shown)}: buildah reads these variables"
+            )
+
+        argv, envs = build.command(program, result), build.hidden
+
+        if _has_one_id():
+            say(
+                "you have one user id: what takes others, such as chown, succeeds in a step without being done"
+            )
+            argv, envs = emulated_root.command(argv), {**_ONE_ID, **envs}
+
+        _run(argv, {**os.environ, **envs}, template, say)
         image = pull(read_reference(result), store, Logins({}), say=say)
 
     return image.config, tuple(layer_key("sha256", layer.diff_id) for layer in image.layers)
 
 
-def _run(argv: Sequence[str], template: str, say: Say) -> None:
+def _is_read_by_buildah(name: str) -> bool:
+    return (
+        name in _OF_BUILDAH or name.startswith(_OF_BUILDAH_BY_PREFIX) or name.endswith(_OF_BUILDAH_BY_SUFFIX)
+    )
+
+
+def _has_one_id() -> bool:
+    """Whether buildah cannot map other ids, since this is an ordinary user without subordinate ones."""
+    return os.geteuid() != 0 and bool(why_no_subordinate_ids())
+
+
+def _store_options() -> tuple[str, ...]:
+    """Returns where buildah keeps its steps for a user with one id; otherwise where its own settings say.
+
+    A store of its own: in that of subordinate ids files belong to those, and the root that it works as here would use
+    the system's. The driver is the one that needs neither whiteouts nor mounts.
+    """
+    if not _has_one_id():
+        return ()
+
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    folder = os.path.join(data, "containers", "one-id")
+    return (f"--root={folder}/storage", f"--runroot={folder}/run", "--storage-driver=vfs")
+
+
+def _run(argv: Sequence[str], environment: Mapping[str, str], template: str, say: Say) -> None:
     """Runs a program and passes its lines on; an exception ends its process group."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
 
     with subprocess.Popen(
         argv,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

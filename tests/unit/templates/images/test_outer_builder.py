@@ -34,7 +34,7 @@ class Builder:
             builder=str(program),
             dockerfile=str(self.folder / "Dockerfile"),
             context=str(self.folder),
-            arguments={"NAME": "a b"},
+            arguments={"NAME": "a b", "http_proxy": "c", "LD_PRELOAD": "d", "HOME": "e", "EMPTY": ""},
         )
 
         with self.store.in_use():
@@ -58,10 +58,26 @@ def test_its_lines_are_passed_on(builder):
             heard.append,
         )
 
-    assert "  | --build-arg=NAME=a b" in heard
+    assert "  | --build-arg=NAME" in heard
     assert f"  | {builder.folder}" in heard
     assert not any("\033" in line for line in heard)
     assert not list(builder.folder.glob("fumehood-buildah-*"))
+
+
+def test_values_of_arguments_are_in_its_environment(builder):
+    """Where other users of the machine cannot read them; but those that it reads itself, which the build names."""
+    heard: list[str] = []
+
+    with pytest.raises(TemplateStoreError):
+        builder.build('echo "$* / $NAME / [${EMPTY-unset}] / $LD_PRELOAD / $HOME"; exit 1', heard.append)
+
+    line = next(line for line in heard if "--build-arg" in line)
+    argv, *values = line.split(" / ")
+    assert "a b" not in argv
+    assert "--build-arg=EMPTY " in argv
+    assert values == ["a b", "[]", "", os.environ["HOME"]]
+    assert {"--build-arg=LD_PRELOAD=d", "--build-arg=HOME=e", "--build-arg=http_proxy=c"} <= set(argv.split())
+    assert any(line.endswith("HOME, LD_PRELOAD, http_proxy: buildah reads these variables") for line in heard)
 
 
 def test_its_result_is_checked_as_any_image(builder):
