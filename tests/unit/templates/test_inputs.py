@@ -81,7 +81,7 @@ def test_each_input_changes_the_digest(folder, change):
 def test_another_python_or_release_of_ours_changes_the_digest(monkeypatch):
     """The environment is made for it."""
     digests = {Recipe(name="x", source=lines()).fingerprint()}
-    monkeypatch.setattr("fumehood.templates.recipe.metadata.version", lambda _: "99.0")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "99.0")
     digests.add(Recipe(name="x", source=lines()).fingerprint())
     source = lines()
     source._python = type(source._python)(path="/usr/bin/python3.9", version=(3, 9, 1))
