@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -223,6 +224,32 @@ def test_a_drained_machine_gets_nothing_new(cluster: Cluster, api: httpx2.Client
         "invalid_argument",
         False,
     )
+
+
+def test_a_batch_is_answered_once_for_each(cluster: Cluster, api: httpx2.Client) -> None:
+    """Its runs go to the machines together; the reader leaves in the middle and reads on; errors are their own."""
+    codes = ["1 / 0" if number % 10 == 9 else f"{number} * 2" for number in range(80)]
+    requests = [{"code": code} for code in codes]
+    requests.append({"code": "while True: pass", "timeout_seconds": 0.5})
+    requests.append({"code": "1", "labels": {"zone": "nowhere"}})
+    lines: list[dict[str, Any]] = []
+
+    with api.stream("POST", "/v1/execute/batch", json={"requests": requests, "resumable": True}) as answer:
+        coming = answer.iter_lines()
+        name = json.loads(next(coming))["batch_id"]
+        lines += [json.loads(next(coming)) for _ in range(20)]
+
+    read_on = f"/v1/execute/batch/{name}?cursor={lines[-1]['cursor']}"
+    lines += [json.loads(line) for line in api.get(read_on).text.splitlines()]
+    answers = {line["index"]: line for line in lines if "index" in line}
+    assert len(answers) == len(requests) == sum("index" in line for line in lines)
+    assert answers.pop(81)["problem"]["code"] == "capacity"
+    assert answers.pop(80)["reply"]["execution"]["error"]["kind"] == "time_limit"
+    executions = [answers[number]["reply"]["execution"] for number in range(80)]
+    assert [one["text"] for one in executions if one["error"] is None] == [
+        str(number * 2) for number in range(80) if number % 10 != 9
+    ]
+    assert sum(one["error"] is not None for one in executions) == 8
 
 
 def test_ids_that_were_never_made_are_not_found(api: httpx2.Client) -> None:

@@ -38,9 +38,12 @@ from fumehood.client.looking import ask_look, list_query, read_list
 from fumehood.client.sharing import SHARES, read_made_share, read_shares, share_body
 from fumehood.client.stateless import (
     BatchCalls,
+    GroupedRun,
+    answer_in,
     answers_of,
     batches_of,
     fits_one_request,
+    group_body,
     stateless_body,
     stateless_item,
 )
@@ -569,6 +572,28 @@ class HttpBackend(LoopBound, Backend, Sharing):
                 async with aclosing(super().run_many([asked for _, asked in batch], concurrency)) as answers:
                     async for index, answer in answers:
                         yield batch[index][0], answer
+
+    async def run_grouped(
+        self, name: str, runs: Sequence[GroupedRun]
+    ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
+        """Have a host daemon begin runs together, and yield the answers as they end; a server refuses this.
+
+        Closing the iterator before the end ends those that run.
+
+        Args:
+            name: A new name, by which `end_grouped` finds them.
+            runs: The runs.
+        """
+        body = group_body(name, runs)
+
+        async with aclosing(self._connection.bursts("/v1/host/runs", "POST", json=body)) as found:
+            async for lines in found:
+                for line in lines:
+                    yield self._checked(answer_in, line)
+
+    async def end_grouped(self, name: str, index: int) -> None:
+        """End one of the runs that were begun together."""
+        await self._ask("DELETE", f"/v1/host/runs/{quoted(name)}/{index}")
 
     # -- files
 

@@ -217,12 +217,14 @@ class HttpConnection:
                 if (line := self._line(text.encode())) is not None:
                     yield line
 
-    async def bursts(self, path: str, **options: Any) -> AsyncGenerator[list[dict[str, Any]], None]:
+    async def bursts(
+        self, path: str, method: str = "GET", **options: Any
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yield the lines of an answer as `lines` does, those together that have arrived together."""
         headers = {"Accept": "application/x-ndjson"}
         rest = b""
 
-        async with self.stream("GET", path, headers=headers, timeout=_STREAM_TIMES, **options) as response:
+        async with self.stream(method, path, headers=headers, timeout=_STREAM_TIMES, **options) as response:
             async for data in response.aiter_bytes():
                 *whole, rest = (rest + data).split(b"\n")
                 found: list[dict[str, Any]] = []

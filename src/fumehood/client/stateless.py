@@ -33,6 +33,27 @@ Numbered = tuple[int, StatelessRequest]
 Lines = AsyncGenerator[dict[str, Any], None]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupedRun:
+    """A run that a server sends to a host daemon together with others.
+
+    Attributes:
+        request: The run.
+        request_id: Of the request of its caller, for the lines that are logged meanwhile.
+    """
+
+    request: StatelessRequest
+    request_id: str
+
+
+def group_body(name: str, runs: Sequence[GroupedRun]) -> dict[str, Any]:
+    """Returns the body that asks a host daemon for runs that begin together."""
+    return {
+        "name": name,
+        "runs": [{"request": stateless_body(run.request), "request_id": run.request_id} for run in runs],
+    }
+
+
 def fits_one_request(request: StatelessRequest) -> bool:
     """Returns whether a run fits into one request to a server."""
     return isinstance(request.spec.template, str) and request.max_output_bytes == DEFAULT_OUTPUT_BYTES
@@ -73,7 +94,7 @@ def batches_of(requests: Sequence[StatelessRequest]) -> Iterator[list[Numbered]]
     size = 0
 
     for number, request in enumerate(requests):
-        weight = _weight(request)
+        weight = weight_of(request)
 
         if batch and (len(batch) == _MAX_BATCH or size + weight > _MAX_BATCH_BYTES):
             yield batch
@@ -133,7 +154,7 @@ async def answers_of(
     try:
         async with aclosing(_BatchReader(calls).lines(body)) as lines:
             async for line in lines:
-                index, answer = _answer(line)
+                index, answer = answer_in(line)
 
                 if index not in left:
                     raise DataError(f"request {index} was not asked, or is answered twice")
@@ -231,7 +252,8 @@ def _number(line: Mapping[str, Any], name: str) -> int:
     return number
 
 
-def _answer(line: Mapping[str, Any]) -> Answer:
+def answer_in(line: Mapping[str, Any]) -> Answer:
+    """Returns the number and the answer in a line; raises DataError for any other line."""
     index = _number(line, "index")
 
     if isinstance(problem := line.get("problem"), dict):
@@ -240,6 +262,7 @@ def _answer(line: Mapping[str, Any]) -> Answer:
     return index, read_value(StatelessReply, line.get("reply"))
 
 
-def _weight(request: StatelessRequest) -> int:
+def weight_of(request: StatelessRequest) -> int:
+    """Returns about how many bytes a run takes in a request."""
     text = len(request.code.code) + len(request.stdin or "")
     return text + sum(len(path) + len(content) for path, content in request.files.items())

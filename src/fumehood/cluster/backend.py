@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from fumehood.cancellation import cancel_and_wait, stop
 from fumehood.client.backend import HttpBackend
 from fumehood.client.connection import ServerAddress
+from fumehood.cluster.grouping import Grouping
 from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError
 from fumehood.cluster.members import Member, Members
 from fumehood.cluster.placement import Placement, Report, Wish
@@ -70,6 +71,7 @@ class _Site:
     machine: Machine
     carrier: AdapterCarrier
     backend: HttpBackend
+    runs: Grouping
     gone_at: float | None = None
     asking: asyncio.Task[None] | None = field(default=None)
 
@@ -115,6 +117,9 @@ class ClusterBackend(LoopBound, Backend):
     Args:
         address: The address of Ray's head, HOST:PORT.
         loop: The loop of the calls; it runs, or will.
+
+    Attributes:
+        on_cores: Called with the number of processors of all machines that answer, whenever it may have changed.
     """
 
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -125,6 +130,7 @@ class ClusterBackend(LoopBound, Backend):
             loop, lambda: self._placement.machines, lambda host_id: self._sites[host_id].backend
         )
         self._has_looked = False
+        self.on_cores: Callable[[float], None] = lambda _: None
         self._polling: asyncio.Task[None] | None = None
         self._members = Members(address, lambda found: loop.call_soon_threadsafe(self._note_members, found))
 
@@ -137,12 +143,12 @@ class ClusterBackend(LoopBound, Backend):
 
     async def create(self, spec: SandboxSpec) -> SandboxInfo:
         placed = _without_labels(spec)
-        return await self._do(self._placed, _wish_of(spec), lambda backend: backend.create(placed))
+        return await self._do(self._placed, _wish_of(spec), lambda site: site.backend.create(placed))
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
         placed = replace(request, spec=_without_labels(request.spec))
         return await self._do(
-            self._placed, _wish_of(request.spec), lambda backend: backend.load(placed, archive)
+            self._placed, _wish_of(request.spec), lambda site: site.backend.load(placed, archive)
         )
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
@@ -247,14 +253,14 @@ class ClusterBackend(LoopBound, Backend):
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         placed = replace(request, spec=_without_labels(request.spec))
-        return await self._do(self._placed, _wish_of(request.spec), lambda backend: backend.run_once(placed))
+        return await self._do(self._placed, _wish_of(request.spec), lambda site: site.runs.run(placed))
 
     async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
         placed = replace(request, spec=_without_labels(request.spec))
         begun: list[tuple[Any, AsyncGenerator[Event | StatelessReply, None]]] = []
 
-        async def begin(backend: HttpBackend) -> None:
-            items = backend.stream_once(placed)
+        async def begin(site: _Site) -> None:
+            items = site.backend.stream_once(placed)
             begun.append((await anext(items), items))
 
         await self._do(self._placed, _wish_of(request.spec), begin)
@@ -269,8 +275,7 @@ class ClusterBackend(LoopBound, Backend):
     def run_many(
         self, requests: Iterable[StatelessRequest], concurrency: int | None = None
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
-        cores = sum(report.capacity.cpu_cores for report in self._placement.machines.values())
-        return super().run_many(requests, concurrency or max(1, int(_RUNS_PER_CORE * cores)))
+        return super().run_many(requests, concurrency or max(1, int(_RUNS_PER_CORE * self._cores())))
 
     async def aclose(self) -> None:
         """Close the connections; the sandboxes live on."""
@@ -287,7 +292,7 @@ class ClusterBackend(LoopBound, Backend):
 
     # -- which machine
 
-    async def _placed(self, wish: Wish, make: Callable[[HttpBackend], Awaitable[_T]]) -> _T:
+    async def _placed(self, wish: Wish, make: Callable[[_Site], Awaitable[_T]]) -> _T:
         """Has a machine make something; one that refuses is followed by another."""
         refused: list[str] = []
         refusal: FumehoodError | None = None
@@ -307,7 +312,7 @@ class ClusterBackend(LoopBound, Backend):
                 continue
 
             try:
-                return await make(self._sites[host_id].backend)
+                return await make(self._sites[host_id])
             except CapacityError as error:
                 refusal = error
             except HostUnavailableError as error:
@@ -317,6 +322,10 @@ class ClusterBackend(LoopBound, Backend):
                 refusal = error
 
             refused.append(host_id)
+
+    def _cores(self) -> float:
+        """Returns the number of processors of the machines that answer."""
+        return sum(report.capacity.cpu_cores for report in self._placement.machines.values())
 
     def _backend_of(self, sandbox_id: str) -> HttpBackend:
         name = parse_name(sandbox_id)
@@ -367,7 +376,9 @@ class ClusterBackend(LoopBound, Backend):
         machine = Machine(host_id, self._loop)
         carrier = AdapterCarrier(machine)
         address = ServerAddress(url="http://host", is_host=True)
-        site = self._sites[host_id] = _Site(machine, carrier, HttpBackend(address, self._loop, carrier))
+        backend = HttpBackend(address, self._loop, carrier)
+        site = _Site(machine, carrier, backend, Grouping(backend, self._loop))
+        self._sites[host_id] = site
         events.MACHINE_JOINED.log(host_id=host_id)
         return site
 
@@ -375,6 +386,7 @@ class ClusterBackend(LoopBound, Backend):
         site.gone_at = self._loop.time()
         site.machine.adapter = None
         self._placement.forget(site.machine.host_id)
+        self.on_cores(self._cores())
         broken = site.machine.break_off("its machine has left the cluster, or died")
         events.MACHINE_GONE.log(host_id=site.machine.host_id, calls=broken)
 
@@ -402,6 +414,7 @@ class ClusterBackend(LoopBound, Backend):
             self._placement.note(report)
             self._templates.note(report)
             machine.note_answer()
+            self.on_cores(self._cores())
         except (NotSentError, BrokenOffError, TimeoutError, DataError) as error:
             self._note_silence(site, str(error) or "it does not answer in time")
 
@@ -409,6 +422,7 @@ class ClusterBackend(LoopBound, Backend):
         machine = site.machine
         # No new sandbox until it answers again.
         self._placement.forget(machine.host_id)
+        self.on_cores(self._cores())
         silence = self._loop.time() - machine.heard_at
 
         if silence >= _QUIET_SECONDS:

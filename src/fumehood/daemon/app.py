@@ -25,6 +25,7 @@ from starlette.responses import Response, StreamingResponse
 from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
+from fumehood.daemon.runs import RunGroups, RunIndex, RunName
 from fumehood.daemon.settings import HostSettings
 from fumehood.daemon.templates import BuildTimes, sent_template, taken_template
 from fumehood.engine.backend import LocalBackend
@@ -41,12 +42,13 @@ from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
-from fumehood.server.responses import GONE, unless_gone
+from fumehood.server.responses import GONE, stream_response, unless_gone
 from fumehood.server.routes import HOST_ROUTERS
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.routes.saved import load_for
+from fumehood.server.schemas.execute import RunGroupBody
 from fumehood.server.schemas.machines import NewDraining
 from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer
 from fumehood.server.services import AppServices
@@ -70,9 +72,11 @@ class HostServices(AppServices):
 
     Attributes:
         engine: The engine of this process.
+        run_groups: The runs that servers of a cluster have begun together.
     """
 
     engine: LocalBackend
+    run_groups: RunGroups = field(default_factory=RunGroups)
     _figures: dict[str, Any] = field(default_factory=dict)
     _figures_at: float = -math.inf
     _builds: BuildTimes = field(default_factory=BuildTimes)
@@ -215,6 +219,21 @@ async def send_template(name: str) -> Response:
 async def take_template(name: str, request: Request) -> Response:
     """Takes a template from another machine; the same one is no error."""
     await taken_template(name, request.stream())
+    return Response(status_code=204)
+
+
+@_cluster_router.post("/runs")
+async def run_together(body: RunGroupBody, request: Request) -> Response:
+    """Runs each piece of code in a sandbox of its own, and streams a line for each as they end."""
+    services = _services(request)
+    runs = [(run.request.request(), run.request_id) for run in body.runs]
+    return await stream_response(request, services.run_groups.lines(body.name, services.engine, runs))
+
+
+@_cluster_router.delete("/runs/{name}/{index}", status_code=204)
+async def end_run(name: RunName, index: RunIndex, request: Request) -> Response:
+    """Ends one of them; the others go on."""
+    _services(request).run_groups.end(name, index)
     return Response(status_code=204)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fumehood.assemble import allow_open_files, backend_on_loop, cluster_on_loop
 from fumehood.cancellation import stop
+from fumehood.cluster.backend import ClusterBackend
 from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.log import events
@@ -117,6 +118,11 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             queue=FairQueue(places=_places(settings), capacity=settings.max_queued_runs),
             metrics=metrics,
         )
+
+        if settings.cluster and not settings.max_concurrent_runs:
+            assert isinstance(backend, ClusterBackend)
+            backend.on_cores = lambda cores: services.queue.set_places(max(1, int(_RUNS_PER_CORE * cores)))
+
         await stack.enter_async_context(services.spending.cpu.running())
         stack.push_async_callback(services.batches.close)
         stack.push_async_callback(services.detached.close)

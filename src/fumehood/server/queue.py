@@ -46,6 +46,14 @@ class FairQueue:
         self._queues: OrderedDict[str, deque[_Waiter]] = OrderedDict()
         self._mean_seconds = 0.05
 
+    def set_places(self, places: int) -> None:
+        """Changes how many run at once; runs that wait begin if there are more, and those that run go on."""
+        self.places = places
+
+        while self._waiting and self.running < self.places:
+            self.running += 1
+            self._leave()
+
     @property
     def waiting(self) -> int:
         """The number of runs that wait."""
@@ -189,8 +197,8 @@ class FairQueue:
             del self._queues[key_id]
 
     def _leave(self) -> None:
-        """Gives the place to the next waiter."""
-        while self._queues:
+        """Gives the place to the next waiter, unless there are too many."""
+        while self._queues and self.running <= self.places:
             key_id, queue = next(iter(self._queues.items()))
             waiter = queue.popleft()
             self._waiting -= 1

@@ -143,7 +143,9 @@ class ServerSettings(EngineSettings):
         "",
     )
     cluster_token_file: str = setting("file with the token of that cluster", "")
-    max_concurrent_runs: int = setting("stateless runs at once; 0: four for each core", 0, 0, 10_000)
+    max_concurrent_runs: int = setting(
+        "stateless runs at once; 0: four for each core, of all machines of a cluster", 0, 0, 10_000
+    )
     max_queued_runs: int = setting("stateless runs that may wait", 1000, 0, 1_000_000)
     queue_seconds: float = setting("how long a stateless run may wait to be begun", 30.0, 0, 3600)
     sandbox_seconds: float = setting(

@@ -60,6 +60,29 @@ async def test_places_are_bounded() -> None:
 
 
 @on_loop
+async def test_the_number_of_places_changes_with_the_machines() -> None:
+    """More places let those in that wait; with fewer, none is let in until as many have left."""
+    runs = Runs(FairQueue(places=1, capacity=10))
+    tasks = [runs.start("a", str(number)) for number in range(5)]
+    await _settle()
+    runs.queue.set_places(3)
+    await _settle()
+    assert (runs.begun, runs.queue.running, runs.queue.waiting) == (["0", "1", "2"], 3, 2)
+
+    runs.queue.set_places(2)
+    tasks[0].cancel()
+    await _settle()
+    assert (len(runs.begun), runs.queue.running) == (3, 2)
+    tasks[1].cancel()
+    await _settle()
+    assert (runs.begun[3:], runs.queue.running, runs.queue.waiting) == (["3"], 2, 1)
+
+    runs.go.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (len(runs.begun), runs.queue.running, runs.queue.waiting) == (5, 0, 0)
+
+
+@on_loop
 async def test_keys_take_turns() -> None:
     """A flood of one key delays itself, not the one run of another."""
     runs = Runs(FairQueue(places=1, capacity=100))

@@ -26,6 +26,9 @@ from fumehood.values.stateless import StatelessReply, StatelessRequest
 _MAX_FILES = 1000
 MAX_BATCH = 10_000
 _MAX_CONCURRENCY = 1000
+# Runs that a server of a cluster begins together on a machine.
+MOST_GROUPED = 64
+GROUP_NAME = r"^[0-9a-f]{24}$"
 
 
 class FileContent(Body):
@@ -134,6 +137,20 @@ class BatchBody(Body):
         description="Go on when the connection breaks off. The first line has the `batch_id`; "
         "`GET /v1/execute/batch/{batch_id}?cursor=` reads on behind the last line that came.",
     )
+
+
+class GroupedRunBody(Body):
+    """One run, and the request that it belongs to."""
+
+    request: ExecuteBody = Field(description="The run.")
+    request_id: str = Field(max_length=255, description="Given to the lines that are logged meanwhile.")
+
+
+class RunGroupBody(Body):
+    """Runs that begin together."""
+
+    name: str = Field(pattern=GROUP_NAME, description="A new name, by which one of them can be ended.")
+    runs: list[GroupedRunBody] = Field(min_length=1, max_length=MOST_GROUPED, description="The runs.")
 
 
 def item_of(index: int, fields: dict[str, Any]) -> ExecuteBody:

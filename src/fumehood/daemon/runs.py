@@ -1,0 +1,113 @@
+"""Runs in sandboxes of their own that a server of a cluster begins together: one request, and lines as they end.
+
+Runs in the host daemon. Each run has a sandbox of its own, is ended by itself, and delays no other; what has ended at
+nearly the same time is sent as one piece. The server in front has checked the runs, and counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any
+
+from fastapi import Path
+
+from fumehood.cancellation import cancel_and_wait
+from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.log.request_ids import logged_request
+from fumehood.port.backend import Backend
+from fumehood.server.problems import problem_data
+from fumehood.server.responses import Line, LinesAtOnce, line_of
+from fumehood.server.schemas.execute import GROUP_NAME, MOST_GROUPED
+from fumehood.values.plain_data import as_data
+from fumehood.values.stateless import StatelessRequest
+
+# Each piece of an answer costs a server and an adapter more than a run does; a sandbox takes some milliseconds.
+_GATHER_SECONDS = 0.005
+RunName = Annotated[str, Path(pattern=GROUP_NAME, description="The name of the group.")]
+RunIndex = Annotated[int, Path(ge=0, lt=MOST_GROUPED, description="The place of the run in it.")]
+
+
+class RunGroup:
+    """Runs that have begun together.
+
+    Args:
+        backend: The engine.
+        runs: Each with the id of its request.
+    """
+
+    def __init__(self, backend: Backend, runs: Sequence[tuple[StatelessRequest, str]]) -> None:
+        self._backend = backend
+        self._tasks = [
+            asyncio.create_task(self._run(index, request, request_id))
+            for index, (request, request_id) in enumerate(runs)
+        ]
+
+    def end(self, index: int) -> None:
+        """Ends a run; one that has ended, or never was, is no error."""
+        if index < len(self._tasks):
+            self._tasks[index].cancel()
+
+    async def lines(self) -> AsyncGenerator[Line, None]:
+        """Yields the lines of the runs as they end; closing it ends those that are left."""
+        left: set[asyncio.Task[Line]] = set(self._tasks)
+
+        try:
+            while left:
+                ended, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+
+                if left:
+                    more, left = await asyncio.wait(left, timeout=_GATHER_SECONDS)
+                    ended |= more
+
+                yield LinesAtOnce([task.result() for task in ended if not task.cancelled()])
+        finally:
+            await cancel_and_wait(*self._tasks)
+
+    async def _run(self, index: int, request: StatelessRequest, request_id: str) -> Line:
+        with logged_request(request_id):
+            try:
+                reply = await self._backend.run_once(request)
+            except FumehoodError as error:
+                return {"index": index, "problem": problem_data(error, request_id)}
+
+            return await line_of({"index": index, "reply": reply}, _as_object)
+
+
+class RunGroups:
+    """The groups whose runs have not all ended, by their names."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, RunGroup] = {}
+
+    async def lines(
+        self, name: str, backend: Backend, runs: Sequence[tuple[StatelessRequest, str]]
+    ) -> AsyncGenerator[Line, None]:
+        """Begins runs and yields their lines.
+
+        Raises:
+            InvalidArgumentError: A group of this name runs.
+        """
+        if name in self._groups:
+            raise InvalidArgumentError(field="name", value=name, allowed="a name that no group has")
+
+        group = self._groups[name] = RunGroup(backend, runs)
+        lines = group.lines()
+
+        try:
+            async for line in lines:
+                yield line
+        finally:
+            del self._groups[name]
+            await lines.aclose()
+
+    def end(self, name: str, index: int) -> None:
+        """Ends a run of a group; one that has ended is no error."""
+        if (group := self._groups.get(name)) is not None:
+            group.end(index)
+
+
+def _as_object(value: Any) -> dict[str, Any]:
+    data = as_data(value)
+    assert isinstance(data, dict)
+    return data

@@ -1,0 +1,142 @@
+"""Runs that a server of a cluster sends to a host daemon together: each is its own, whatever the others do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+
+from fumehood.client.backend import HttpBackend, connect_to_host
+from fumehood.cluster.grouping import Grouping
+from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError
+from fumehood.values.limits import Limits
+from fumehood.values.requests import ExecuteRequest, SandboxSpec
+from fumehood.values.stateless import StatelessReply, StatelessRequest
+
+from .ends import kill
+
+DEADLINE_SECONDS = 60
+
+LOOP = "print('on', flush=True)\nwhile True: pass"
+
+
+def asked(code: str, **spec: Any) -> StatelessRequest:
+    """A run with bounds that no test reaches."""
+    return StatelessRequest(
+        spec=SandboxSpec(limits=Limits(), **spec), code=ExecuteRequest(code=code, wall_seconds=600)
+    )
+
+
+@asynccontextmanager
+async def grouping(host: Any) -> AsyncIterator[tuple[Grouping, HttpBackend]]:
+    """The runs of a host daemon, and another way to it."""
+    backend = connect_to_host(str(host.socket))
+
+    try:
+        yield Grouping(backend, asyncio.get_running_loop()), backend
+    finally:
+        await backend.aclose()
+
+
+def test_runs_that_begin_together_are_one_call(start_host: Callable[..., Any]) -> None:
+    """Errors are of their own run; a run without end delays none, and ends alone when its caller leaves."""
+
+    async def scene() -> None:
+        async with grouping(start_host()) as (runs, backend):
+            endless = asyncio.create_task(runs.run(asked(LOOP)))
+            codes = ["6 * 7", "1 / 0", f"print('{'x' * 40_000}')"]
+            work = [
+                *(runs.run(asked(code)) for code in codes),
+                runs.run(asked("1", template="missing")),
+            ]
+            answers = await asyncio.gather(*work, return_exceptions=True)
+            right, wrong, large, refused = answers
+            assert isinstance(right, StatelessReply)
+            assert right.execution.text == "42"
+            assert isinstance(wrong, StatelessReply)
+            assert wrong.execution.error is not None
+            assert wrong.execution.error.name == "ZeroDivisionError"
+            assert isinstance(large, StatelessReply)
+            assert "".join(large.execution.logs.stdout).endswith("x\n")
+            assert isinstance(refused, TemplateError), refused
+            # The large one travels alone.
+            assert runs.calls == 1
+
+            # The group goes on with the endless one, and with one that begins later in another group.
+            later = [asyncio.create_task(runs.run(asked(code))) for code in (LOOP, "'late'")]
+            assert (await later[1]).execution.text == "'late'"
+            assert runs.calls == 2
+            assert len(await backend.list()) == 2
+            endless.cancel()
+            await until_lives(backend, 1)  # that of the caller that left has ended
+            assert not later[0].done()
+            later[0].cancel()
+            await until_lives(backend, 0)  # so has the other one
+
+    asyncio.run(scene())
+
+
+def test_one_of_a_group_ends_alone(start_host: Callable[..., Any]) -> None:
+    """The caller of one leaves: its sandbox ends, and the others of the same call go on."""
+
+    async def scene() -> None:
+        async with grouping(start_host()) as (runs, backend):
+            both = [asyncio.create_task(runs.run(asked(LOOP))) for _ in range(2)]
+            await until_lives(backend, 2)  # both run
+            assert runs.calls == 1
+            both[0].cancel()
+            await until_lives(backend, 1)  # one has ended
+            assert not both[1].done()
+            both[1].cancel()
+            await until_lives(backend, 0)  # the last one takes the call along
+
+    asyncio.run(scene())
+
+
+def test_a_host_that_dies_leaves_the_outcome_unknown(start_host: Callable[..., Any]) -> None:
+    """What had an answer keeps it; of the others none is said to be not begun. What comes later was not begun."""
+
+    async def scene() -> None:
+        host = start_host()
+
+        async with grouping(host) as (runs, backend):
+            endless = [asyncio.create_task(runs.run(asked(LOOP))) for _ in range(2)]
+            answered = asyncio.create_task(runs.run(asked("1")))
+            assert (await answered).execution.text == "1"
+            await until_lives(backend, 2)  # both run
+            kill(host)
+            lost = await asyncio.gather(*endless, return_exceptions=True)
+            assert [(type(one), one.outcome_unknown) for one in lost] == [(HostUnavailableError, True)] * 2
+            late = await asyncio.gather(*(runs.run(asked("1")) for _ in range(2)), return_exceptions=True)
+            assert [(type(one), one.outcome_unknown) for one in late] == [(HostUnavailableError, False)] * 2
+
+    asyncio.run(scene())
+
+
+def test_groups_are_bounded_and_named_once(start_host: Callable[..., Any]) -> None:
+    """More runs than a group may have, and the name of one that runs, are refused as a whole."""
+    host = start_host()
+    run = {"request": {"code": LOOP, "timeout_seconds": 600}, "request_id": "r"}
+
+    with httpx2.Client(
+        transport=httpx2.HTTPTransport(uds=str(host.socket)), base_url="http://host", timeout=60
+    ) as api:
+        name = "0" * 24
+        assert api.post("/v1/host/runs", json={"name": name, "runs": [run] * 65}).status_code == 422
+
+        with api.stream("POST", "/v1/host/runs", json={"name": name, "runs": [run]}) as first:
+            assert first.status_code == 200
+            again = api.post("/v1/host/runs", json={"name": name, "runs": [run]})
+            assert (again.status_code, again.json()["code"]) == (422, InvalidArgumentError.code)
+            assert api.delete(f"/v1/host/runs/{name}/63").status_code == 204
+            assert api.delete(f"/v1/host/runs/{name}/64").status_code == 422
+
+
+async def until_lives(backend: HttpBackend, count: int) -> None:
+    """Waits until so many sandboxes live."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while len(await backend.list()) != count:
+            await asyncio.sleep(0.02)
