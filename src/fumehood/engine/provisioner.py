@@ -1,8 +1,7 @@
 """Makes sandboxes, and keeps some ready, for the engine.
 
 It keeps templates started and their pools filled, and hands each sandbox out once; it must not manage a sandbox
-afterwards. `IsolationSelector` makes sure that no sandbox is handed out whose isolation is weaker than its caller
-requires.
+afterwards. Whether a sandbox is isolated well enough for its caller is checked by `isolation_selector`.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import math
 import os
 import resource
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from fumehood import failpoints
 from fumehood.cancellation import wait_shared, when_done
@@ -43,7 +41,7 @@ from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.requests import SandboxSpec
-from fumehood.values.sandbox import DEFAULT_ISOLATION, Isolation, IsolationLevel, reaches
+from fumehood.values.sandbox import DEFAULT_ISOLATION, IsolationLevel
 from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _CLOSED = "the engine was closed"
@@ -454,167 +452,3 @@ def _fits_the_pool(limits: Limits, started: _Started) -> bool:
     """Whether a sandbox that was made with the default limits can get these."""
     usual = _usual_limits(started.template)
     return all(getattr(limits, name) == getattr(usual, name) for name in started.spawner.fixed_limits)
-
-
-_T = TypeVar("_T")
-_DOCTOR = "run `fumehood doctor` to see what this machine allows"
-
-
-class IsolationSelector:
-    """Obtains sandboxes that are isolated well enough.
-
-    Args:
-        config: The runtimes, and the level that a sandbox must reach if its caller names none.
-        make_provisioner: Makes the provisioner of one runtime.
-    """
-
-    def __init__(self, config: EngineConfig, make_provisioner: Callable[[EngineConfig], Provisioner]) -> None:
-        runtimes = (config.runtime, *config.weaker)
-        self._runtimes = [
-            (runtime, make_provisioner(replace(config, runtime=runtime))) for runtime in runtimes
-        ]
-        self._required_level = config.required_level
-        # Missing features do not appear at run time: an unavailable runtime is not tried again.
-        self._unavailable: set[Provisioner] = set()
-        # The provisioners that have made a sandbox.
-        self._proven: set[Provisioner] = set()
-
-    def define(self, template: Template) -> None:
-        """Registers a template; see the provisioner."""
-        for _, provisioner in self._runtimes:
-            provisioner.define(template)
-
-    async def obtain(self, spec: SandboxSpec) -> LiveSandbox:
-        """Hands out a sandbox that reaches the required level.
-
-        Raises:
-            IsolationUnavailableError: This machine cannot make such a sandbox; the error says which level was reached,
-                what is missing, and which level could be requested.
-        """
-        required_level = spec.isolation or self._required_level
-        *stronger, weakest = self._runtimes_that_reach(required_level)
-
-        for choice in stronger:
-            if choice[1] in self._unavailable:
-                continue
-
-            try:
-                return await self._obtain(choice[1], spec, required_level)
-            except IsolationUnavailableError as error:
-                self._give_up(*choice, error)
-
-        try:
-            return await self._obtain(weakest[1], spec, required_level)
-        except IsolationUnavailableError as error:
-            events.ISOLATION_REFUSED.log(
-                required_level=required_level, layer=error.layer, reason=error.reason
-            )
-            raise self._with_weaker_runtime(error, required_level) from None
-
-    async def _obtain(self, provisioner: Provisioner, spec: SandboxSpec, required_level: str) -> LiveSandbox:
-        sandbox = await _checked(await provisioner.obtain(spec), required_level)
-
-        if provisioner not in self._proven:
-            self._proven.add(provisioner)
-            isolation = sandbox.guest.isolation
-            layers = {layer.name: layer.state for layer in isolation.layers}
-            events.RUNTIME_CHOSEN.log(isolation_level=isolation.level, layers=layers)
-
-        return sandbox
-
-    def _give_up(self, runtime: Runtime, provisioner: Provisioner, error: IsolationUnavailableError) -> None:
-        self._unavailable.add(provisioner)
-        events.RUNTIME_GIVEN_UP.log(isolation_level=runtime.level, layer=error.layer, reason=error.reason)
-
-    async def wait_warm(self, template: str) -> None:
-        """Returns when the pool of a template is full, with the runtime that makes its sandboxes."""
-        await self._with_provisioner(lambda provisioner: provisioner.wait_warm(template))
-
-    def pools(self) -> list[Pool]:
-        """Returns the pools of all started templates, of every runtime."""
-        return [pool for _, provisioner in self._runtimes for pool in provisioner.pools()]
-
-    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
-        """Returns the modules of a template's preload list that are not preloaded, with that same runtime."""
-        return await self._with_provisioner(lambda provisioner: provisioner.left_out(template))
-
-    async def _with_provisioner(self, ask: Callable[[Provisioner], Awaitable[_T]]) -> _T:
-        """Calls the provisioner of the strongest available runtime."""
-        *stronger, weakest = self._runtimes_that_reach(self._required_level)
-
-        for runtime, provisioner in stronger:
-            if provisioner in self._unavailable:
-                continue
-
-            try:
-                return await ask(provisioner)
-            except IsolationUnavailableError as error:
-                self._give_up(runtime, provisioner, error)
-
-        return await ask(weakest[1])
-
-    async def close(self) -> None:
-        """Stops making sandboxes; see the provisioner."""
-        for _, provisioner in self._runtimes:
-            await provisioner.close()
-
-    async def aclose(self) -> None:
-        """Ends the processes of all templates; see the provisioner."""
-        for _, provisioner in self._runtimes:
-            await provisioner.aclose()
-
-    def _runtimes_that_reach(self, required_level: str) -> list[tuple[Runtime, Provisioner]]:
-        """Returns the runtimes that can reach a level, at least one."""
-        choices = [choice for choice in self._runtimes if reaches(choice[0].level, required_level)]
-
-        if choices:
-            return choices
-
-        best = self._runtimes[0][0].level
-        raise IsolationUnavailableError(
-            layer=required_level,
-            reason=f"no runtime of this engine isolates so well; the strongest level is {best!r}",
-            how_to_get_it=f"ask for isolation={best!r}; for a second wall run fumehood inside a virtual machine",
-        )
-
-    def _with_weaker_runtime(
-        self, error: IsolationUnavailableError, required_level: str
-    ) -> IsolationUnavailableError:
-        """Adds the next weaker level that this machine supports to the hint; it is used only if a caller names it."""
-        weaker = [
-            runtime.level
-            for runtime, _ in self._runtimes
-            if not reaches(runtime.level, required_level) and runtime.is_possible()
-        ]
-
-        if not weaker or error.layer == required_level:
-            return error
-
-        return IsolationUnavailableError(
-            layer=error.layer,
-            reason=error.reason,
-            how_to_get_it=f"{error.hint}\nor ask for a weaker wall by name: isolation={weaker[0]!r}; "
-            "the guide on isolation says what it does not protect against",
-        )
-
-
-async def _checked(sandbox: LiveSandbox, required_level: str) -> LiveSandbox:
-    """Returns the sandbox, or ends it if it is weaker than its caller requires."""
-    isolation = sandbox.guest.isolation
-
-    if reaches(isolation.level, required_level):
-        return sandbox
-
-    sandbox.end("killed")
-    await wait_shared(sandbox.guest.ended)
-    raise _below(isolation, required_level)
-
-
-def _below(isolation: Isolation, required_level: str) -> IsolationUnavailableError:
-    off = [layer for layer in isolation.layers if layer.state == "off"]
-    reasons = "; ".join(f"{layer.name}: {layer.why}" for layer in off)
-    return IsolationUnavailableError(
-        layer=", ".join(layer.name for layer in off) or required_level,
-        reason=f"isolation={required_level!r} was asked for, and {isolation.level!r} was reached: {reasons}",
-        how_to_get_it=f"{_DOCTOR}, or ask for isolation={isolation.level!r}",
-    )

@@ -23,11 +23,12 @@ from fumehood.engine.family import Families
 from fumehood.engine.feed import HostFeeds
 from fumehood.engine.hand_out import all_or_none, check_hand_out
 from fumehood.engine.identity import make_name, make_part, parse_name
+from fumehood.engine.isolation_selector import IsolationSelector
 from fumehood.engine.lifecycle_log import log_creation, log_end, logged_refusals
 from fumehood.engine.lifetime import Lifetime
 from fumehood.engine.listing import Listing
 from fumehood.engine.pool import Warmth
-from fumehood.engine.provisioner import EngineConfig, IsolationSelector, Provisioner
+from fumehood.engine.provisioner import EngineConfig, Provisioner
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.time_travel.forks import Forking
 from fumehood.errors import (
