@@ -112,6 +112,23 @@ def test_a_program_is_whole_and_leaves_nothing(sandbox):
         sandbox.run_code("x", language="swift")
 
 
+def test_one_node_runs_cells_programs_and_commands(sandbox):
+    """That of the template, which brings its own; programs in TypeScript need no other tool."""
+    version = sandbox.run_code("process.version", language="js").text.strip("'")
+    assert sandbox.commands.run("node --version").stdout.strip() == version
+    (judged,) = sandbox.judge("console.log(process.version)", [("", version)], language="js")
+    assert judged.verdict == "accepted"
+
+    code = """
+import fs from 'node:fs'
+enum Step { one = 1 }
+const read = (): number => Number(fs.readFileSync(0, 'utf8'))
+console.log(read() + Step.one)
+"""
+    cases = sandbox.judge(code, [("41", "42"), ("1", "3")], language="ts")
+    assert [case.verdict for case in cases] == ["accepted", "wrong_answer"]
+
+
 def test_detached_children_are_judged_too(sandbox):
     """A child that has left the program's session, by a double fork, counts while it runs and once it has ended.
 

@@ -272,7 +272,13 @@ _BESIDE_PYTHON = (
         program="bash",
     ),
     _node("javascript", "JavaScript", "js", (".js", ".mjs"), ("node", "{source}")),
-    _node("typescript", "TypeScript", "ts", (".ts", ".mts"), ("tsx", "{source}")),
+    _node(
+        "typescript",
+        "TypeScript",
+        "ts",
+        (".ts", ".mts"),
+        ("node", "--experimental-transform-types", "--no-warnings", "{source}"),
+    ),
     ContextLanguage(
         name="r",
         title="R",

