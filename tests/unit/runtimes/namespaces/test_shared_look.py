@@ -77,7 +77,9 @@ def test_a_look_that_failed_is_not_kept() -> None:
 def test_the_ports_of_a_guest_are_looked_at_once_for_all_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count(1)
     spawner: Any = None
-    monkeypatch.setattr(guests, "read_listening", lambda folder, pids: next(looks))
+    monkeypatch.setattr(
+        "fumehood.runtimes.namespaces.listening.read_listening", lambda folder, pids: next(looks)
+    )
     monkeypatch.setattr(guests.LinuxGuest, "network_view", lambda guest: "/proc/self/net")
 
     async def ask() -> list[Any]:
