@@ -52,6 +52,17 @@ def test_options_that_end_a_bash_come_back(sandbox, bash):
     assert bash("false").error.value == "1"
 
 
+def test_a_fork_of_its_checkpoint_goes_on_in_it(sandbox, bash):
+    """In its context of bash; Python there is Python."""
+    bash("kept=1; cd /tmp")
+    checkpoint = sandbox.checkpoint(context="bash")
+    bash("kept=2")
+
+    with sandbox.fork(checkpoint=checkpoint) as fork:
+        assert fork.run_code("echo $kept $PWD", language="bash").logs.stdout == ["1 /tmp\n"]
+        assert fork.run_code("6 * 7").text == "42"
+
+
 def test_a_transaction_that_fails_leaves_nothing(bash):
     """As in Python."""
     bash("x=41")

@@ -122,6 +122,26 @@ def test_checkpoints_and_transactions_hold_the_workspace(sandbox):
     assert _run(sandbox, "x").text == "[1] 7"
 
 
+def test_a_fork_of_its_checkpoint_goes_on_in_it(sandbox):
+    """In its context of R, beside which Python begins anew; and R in the fork is restarted as R."""
+    sandbox.run_code("y = 1")
+    _run(sandbox, "x <- 5; writeLines('old', '/mnt/data/f')")
+    checkpoint = sandbox.checkpoint(context="r")
+    _run(sandbox, "x <- 99")
+
+    with sandbox.fork(checkpoint=checkpoint) as fork:
+        assert [(one.id, one.language) for one in fork.list_code_contexts()] == [("r", "r")]
+        assert _run(fork, "paste(x, readLines('/mnt/data/f'))").text == '[1] "5 old"'
+        assert fork.run_code("y").error.name == "NameError"
+        assert [name for name in fork.left_behind if "context" in name] == ["context 'default'"]
+
+        with fork.fork(checkpoint=fork.checkpoint(context="r")) as below:
+            assert _run(below, "x + 1").text == "[1] 6"
+
+        fork.restart_code_context("r")
+        assert _run(fork, "exists('x')").text == "[1] FALSE"
+
+
 def test_random_numbers_differ_between_contexts(sandbox):
     """Though all are copies of one process."""
     other = sandbox.create_code_context(language="r")

@@ -102,6 +102,7 @@ class SandboxLaunch:
 
     Attributes:
         languages: The languages that its template was made ready for, with their versions.
+        forked: Describes the first context of a fork; None: it is the default one.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class SandboxLaunch:
         self.template_name = template_name
         self.own_interpreter = own_interpreter
         self.languages: Mapping[str, str] = {}
+        self.forked: ContextInfo | None = None
         self.limits = limits
         self.envs = envs
         self.on_broken: Callable[[ProtocolError], None] = lambda _: None
@@ -193,8 +195,8 @@ class LiveSandbox:
         guest.on_excess = partial(self.end, "excess")
         self.security.on_reported = self._feed_security
         self.egress = LiveEgress(self.id, self.init.ask, self.broken, self._note_egress)
-        self.contexts = LiveContexts(self, self.files.start_folder, self.workdir)
-        self.contexts.default.attach(launching.link, guest.first_context)
+        self.contexts = LiveContexts(self, self.files.start_folder, self.workdir, launching.forked)
+        self.contexts.first.attach(launching.link, guest.first_context)
         when_done(guest.ended, self._ended)
 
     @property
@@ -246,14 +248,14 @@ class LiveSandbox:
     async def prepare(self) -> None:
         """Waits until the default context is ready, so that the first call need not wait for it."""
         try:
-            await self.contexts.default.start()
+            await self.contexts.first.start()
         except (ContextStartError, InitError, InitGoneError) as error:
             self.end("died")
             raise SandboxStartError(step="start the default context", reason=str(error)) from None
 
     async def rehearse(self) -> None:
         """Runs an empty cell, so that the pages that every cell writes to are copied before a user waits."""
-        await self.contexts.default.execute(_REHEARSAL, lambda _: None)
+        await self.contexts.first.execute(_REHEARSAL, lambda _: None)
 
     async def assign(self, limits: Limits, envs: dict[str, str]) -> None:
         """Hands a prepared sandbox out, with the limits and environment of its caller."""
@@ -269,7 +271,7 @@ class LiveSandbox:
 
         if envs != self.envs:
             self.envs = envs
-            await self._guarded(self.contexts.default.replace())
+            await self._guarded(self.contexts.first.replace())
 
     def rename(self, sandbox_id: str) -> None:
         """Changes its id, when it replaces the sandbox that it was forked from."""

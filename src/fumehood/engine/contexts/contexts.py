@@ -29,6 +29,14 @@ def default_context(workdir: str) -> ContextInfo:
     return ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=workdir)
 
 
+def forked_context(origin: ContextInfo, workdir: str) -> ContextInfo:
+    """Returns what describes the first context of a fork: the default one, or that of a language beside Python."""
+    if origin.language == "python":
+        return default_context(workdir)
+
+    return ContextInfo(id=origin.language, language=origin.language, cwd=origin.cwd)
+
+
 _MAX_CONTEXTS = 32
 
 
@@ -39,16 +47,21 @@ class LiveContexts:
         sandbox: The sandbox, as a context needs it.
         start_folder: Resolves a caller's path to the folder in which a context starts.
         workdir: Where one starts that names no folder.
+        first: Describes the context that is there from the start; None: the default one.
     """
 
     def __init__(
-        self, sandbox: ContextOwner, start_folder: Callable[[str], Awaitable[str]], workdir: str = HOME_PATH
+        self,
+        sandbox: ContextOwner,
+        start_folder: Callable[[str], Awaitable[str]],
+        workdir: str = HOME_PATH,
+        first: ContextInfo | None = None,
     ) -> None:
-        self.default = LiveContext(sandbox, default_context(workdir))
+        self.first = LiveContext(sandbox, first or default_context(workdir))
         self._workdir = workdir
         self._sandbox = sandbox
         self._start_folder = start_folder
-        self._contexts: dict[str, LiveContext] = {DEFAULT_CONTEXT_ID: self.default}
+        self._contexts: dict[str, LiveContext] = {self.first.info.id: self.first}
         self._next_number = 1
 
     def __iter__(self) -> Iterator[LiveContext]:

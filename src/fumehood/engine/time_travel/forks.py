@@ -1,7 +1,7 @@
 """Forking: new sandboxes that continue from the state of another one, or of its checkpoint.
 
 A fork is a guest of its own nested in the namespaces of its parent: an init without files, to which the parent's init
-sends the files of a snapshot, and into which a fork of a checkpoint's process migrates and becomes the default context.
+sends the files of a snapshot, and into which a fork of a checkpoint's process migrates and becomes the first context.
 Either all forks of one call are made, or none; a failure must leave the parent unchanged.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import replace
 from fumehood import failpoints
 from fumehood.cancellation import cancel_and_wait, consume_result, wait_shared, when_done
 from fumehood.engine.contexts.context import LiveContext
+from fumehood.engine.contexts.contexts import forked_context
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError, new_link
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
@@ -110,7 +111,7 @@ class Forking:
         try:
             async with self._state(checkpoint_id) as kept:
                 await failpoints.reach("fork.kept", kept)
-                self.left_behind = (*kept.info.left_behind, *_not_kept(self._parent))
+                self.left_behind = (*kept.info.left_behind, *_not_kept(self._parent, kept.info.context_id))
                 await asyncio.gather(
                     *(self._go_on(id_, guest, kept) for id_, guest in zip(ids, making, strict=True))
                 )
@@ -158,6 +159,7 @@ class Forking:
             workdir=self._parent.workdir,
         )
         launching.languages = self._parent.languages
+        launching.forked = forked_context(context.info, self._parent.workdir)
         launching.link = new_link(
             self._parent.limits,
             lambda error: launching.on_broken(error),
@@ -206,7 +208,7 @@ class Forking:
         fork = LiveSandbox(launching, guest, self._on_end)
         self._made.append(fork)
         # If it ends meanwhile, a fresh context without the state must not replace it.
-        coming_on = fork.contexts.default.coming
+        coming_on = fork.contexts.first.coming
         await self._send_files(fork, kept)
         return fork, coming_on
 
@@ -267,11 +269,9 @@ class Forking:
             fork.end("killed")
 
 
-def _not_kept(parent: LiveSandbox) -> list[str]:
+def _not_kept(parent: LiveSandbox, carried: str) -> list[str]:
     contexts = [
-        f"context {one.info.id!r}"
-        for one in parent.contexts
-        if one.is_begun and one is not parent.contexts.default
+        f"context {one.info.id!r}" for one in parent.contexts if one.is_begun and one.info.id != carried
     ]
     return contexts + [f"command {info.argv[0]!r}, process {info.pid}" for info in parent.processes.running]
 
@@ -286,4 +286,4 @@ def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept
         dropped_cells=dropped_cells,
         dropped_outputs=0,
     )
-    fork.recorder.begin_with(fork.contexts.default.info.id, before, kept.mark.conversation)
+    fork.recorder.begin_with(fork.contexts.first.info.id, before, kept.mark.conversation)
