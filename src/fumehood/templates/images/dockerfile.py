@@ -24,7 +24,7 @@ _TOLD = {
     "HEALTHCHECK": "a template has no health check",
 }
 _REFUSED = {
-    "ONBUILD": "an image of this store is not built upon elsewhere: write the instruction where it is to run"
+    "ONBUILD": "no instructions for later builds: write them where they are to run, or name buildah as the builder"
 }
 _FLAGS = {
     "FROM": ("platform",),
@@ -239,7 +239,12 @@ def _split_flags(rest: str, instruction: str, name: str, line: int) -> tuple[dic
 
         if key not in _FLAGS[instruction]:
             known = ", ".join(f"--{one}" for one in _FLAGS[instruction]) or "no flags"
-            raise _wrong(name, line, f"{instruction} {word}", f"{instruction} with {known}")
+            raise _wrong(
+                name,
+                line,
+                f"{instruction} {word}",
+                f"{instruction} with {known}; buildah as the builder takes more",
+            )
 
         flags[key] = value
 
@@ -257,7 +262,10 @@ def _check(instruction: str, rest: str, name: str, line: int) -> None:
 
     if instruction == "ADD" and re.search(r"(^|\s|\")(https?|ftp|git)://|(^|\s)git@", rest):
         raise _wrong(
-            name, line, text, "files of the context: fetch others with RUN curl, by the rules of the network"
+            name,
+            line,
+            text,
+            "files of the context: fetch others with RUN curl, by the rules of the network, or let buildah build",
         )
 
     if instruction == "SHELL" and not _json_words(rest):

@@ -140,7 +140,7 @@ class ArchiveSource:
         chosen = [
             one
             for one in images
-            if not version or any(str(tag).rpartition(":")[2] == version for tag in one.get("RepoTags") or ())
+            if not version or any(_is_named(str(tag), version) for tag in one.get("RepoTags") or ())
         ]
 
         if len(chosen) != 1:
@@ -217,6 +217,13 @@ def _diff_ids(config: dict[str, Any]) -> list[str]:
     rootfs = config.get("rootfs")
     found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
     return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def _is_named(tag: str, version: str) -> bool:
+    """Whether an archive's name of an image is this tag, or this name with a tag, with or without its registry."""
+    return tag in (version, f"docker.io/{version}", f"docker.io/library/{version}") or (
+        tag.rpartition(":")[2] == version
+    )
 
 
 def _bounded(file: BinaryIO, reference: Reference) -> bytes:

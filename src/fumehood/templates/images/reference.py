@@ -1,7 +1,7 @@
 """References of images: parses the text by which a user names one.
 
 Plain data of the host process. `python:3.12-slim`, `ghcr.io/owner/name@sha256:...`, `localhost:5000/name` mean a
-registry, as Docker reads them; `oci:FOLDER[:TAG]` is an OCI layout, `docker-archive:FILE` what `docker save` writes.
+registry, as Docker reads them; `oci:FOLDER[:TAG]` is an OCI layout, `docker-archive:FILE[:TAG]` a `docker save`.
 """
 
 from __future__ import annotations
@@ -63,10 +63,20 @@ def _on_disk(text: str, kind: Kind, rest: str) -> Reference:
     if not colon or "/" in version or os.path.exists(rest):
         path, version = rest, ""
 
-    if not path or (version and _TAG.fullmatch(version) is None):
+    if kind == "docker-archive" and not os.path.exists(path):
+        path, version = _saved(rest) or (path, version)
+
+    if not path or (version and _TAG.fullmatch(version.rpartition(":")[2]) is None):
         raise _wrong(text)
 
     return Reference(text=text, kind=kind, place=os.path.abspath(os.path.expanduser(path)), version=version)
+
+
+def _saved(rest: str) -> tuple[str, str] | None:
+    """Returns the file of an archive and an image's name with its tag in it; None if there is no such file."""
+    ends = (place for place, letter in enumerate(rest) if letter == ":")
+    end = next((place for place in ends if os.path.isfile(os.path.expanduser(rest[:place]))), None)
+    return None if end is None else (rest[:end], rest[end + 1 :])
 
 
 def _in_registry(text: str) -> Reference:

@@ -180,9 +180,13 @@ def test_what_docker_save_writes(bench, tmp_path):
     saved = bench.pull(f"docker-archive:{file}")
     assert [one.diff_id for one in saved.layers] == [one.diff_id for one in bench.pull().layers]
     assert bench.pull(f"docker-archive:{file}:1").layers == saved.layers
+    assert bench.pull(f"docker-archive:{file}:a/b:1").layers == saved.layers
 
     with pytest.raises(ImageNotFoundError, match="0 images with the tag '2'"):
         bench.pull(f"docker-archive:{file}:2")
+
+    with pytest.raises(ImageNotFoundError, match="0 images with the tag 'b:1'"):
+        bench.pull(f"docker-archive:{file}:b:1")
 
 
 # -- what is wrong with it
