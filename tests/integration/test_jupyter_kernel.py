@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import jupyter_kernel_test
@@ -150,6 +152,21 @@ def test_restart_begins_afresh(running):
     client.wait_for_ready(timeout=SECONDS)
     assert outputs_of(client, "'x' in dir(), __import__('os').path.exists('made')")[1] == "(False, False)"
     assert [process for process in [before, *below] if process.is_running()] == []
+
+
+def test_a_restart_is_not_announced_as_a_death(running):
+    """JupyterLab gives the connection to a kernel up for good that calls itself dead: its process has only changed."""
+    manager, client = running
+    outputs_of(client, "1")
+    manager.restart_kernel()
+    states = []
+
+    with suppress(queue.Empty):
+        while True:
+            states.append(client.get_iopub_msg(timeout=1)["content"].get("execution_state"))
+
+    assert "idle" in states
+    assert "dead" not in states
 
 
 def test_the_kernel_ends_with_the_program_that_started_it(kernels):

@@ -210,6 +210,14 @@ class ProcessKernel(Kernel):
         """Ends the sandbox; `die` follows when the reply was sent."""
         await backend.kill(self.sandbox_id, wait=False)
 
+    def publish_state(self, state: str, parent: KernelRequest | None = None) -> None:
+        """Broadcasts the state of the kernel, but for its death: the program that started this process sees its end.
+
+        It may start the process again, as for a restart, and JupyterLab would have given up the connection.
+        """
+        if state != "dead":
+            super().publish_state(state, parent)
+
     def die(self) -> None:
         """Ends the kernel, and with it the process."""
         super().die()
