@@ -9,6 +9,7 @@ single lines for magics; for an assignment this is skipped.
 from __future__ import annotations
 
 import ast
+import codeop
 from typing import Any, Mapping, Optional, Tuple
 
 from IPython.core.autocall import IPyAutocall
@@ -24,8 +25,10 @@ from IPython.core.prefilter import (
 )
 from IPython.core.splitinput import split_user_input
 
-# The flags of IPython's compiler, as long as no cell has imported from __future__.
-_FLAGS: int = CachingCompiler().flags
+# IPython asks for this since Python 3.11: whatever ends too early is then "incomplete input", also an open bracket.
+_INCOMPLETE: int = getattr(codeop, "PyCF_ALLOW_INCOMPLETE_INPUT", 0)
+# The flags of the compiler, as long as no cell has imported from __future__.
+_FLAGS: int = CachingCompiler().flags & ~_INCOMPLETE
 _PARSES = _FLAGS | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -104,6 +107,10 @@ class Compiler(CachingCompiler):  # type: ignore[misc]
     syntax: Optional[Syntax] = None
     # What the code of the next cell is called, if it is not to be called by its number.
     next_name = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flags &= ~_INCOMPLETE
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """Returns the file name of a cell's code."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import types
 
@@ -53,6 +54,21 @@ def test_what_is_no_python_is_parsed_as_what_it_stands_for(compiler, monkeypatch
     source, times = parsed(compiler, "%time 1", monkeypatch)
     assert source.startswith("get_ipython()")
     assert times == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("print(1", "'(' was never closed"),
+        ("for x in y:", "expected an indented block"),
+        ("x = '''abc", "unterminated triple-quoted"),
+    ],
+    ids=["bracket", "block", "text"],
+)
+def test_what_ends_too_early_is_called_by_its_name(compiler, cell, words):
+    """As Python calls it, and not "incomplete input": no further line is going to come."""
+    with pytest.raises(SyntaxError, match=re.escape(words)):
+        compiler.ast_parse(compiler.syntax.transform_cell(cell))
 
 
 def test_a_tree_is_given_out_once(compiler):
