@@ -297,6 +297,23 @@ def test_ctrl_c_ends_a_warm_run(warm):
     assert (process.returncode, out, err) == (130, "", "")
 
 
+def test_output_without_room_is_not_blamed_on_it(warm):
+    """The disk is full, and the process that keeps sandboxes goes on."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fumehood", "run", "-c", "print(1)"],
+            env=warm.envs,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (74, "fumehood: standard output: No space left on device\n")
+
+
 def test_only_the_user_can_reach_it(warm, tmp_path):
     """The folder is the user's alone; one that others can write to is not used."""
     folder = warm.folder / "fumehood"

@@ -514,6 +514,17 @@ def test_a_reader_that_leaves_ends_the_run_quietly(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", ["--help", "doctor --help", "run --no-daemon -c 'print(1)'"])
+def test_output_without_room_is_a_failure_that_is_told(words):
+    """In one line, and never by the interpreter at its end, which only says what it has ignored."""
+    command = f"{sys.executable} -m fumehood {words} > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stderr.splitlines()[-1] == "fumehood: standard output: No space left on device"
+    assert "ignored" not in done.stderr
+    assert done.returncode == 74
+
+
 def test_ctrl_c_ends_a_run(tmp_path):
     """The code is interrupted, nothing is left, and the shell sees an interrupt."""
     process = subprocess.Popen(
@@ -541,7 +552,7 @@ def test_the_prompt_keeps_state_and_gathers_lines(tmp_path):
     done = fumehood("repl", cwd=tmp_path, stdin=lines)
 
     assert done.returncode == 0
-    shown = done.stdout.replace(">>> ", "").replace("... ", "")
+    shown = done.stdout
     assert [line for line in shown.splitlines() if line] == ["42", "21", "shell"]
     assert "ZeroDivisionError" in done.stderr
 
@@ -631,7 +642,7 @@ def test_the_prompt_goes_back_and_forks(tmp_path):
     done = fumehood("repl", cwd=tmp_path, stdin=lines)
 
     assert done.returncode == 0, done.stderr
-    shown = done.stdout.replace(">>> ", "").replace("... ", "")
+    shown = done.stdout
     assert shown.split() == ["12", "2", "1", "2"]
     assert "kept as one: `%rollback one` goes back to it" in done.stderr
     assert "the fork has ended; back in sandbox" in done.stderr

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 import click
 
+from fumehood.cli.full_output import EXIT_FILE_FAILED, give_up_output, reason_of_full_output
 from fumehood.cli.parser import EXIT_USAGE, LazyGroup, Option, start
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError, StorageError
 from fumehood.text import visible_line
 
-# EX_SOFTWARE and EX_IOERR of sysexits.h, so that they are not taken for codes of the user's code.
+# EX_SOFTWARE of sysexits.h, so that it is not taken for a code of the user's code.
 EXIT_SANDBOX_FAILED = 70
-EXIT_FILE_FAILED = 74
 EXIT_INTERRUPTED = 130
 PROGRAM = "fumehood"
 
@@ -90,18 +90,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         _prepare_log(words)
-        return start(root(), PROGRAM, words)
+        code = start(root(), PROGRAM, words)
+        # Here and not at the end of the interpreter, which could only print that something was ignored.
+        sys.stdout.flush()
+        return code
     except InvalidArgumentError as error:
         return _complain(error, EXIT_USAGE)
     except FumehoodError as error:
         return _complain(error, EXIT_SANDBOX_FAILED)
     except BrokenPipeError:
-        # The reader of our output has left, as `head` does; the interpreter must not try to flush into it
-        # again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has left, as `head` does.
+        give_up_output()
         return 1
     except OSError as error:
         note(_about_file(error))
+
+        if reason_of_full_output(error):
+            give_up_output()
+
         return EXIT_FILE_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -187,11 +193,10 @@ def _prepare_streams() -> None:
 
 
 def _about_file(error: OSError) -> str:
-    return (
-        f"{error.filename!r}: {error.strerror}"
-        if error.filename is not None and error.strerror
-        else str(error)
-    )
+    if error.filename is not None and error.strerror:
+        return f"{error.filename!r}: {error.strerror}"
+
+    return reason_of_full_output(error) or str(error)
 
 
 def _complain(error: FumehoodError, exit_code: int) -> int:

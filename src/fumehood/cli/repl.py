@@ -129,10 +129,12 @@ class _Prompt:
         return False
 
     def _read(self) -> str:
-        self._lines = [input(">>> ")]
+        # As Python's own: what comes from a pipe is not asked for.
+        first, next_ = (">>> ", "... ") if sys.stdin.isatty() else ("", "")
+        self._lines = [input(first)]
 
         while not is_complete("\n".join(self._lines)):
-            self._lines.append(input("... "))
+            self._lines.append(input(next_))
 
         code, self._lines = "\n".join(self._lines), []
         return code

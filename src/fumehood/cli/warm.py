@@ -19,6 +19,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from fumehood.cli.full_output import EXIT_FILE_FAILED, give_up_output, reason_of_full_output
+
 if TYPE_CHECKING:
     from fumehood.api.transfers import Saved
     from fumehood.cli.warm_files import CarriedFiles
@@ -213,9 +215,11 @@ class _Run:
             if sys.stdout is None or _is_open(sys.stdout):
                 return self._lost()
 
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            give_up_output()
             return 1
-        except (OSError, ValueError):
+        except OSError as error:
+            return _full(error) or self._lost()
+        except ValueError:
             return self._lost()
 
     def _obey(self, answer: object) -> bool:
@@ -313,6 +317,18 @@ class _Run:
             "fumehood: the process that kept the sandbox has ended; `--no-daemon` runs without it\n",
         )
         return _EXIT_LOST
+
+
+def _full(error: OSError) -> int | None:
+    """Report that standard output has no room; return the exit code, or None if the error says something else."""
+    reason = reason_of_full_output(error)
+
+    if not reason:
+        return None
+
+    _write(sys.stderr, f"fumehood: {reason}\n")
+    give_up_output()
+    return EXIT_FILE_FAILED
 
 
 def _is_open(stream: Any) -> bool:

@@ -513,6 +513,9 @@ def hint_of_names(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
 
+    if not names:
+        return "`fumehood template build` makes one"
+
     shown = ", ".join(map(repr, names[:_SHOWN_NAMES]))
     return f"there {'is' if len(names) == 1 else 'are'} {shown}; `fumehood template build` makes others"
 

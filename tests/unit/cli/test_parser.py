@@ -150,6 +150,7 @@ def test_help_and_version_import_no_command():
             "fumehood",
             "fumehood.bounds",
             "fumehood.cli",
+            "fumehood.cli.full_output",
             "fumehood.cli.terminal",
             "fumehood.cli.main",
             "fumehood.cli.parser",

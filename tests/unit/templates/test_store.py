@@ -248,6 +248,7 @@ def test_names_that_are_like_an_unknown_one_come_first():
     """The reader finds the typing error."""
     assert hint_of_names("pandsa", ["default", "pandas", "other"]) == "did you mean 'pandas'?"
     assert "'default'" in hint_of_names("zzz", ["default"])
+    assert hint_of_names("zzz", []) == "`fumehood template build` makes one"
 
 
 def _publish(store):
