@@ -163,13 +163,27 @@ def load(
         if flags.get(name) is not None:
             chosen[name], sources[name] = flags[name], "flag"
 
-    given_as = {
-        name: {"file": f"{path}: {name}", "environment": variable_of(item)}.get(sources[name], flag_of(name))
-        for name, item in items.items()
-    }
-
-    with naming_arguments(given_as):
+    with naming_arguments(names_as_given(kind, sources, path)):
         return kind(**{name: _typed(items[name], value) for name, value in chosen.items()}), sources
+
+
+def names_as_given(
+    kind: type[SettingsKind], sources: Mapping[str, str], path: str | None = None
+) -> dict[str, str]:
+    """Returns for each setting the name that its user knows: of the flag, the variable, or the key of the file.
+
+    Args:
+        kind: The dataclass.
+        sources: Where each one came from.
+        path: The file.
+    """
+    file = f"{path}: " if path else ""
+    return {
+        item.name: {"file": f"{file}{item.name}", "environment": variable_of(item)}.get(
+            sources[item.name], flag_of(item.name)
+        )
+        for item in fields(kind)
+    }
 
 
 def load_environment(kind: type[_Declared], environ: Mapping[str, str]) -> _Declared:

@@ -145,6 +145,7 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
     assert main(["keys", "revoke", "ci"]) == 64
     assert f"2 keys have the name 'ci': {', '.join(sorted((key, second)))}" in capsys.readouterr().err
     assert main(["keys", "revoke", second]) == 0
+    assert f"key {second} is revoked; its sandboxes have ended" in capsys.readouterr().err
     assert main(["keys", "revoke", "ci"]) == 0
     assert main(["ps", "--api-key", rotated]) == 70
     capsys.readouterr()

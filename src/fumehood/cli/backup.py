@@ -36,7 +36,11 @@ def _restore(options: Options) -> int:
     from fumehood.storage.restore import restore_backup
 
     places = _places(options)
-    _tell(f"restored to {places.state}", restore_backup(Path(options.file), places))
+
+    with naming_arguments({"state_folder": "--state-folder", "database_url": "the database"}):
+        restored = restore_backup(Path(options.file), places)
+
+    _tell(f"restored to {places.state}", restored)
     return 0
 
 

@@ -130,6 +130,8 @@ def run_revoke(options: Options) -> int:
     """End a key and its sandboxes; return the exit code."""
     query = {"sandboxes": "keep"} if options.keep_sandboxes else {}
     _asked(options, "DELETE", _path(options), params=query)
+    left = "its sandboxes live on" if options.keep_sandboxes else "its sandboxes have ended"
+    note(f"key {options.key} is revoked; {left}")
     return 0
 
 

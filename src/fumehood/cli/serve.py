@@ -12,8 +12,9 @@ from fumehood.cli.extras import require_extra
 from fumehood.cli.parser import Command, Option, Options
 from fumehood.cli.setting_flags import given_flags, setting_flags
 from fumehood.errors import InvalidArgumentError
+from fumehood.refusals import naming_arguments
 from fumehood.server.settings import ServerSettings, load_settings
-from fumehood.setting_fields import flag_of, print_settings
+from fumehood.setting_fields import flag_of, names_as_given, print_settings
 
 _PRINTS = ("print_config", "print_systemd", "print_compose", "print_docker")
 
@@ -62,7 +63,9 @@ def run(options: Options) -> int:
     # Imported late: only a server needs a web framework.
     from fumehood.server.run import serve
 
-    return serve(settings, sources)
+    # What only the start finds wrong, such as a folder that others can enter.
+    with naming_arguments(names_as_given(ServerSettings, sources, options.config)):
+        return serve(settings, sources)
 
 
 SERVE = Command(

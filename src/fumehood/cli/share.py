@@ -103,7 +103,7 @@ SHARE = Command(
     about="Print an address at which a browser shows one sandbox, live and read-only, without an account. Without "
     "SANDBOX, list the shares of your key.",
     params=[
-        Argument("sandbox", metavar="SANDBOX", required=False, about="its id, as `fumehood ps` lists it"),
+        Argument("sandbox", metavar="[SANDBOX]", required=False, about="its id, as `fumehood ps` lists it"),
         *SERVER_OPTIONS,
         Option(
             ["--show"],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fumehood.cli.main import main
 from fumehood.daemon.settings import HostSettings, load_host_settings
 from fumehood.engine.settings import EngineSettings
 from fumehood.errors import InvalidArgumentError
@@ -100,6 +101,13 @@ def test_a_bad_value_is_reported_by_the_way_it_came(tmp_path: Path) -> None:
 
     assert refused.value.field == "--token"
     assert refused.value.args == ("--token is missing",)
+
+
+def test_what_only_the_start_finds_wrong_has_the_users_name_too(tmp_path: Path, capsys) -> None:
+    """A state folder that others can enter: the flag that named it, and not the field of our settings."""
+    tmp_path.chmod(0o755)
+    assert main(["serve", "--port", "0", "--state-folder", str(tmp_path)]) == 64
+    assert capsys.readouterr().err.startswith(f"fumehood: --state-folder={str(tmp_path)!r} is refused")
 
 
 def test_unknown_settings_of_the_file_are_refused(tmp_path: Path) -> None:
