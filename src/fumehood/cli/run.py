@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fumehood.cli.options import check_folder, language_option, open_sandbox, raw_option, sandbox_options
-from fumehood.cli.outputs import OutputRecord
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, WrongWordError
 from fumehood.cli.program import Program, next_piece, read_program
 from fumehood.cli.renewal import kept_alive
-from fumehood.cli.reports import report
 from fumehood.cli.terminal import Screen, note, patience, waiting_for
 from fumehood.cli.warm import is_wanted, start_daemon
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
-from fumehood.values.plain_data import as_data
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
@@ -220,6 +217,9 @@ def _bring_back(
     if not options.output:
         return saved
 
+    # Imported late, as is what follows: before the sandbox starts, each import delays it.
+    from fumehood.cli.outputs import OutputRecord
+
     record = OutputRecord(options.output, overwrite=options.overwrite)
 
     found = {root: changed_since(before, list_tree(sandbox.files, root)) for root in (DATA_PATH, HOME_PATH)}
@@ -251,6 +251,8 @@ def changed_since(before: Sequence[FileInfo], now: Sequence[FileInfo]) -> list[F
 def _report(
     executions: Sequence[Execution], saved: Sequence[Saved], options: Options, *, is_notebook: bool
 ) -> None:
+    from fumehood.cli.reports import report
+
     note_dropped(executions)
     report(saved, data_of(executions, is_notebook=is_notebook) if options.json else None)
 
@@ -263,6 +265,8 @@ def note_dropped(executions: Sequence[Execution], say: Callable[[str], None] = n
 
 def data_of(executions: Sequence[Execution], *, is_notebook: bool) -> dict[str, object]:
     """Return what ran as plain data, as `--json` prints it."""
+    from fumehood.values.plain_data import as_data
+
     return {"executions": as_data(executions)} if is_notebook else {"execution": as_data(executions[0])}
 
 
