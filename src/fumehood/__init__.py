@@ -7,6 +7,7 @@ the package does nothing. Whatever is not in `__all__` is private.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -510,7 +511,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # With `name` and `obj`, Python adds the attribute that was probably meant.
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
     home = next(module for module, names in _HOMES.items() if name in names.split())
     value = getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -56,3 +56,11 @@ def test_every_error_is_public():
         if isinstance(value, type) and issubclass(value, Exception)
     }
     assert classes <= set(fumehood.__all__)
+
+
+def test_a_misspelt_name_is_known_to_python() -> None:
+    """Python adds what was probably meant to the traceback: it needs the name, and the module."""
+    with pytest.raises(AttributeError, match="module 'fumehood' has no attribute 'Sandbx'") as missing:
+        fumehood.Sandbx  # noqa: B018
+
+    assert (missing.value.name, missing.value.obj) == ("Sandbx", fumehood)

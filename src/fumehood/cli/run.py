@@ -51,7 +51,7 @@ _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
 script; 124 at the time limit, 130 when it was interrupted, 137 when it ran out of memory or was killed; 64 for
 a wrong argument, 70 when the sandbox failed, 73 when the code ended well and a file of it could not be brought
-back, 74 when a file of this machine could not be read or written
+back, 74 when a file of this machine could not be read or written, or standard output has no room
 """
 
 
