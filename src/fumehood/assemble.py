@@ -192,7 +192,11 @@ def _home() -> str:
         home = os.path.join(data, "fumehood")
 
     if not os.path.isabs(home):
-        raise InvalidArgumentError(field="FUMEHOOD_HOME", value=home, allowed="the absolute path of a folder")
+        # Without a home directory it was not given: this user has no entry in /etc/passwd, and HOME is not set.
+        value = os.environ.get("FUMEHOOD_HOME", ...)
+        raise InvalidArgumentError(
+            field="FUMEHOOD_HOME", value=value, allowed="the absolute path of a folder"
+        )
 
     return home
 

@@ -225,7 +225,8 @@ class Verbs(_Help, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's own words; options without a verb belong to the default verb."""
         if not args and not self._default and not ctx.resilient_parsing:
-            raise WrongWordError("the following arguments are required: VERB", ctx)
+            verbs = ", ".join(self.list_commands(ctx))
+            raise WrongWordError(f"the following arguments are required: VERB, one of {verbs}", ctx)
 
         is_default = self._default and (
             not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
@@ -271,7 +272,8 @@ class LazyGroup(_Help, click.Group):
             name,
             invoke_without_command=True,
             subcommand_metavar="COMMAND ...",
-            context_settings={"max_content_width": _WIDTH},
+            # Commands inherit the names of their group.
+            context_settings={"max_content_width": _WIDTH, "help_option_names": ["-h", "--help"]},
             **others,
         )
         self._listed = listed
@@ -290,7 +292,10 @@ class LazyGroup(_Help, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or refuse the word."""
-        _check_command("COMMAND", args[0], self._names, ctx)
+        if args[0] not in self._names:
+            # Others have commands of the names of these options.
+            _check_command("COMMAND", args[0], [*self._names, "--help", "--version"], ctx)
+
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

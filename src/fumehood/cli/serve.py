@@ -25,7 +25,9 @@ def run(options: Options) -> int:
 
     if len(asked) > 1:
         raise InvalidArgumentError(
-            field=flag_of(asked[0]), value="given", allowed=f"not beside {flag_of(asked[1])}"
+            field=flag_of(asked[0]),
+            value="given",
+            allowed=f"no place beside {flag_of(asked[1])}: give one of them",
         )
 
     flags = given_flags(options, ServerSettings)

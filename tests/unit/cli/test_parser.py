@@ -253,3 +253,30 @@ def test_settings_are_listed_as_they_are_grouped():
     """What most want to set stands first."""
     names = [name for option in setting_flags(ServerSettings) for name in option.opts]
     assert names[2:5] == ["--host", "--port", "--token"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["help"], "there is no command 'help'; did you mean '--help'?"),
+        (["version"], "there is no command 'version'; did you mean '--version'?"),
+        (["kernel"], "the following arguments are required: VERB, one of install, list, remove, start"),
+    ],
+    ids=["help", "version", "verb"],
+)
+def test_words_of_other_programs_lead_to_ours(words, said, capsys):
+    """What is typed first at a program that one does not know yet."""
+    with pytest.raises(SystemExit):
+        main(words)
+
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["template", "build"]], ids=["root", "command", "verb"])
+def test_the_short_option_shows_the_help(words, capsys):
+    """As nearly everywhere."""
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "-h"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: fumehood", *words]))
