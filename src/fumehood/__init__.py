@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         QueueTimeoutError,
         QuotaError,
         RateLimitError,
+        RecordNotFoundError,
         RequestTooLargeError,
         SandboxClosedError,
         SandboxError,
@@ -166,6 +167,7 @@ if TYPE_CHECKING:
         VariableChange,
     )
     from fumehood.values.judging import CaseResult, CaseRun
+    from fumehood.values.kept_records import EndedSandbox, KeptContext
     from fumehood.values.limits import Limits, Usage
     from fumehood.values.looking import (
         Cell,
@@ -271,6 +273,7 @@ __all__ = [
     "DiskFullError",
     "DownloadError",
     "EgressRecord",
+    "EndedSandbox",
     "ErrorEvent",
     "Event",
     "Execution",
@@ -303,6 +306,7 @@ __all__ = [
     "InvalidArgumentError",
     "Isolation",
     "IsolationUnavailableError",
+    "KeptContext",
     "KeyNotFoundError",
     "LanguageCheckpointError",
     "LanguageUnavailableError",
@@ -347,6 +351,7 @@ __all__ = [
     "QuotaError",
     "RateLimitError",
     "Record",
+    "RecordNotFoundError",
     "RecordedCell",
     "Relative",
     "ReplayReport",
@@ -454,7 +459,7 @@ _HOMES = {
         DownloadError ExecutionNotFoundError FileError FileTooLargeError FumehoodError InvalidArgumentError
         IsolationUnavailableError PathExistsError
         PathIsDirectoryError PathNotDirectoryError PathNotFoundError PathNotTextError PathPermissionError
-        PortClosedError ProcessNotFoundError ProtocolViolationError SandboxClosedError SandboxError
+        PortClosedError ProcessNotFoundError ProtocolViolationError RecordNotFoundError SandboxClosedError SandboxError
         SandboxNotFoundError SandboxNotStartedError SandboxPausedError SandboxStartError TemplateError
         TemplateStoreError WrongProcessError ForkDepthError ForkError ForkUnavailableError LoadError SaveError
         SavedStateDamagedError SavedStateVersionError BadGatewayError BatchLinesLostError BatchNotFoundError
@@ -488,6 +493,7 @@ _HOMES = {
         RecordedCell
     """,
     "values.judging": "CaseResult CaseRun",
+    "values.kept_records": "EndedSandbox KeptContext",
     "values.limits": "Limits Usage",
     "values.looking": """
         Cell CellPage ChangeCounts Family ListeningPort PartSummary PendingInput PortList Relative ResultSummary

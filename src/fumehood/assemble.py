@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fumehood.client.connection import ServerAddress
     from fumehood.cluster.backend import ClusterBackend
     from fumehood.engine.backend import LocalBackend
+    from fumehood.engine.kept_records import KeptRecords
     from fumehood.port.backend import Backend
     from fumehood.runtimes.namespaces.runtime import LinuxRuntime
     from fumehood.templates.images.credentials import Logins
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 # Enough for the largest number of sandboxes, and few enough for programs that close every possible descriptor.
 _OPEN_FILES = 65_536
+_DAY_SECONDS = 86_400
 
 
 def read_settings() -> EngineSettings:
@@ -100,7 +102,23 @@ def backend_on_loop(
     )
     records = AuditRecords(AuditFolder(settings.audit_folder) if settings.audit_folder else None)
     records.on_security_event = on_security_event
-    return LocalBackend(Supervisor(config, rules, settings.host_id or make_part(), records), loop)
+    supervisor = Supervisor(config, rules, settings.host_id or make_part(), records, _kept_records(settings))
+    return LocalBackend(supervisor, loop)
+
+
+def _kept_records(settings: EngineSettings) -> KeptRecords | None:
+    if settings.records != "keep":
+        return None
+
+    from fumehood.engine.kept_records import KeptRecords
+    from fumehood.engine.record_files import RecordBounds
+
+    bounds = RecordBounds(
+        max_bytes=settings.records_bytes,
+        max_count=settings.records_count,
+        max_seconds=settings.records_days * _DAY_SECONDS,
+    )
+    return KeptRecords(settings.records_folder or os.path.join(_home(), "records"), bounds)
 
 
 def require_linux() -> None:

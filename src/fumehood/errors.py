@@ -41,6 +41,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
     │   └── ImageDamagedError (ValueError)            not what its digest says, or broken off
     ├── ContextNotFoundError (LookupError)
     ├── ExecutionNotFoundError (LookupError)
+    ├── RecordNotFoundError (LookupError)             of an ended sandbox: none is kept, or no longer
     ├── CommandError
     │   ├── CommandExitError                          a command ended with a code other than 0
     │   ├── CommandTimeoutError (TimeoutError)        a command ran out of time and was killed
@@ -468,6 +469,19 @@ class ExecutionNotFoundError(FumehoodError, LookupError):
         super().__init__(
             f"no execution has the id {visible_line(execution_id)!r} in this sandbox",
             hint="its record has the latest ones: older ones are dropped, and so is what ran silently",
+        )
+
+
+class RecordNotFoundError(FumehoodError, LookupError):
+    """No record of a sandbox with this id is kept."""
+
+    code = "record_not_found"
+
+    def __init__(self, *, sandbox_id: str) -> None:
+        self.sandbox_id = sandbox_id
+        super().__init__(
+            f"no record of an ended sandbox {visible_line(sandbox_id)!r} is kept",
+            hint="a host keeps them only with `--records keep`, for a time, and the latest ones",
         )
 
 

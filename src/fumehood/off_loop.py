@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 _T = TypeVar("_T")
 
-Kind = Literal["answers", "listings", "saved states"]
+Kind = Literal["answers", "listings", "saved states", "kept records"]
 # A smaller value is written in about a millisecond.
 SMALL_BYTES = 128 * 1024
 # The number of list items that are written in one call, if none of them has more than a few members.

@@ -17,6 +17,7 @@ MAX_METHODS = 20
 WIDE = {
     # The parameters of a query.
     "fumehood.server.routes.cells:read_cells",
+    "fumehood.server.routes.records:read_cells",
     "fumehood.server.routes.variables:list_variables",
     "fumehood.server.routes.sandboxes:list_sandboxes",
     "fumehood.api.async_sandbox:AsyncSandbox.__init__",

@@ -12,18 +12,20 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.cell_runs import NotebookRun, NotebookStep, run_cells
-from fumehood.notebook.comparison import CellComparison, compare_cell
+from fumehood.notebook.comparison import CellComparison
+from fumehood.notebook.determinism import CLOCK_START, FIRST_SEED, fixing_code, not_fixed
 from fumehood.notebook.ipynb import NotebookSource, read_notebook, set_parameters
+from fumehood.notebook.replaying import replayed
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
 from fumehood.values.checks import check_integer
-from fumehood.values.execution import Execution, Record
+from fumehood.values.execution import Execution, Record, RecordedCell
 from fumehood.values.languages import PYTHON, known_language
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.template import Template
@@ -172,32 +174,23 @@ async def areplay(
 
     try:
         context = await _context_for(sandbox, record)
-        compared: list[CellComparison] = []
-        is_new = True
 
-        for number, cell in enumerate(record.cells, 1):
-            if cell.is_undone:
-                compared.append(CellComparison(number=number, code=cell.code, is_skipped=True))
-                continue
-
-            if cell.is_fresh and not is_new:
+        async def begin(is_first: bool) -> None:
+            if not is_first:
                 await sandbox.restart_code_context(context)
-                is_new = True
 
-            if is_new:
-                await _fix(sandbox, record, deterministic)
-                is_new = False
+            await _fix(sandbox, record, deterministic)
 
-            execution = await sandbox.run_code(
+        async def run(cell: RecordedCell) -> Execution:
+            return await sandbox.run_code(
                 cell.code, language=known_language(record.language).name, context=context, stdin=cell.stdin
             )
-            # In a thread: large outputs would block the loop.
-            compared.append(await asyncio.to_thread(compare_cell, number, cell, execution))
 
+        compared = [one async for one in replayed(record, begin, run)]
         return ReplayReport(
             cells=tuple(compared),
             record=await sandbox.get_record(context),
-            not_fixed=NOT_FIXED if deterministic else ("anything that depends on time or chance", *NOT_FIXED),
+            not_fixed=not_fixed(deterministic=bool(deterministic)),
             dropped_cells=record.dropped_cells,
         )
     finally:
@@ -253,92 +246,6 @@ async def _fix(sandbox: AsyncSandbox, record: Record, deterministic: bool | Dete
         await determinism.apply(sandbox)
 
 
-NOT_FIXED = (
-    "the hash seed, so the order of sets of text: it is one for all sandboxes of an engine, and another in the next",
-    "generators that a library seeds by itself, such as random.Random(), and so the names of temporary files, and"
-    " torch.Generator(); os.getrandom",
-    "clocks that measure spans: perf_counter, monotonic, process_time; numpy.datetime64('now'), clock_gettime, uuid1,"
-    " and the times of files",
-    "addresses and ids of objects, process ids, the order in which threads run",
-    "other contexts and commands of the sandbox, bash, and what comes over the network",
-)
-
-# Runs in the guest, on Python 3.9 and later. Each reading of the time of day is a millisecond after the one before, so
-# that two runs that read it equally often read the same.
-_PROLOGUE = """
-def _fumehood_fix(seed, start_ns):
-    import datetime, os, random, sys, time
-
-    random.seed(seed)
-    entropy = random.Random(seed)
-
-    def urandom(size):
-        return entropy.getrandbits(size * 8).to_bytes(size, "little") if size else b""
-
-    os.urandom = random._urandom = urandom
-
-    try:
-        import numpy
-        numpy.random.seed(seed % 2**32)
-    except ImportError:
-        pass
-
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
-
-    now = [start_ns]
-
-    def time_ns():
-        now[0] += 1_000_000
-        return now[0]
-
-    def time_now():
-        return time_ns() / 1_000_000_000
-
-    def sleep(seconds, _sleep=time.sleep):
-        _sleep(seconds)
-        now[0] += int(seconds * 1e9)
-
-    def at_once(function, place):
-        def called(*arguments):
-            return function(*arguments) if len(arguments) > place else function(*arguments, reading(place))
-
-        return called
-
-    gmtime, localtime = time.gmtime, time.localtime
-
-    def reading(place):
-        return localtime(time_now()) if place == 1 else time_now()
-
-    def asctime(*arguments, _asctime=time.asctime):
-        return _asctime(*(arguments or (localtime(time_now()),)))
-
-    time.time, time.time_ns, time.sleep, time.asctime = time_now, time_ns, sleep, asctime
-    time.strftime = at_once(time.strftime, 1)
-    time.gmtime, time.localtime, time.ctime = at_once(gmtime, 0), at_once(localtime, 0), at_once(time.ctime, 0)
-
-    class Clock:
-        @classmethod
-        def now(cls, tz=None):
-            return cls.fromtimestamp(time_ns() // 1000 / 1e6, tz)
-
-        @classmethod
-        def utcnow(cls):
-            return cls.fromtimestamp(time_ns() // 1000 / 1e6, datetime.timezone.utc).replace(tzinfo=None)
-
-    # The class of the standard library stays the one it is, which whatever compares or pickles its objects relies on.
-    import ctypes, gc
-    names = gc.get_referents(datetime.datetime.__dict__)[0]
-    names["now"], names["utcnow"] = Clock.__dict__["now"], Clock.__dict__["utcnow"]
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime.datetime))
-    assert datetime.datetime.now(datetime.timezone.utc).timestamp() * 1e9 < now[0] + 1e9
-    now[0] = start_ns
-
-_fumehood_fix({seed}, {start_ns})
-del _fumehood_fix
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Determinism:
     """The sources of randomness and time that are fixed before the first cell.
@@ -350,8 +257,8 @@ class Determinism:
             `time.sleep` takes the time that it says.
     """
 
-    seed: int = 0
-    clock_start: datetime = datetime(2000, 1, 1, tzinfo=UTC)
+    seed: int = FIRST_SEED
+    clock_start: datetime = CLOCK_START
 
     def __post_init__(self) -> None:
         check_integer("seed", self.seed, low=0, high=2**63 - 1)
@@ -369,8 +276,7 @@ class Determinism:
         Raises:
             InvalidArgumentError: The interpreter of the sandbox does not allow it.
         """
-        start_ns = round(self.clock_start.timestamp()) * 1_000_000_000
-        code = _PROLOGUE.replace("{seed}", str(self.seed)).replace("{start_ns}", str(start_ns))
+        code = fixing_code(self.seed, self.clock_start)
         execution = await sandbox._sandbox_handle.backend.run(
             sandbox.id, ExecuteRequest(code=code, silent=True)
         )

@@ -14,7 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
 from fumehood.api.activity import AsyncActivity
-from fumehood.api.async_sandbox import AsyncSandbox, DownloadedPaths, EgressRecords, SandboxInfos
+from fumehood.api.async_sandbox import (
+    AsyncSandbox,
+    DownloadedPaths,
+    EgressRecords,
+    EndedSandboxes,
+    SandboxInfos,
+)
 from fumehood.api.callbacks import (
     CommitCallback,
     ErrorCallback,
@@ -281,6 +287,91 @@ class Sandbox(Uncopied):
     ) -> SandboxInfos:
         """Describe the living sandboxes, the oldest first."""
         return call(AsyncSandbox.list, url=url, api_key=api_key, backend=backend)
+
+    @classmethod
+    def list_ended(
+        cls,
+        text: str = "",
+        *,
+        limit: int = 100,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> EndedSandboxes:
+        """Describe sandboxes that have ended and whose records are kept, the latest end first.
+
+        Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it
+        is `FUMEHOOD_RECORDS`.
+
+        Args:
+            text: Only those with this text in id, template, key, reason or a label.
+            limit: How many at most, up to 500.
+            url: Address of the server; None: FUMEHOOD_URL, or in this process.
+            api_key: The token of the server; None: FUMEHOOD_API_KEY.
+            backend: Where they lived, in place of both.
+        """
+        return call(AsyncSandbox.list_ended, text, limit=limit, url=url, api_key=api_key, backend=backend)
+
+    @classmethod
+    def get_ended_record(
+        cls,
+        sandbox_id: str,
+        context: str = DEFAULT_CONTEXT_ID,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> Record:
+        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
+
+        What ran when the sandbox ended is the last cell, with its output until then.
+
+        Args:
+            sandbox_id: The id that it had.
+            context: The context.
+            url: Address of the server; None: FUMEHOOD_URL, or in this process.
+            api_key: The token of the server; None: FUMEHOOD_API_KEY.
+            backend: Where it lived, in place of both.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+            ContextNotFoundError: The context has no record.
+        """
+        return call(
+            AsyncSandbox.get_ended_record, sandbox_id, context, url=url, api_key=api_key, backend=backend
+        )
+
+    @classmethod
+    def get_ended_audit(
+        cls,
+        sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> AuditLog:
+        """Return the audit record of a sandbox that has ended, to its last entry.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+        """
+        return call(AsyncSandbox.get_ended_audit, sandbox_id, url=url, api_key=api_key, backend=backend)
+
+    @classmethod
+    def delete_ended(
+        cls,
+        sandbox_id: str,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        """Delete the record of a sandbox that has ended, for good.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+        """
+        call(AsyncSandbox.delete_ended, sandbox_id, url=url, api_key=api_key, backend=backend)
 
     def __enter__(self) -> Sandbox:
         return self

@@ -43,6 +43,7 @@ COMMANDS = {
         "logs": "print what ran in a sandbox of a server",
         "exec": "run code in a sandbox of a server",
         "kill": "end sandboxes of a server",
+        "records": "sandboxes of a server that have ended: what ran in them, and does it again",
         "cp": "copy files into and out of a sandbox of a server",
         "save": "save a sandbox of a server to a file",
         "load": "make a sandbox of a saved one, at a server",

@@ -24,7 +24,7 @@ from fumehood.text import visible_line
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
-    from fumehood.values.execution import RecordedCell
+    from fumehood.values.execution import Record, RecordedCell
     from fumehood.values.sandbox import SandboxInfo
 
 _COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "KEY", "LABELS")
@@ -54,12 +54,12 @@ def run_ps(options: Options) -> int:
 
 def _row(info: SandboxInfo, now: datetime) -> tuple[str, ...]:
     labels = ",".join(f"{name}={value}" for name, value in info.metadata.items())
-    ends = "-" if info.ends_at is None else _span((info.ends_at - now).total_seconds())
+    ends = "-" if info.ends_at is None else span((info.ends_at - now).total_seconds())
     return (
         info.id,
         info.state,
         visible_line(info.template),
-        _span((now - info.started_at).total_seconds()),
+        span((now - info.started_at).total_seconds()),
         ends,
         f"{info.limits.memory_bytes >> 20}M",
         visible_line(info.owner or "-"),
@@ -67,7 +67,8 @@ def _row(info: SandboxInfo, now: datetime) -> tuple[str, ...]:
     )
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Return a time as a person says it."""
     if seconds < _MIN_SECONDS:
         return f"{max(0, seconds):.0f} s"
 
@@ -87,15 +88,17 @@ def run_logs(options: Options) -> int:
         print(json.dumps(as_data(record), indent=2))
         return 0
 
-    screen = Screen()
+    show_record(Screen(), record, with_code=not options.quiet)
+    return 0
 
+
+def show_record(screen: Screen, record: Record, *, with_code: bool) -> None:
+    """Print the cells of a record."""
     if record.dropped_cells:
         note(f"{counted(record.dropped_cells, 'execution')} before these are not in the record any more")
 
     for cell in record.cells:
-        _show_cell(screen, cell, with_code=not options.quiet)
-
-    return 0
+        _show_cell(screen, cell, with_code=with_code)
 
 
 def _show_cell(screen: Screen, cell: RecordedCell, *, with_code: bool) -> None:

@@ -35,6 +35,14 @@ from fumehood.client.connection import (
     sandbox_path,
 )
 from fumehood.client.looking import ask_look, list_query, read_list
+from fumehood.client.record_keeping import (
+    RECORDS,
+    ask_back,
+    read_ended,
+    read_records,
+    record_path,
+    records_query,
+)
 from fumehood.client.sharing import SHARES, read_made_share, read_shares, share_body
 from fumehood.client.stateless import (
     BatchCalls,
@@ -50,12 +58,14 @@ from fumehood.client.stateless import (
 from fumehood.errors import FumehoodError, HostUnavailableError, LoadError, TemplateError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
+from fumehood.port.record_keeping import RecordKeeping
 from fumehood.port.sharing import Sharing
 from fumehood.values.audit import AuditLog
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.kept_records import EndedSandbox, ListRecords, RecordList
 from fumehood.values.looking import ListSandboxes, Look, SandboxList
 from fumehood.values.network import EgressRecord, Network
 from fumehood.values.plain_data import as_data
@@ -248,7 +258,7 @@ _LIST_PAGE = 1000
 _MAX_PIECE_BYTES = 1 << 20
 
 
-class HttpBackend(LoopBound, Backend, Sharing):
+class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
     """The sandboxes of a server.
 
     Args:
@@ -275,7 +285,10 @@ class HttpBackend(LoopBound, Backend, Sharing):
                 hint="build it there with `fumehood template build`, and give its name",
             )
 
-        body = {**_fields(spec, without=("owner", "chosen_limits")), "limits": spec.limits_asked}
+        body = {
+            **_fields(spec, without=("owner", "chosen_limits", "is_recorded")),
+            "limits": spec.limits_asked,
+        }
         owner = spec.owner if self._on_behalf else None
         answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
         return self._read(SandboxInfo, answer)
@@ -307,6 +320,30 @@ class HttpBackend(LoopBound, Backend, Sharing):
             raise self._unfit(error) from None
 
         return answer
+
+    async def find_records(self, request: ListRecords) -> RecordList:
+        return self._checked(read_records, await self._ask("GET", RECORDS, params=records_query(request)))
+
+    async def ended_sandbox(self, sandbox_id: str) -> EndedSandbox:
+        return self._checked(read_ended, await self._ask("GET", record_path(sandbox_id)))
+
+    async def look_back(self, sandbox_id: str, request: Look[_T]) -> _T:
+        try:
+            answer: _T = await ask_back(self._ask, self._ask_bytes, sandbox_id, request)
+        except DataError as error:
+            raise self._unfit(error) from None
+
+        return answer
+
+    async def kept_record(self, sandbox_id: str, context_id: str | None = None) -> Record:
+        place = record_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")
+        return self._read(Record, await self._ask("GET", place))
+
+    async def kept_audit(self, sandbox_id: str) -> AuditLog:
+        return self._read(AuditLog, await self._ask("GET", record_path(sandbox_id, "audit")))
+
+    async def delete_record(self, sandbox_id: str) -> None:
+        await self._ask("DELETE", record_path(sandbox_id))
 
     async def capacity(self) -> Capacity:
         return self._read(Capacity, await self._ask("GET", "/v1/capacity"))

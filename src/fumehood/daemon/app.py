@@ -119,7 +119,11 @@ class HostServices(AppServices):
 @asynccontextmanager
 async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenerator[HostServices, None]:
     """Starts the engine, and ends it with all its sandboxes at the end of the block."""
-    engine = replace(settings, host_id=settings.host_id or kept_host_id(state))
+    engine = replace(
+        settings,
+        host_id=settings.host_id or kept_host_id(state),
+        records_folder=settings.records_folder or str(state / "records"),
+    )
     metrics = ServerMetrics()
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
 

@@ -21,15 +21,17 @@ from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.looking import answer_look
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.supervisor import Supervisor
-from fumehood.errors import FumehoodError, SlowReaderError
+from fumehood.errors import FumehoodError, RecordNotFoundError, SlowReaderError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
+from fumehood.port.record_keeping import RecordKeeping
 from fumehood.templates.recipe import LeftOut
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_metadata
 from fumehood.values.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes
 from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.kept_records import EndedSandbox, ListRecords, RecordList
 from fumehood.values.languages import NAMED_CONTEXTS
 from fumehood.values.limits import Limits
 from fumehood.values.looking import ListSandboxes, Look, ReadFamily, SandboxList
@@ -71,6 +73,7 @@ from fumehood.values.stateless import StatelessReply, StatelessRequest
 from fumehood.values.watching import WatchEvents
 
 if TYPE_CHECKING:
+    from fumehood.engine.kept_records import KeptRecords
     from fumehood.engine.sandbox import LiveSandbox
 
 
@@ -199,7 +202,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class LocalBackend(LoopBound, Backend):
+class LocalBackend(LoopBound, Backend, RecordKeeping):
     """Sandboxes in this process.
 
     Args:
@@ -217,6 +220,9 @@ class LocalBackend(LoopBound, Backend):
 
     async def warm(self) -> None:
         """Fills the pool of the default template; returns when it was full once, however often that fails."""
+        if (kept := self._supervisor.kept) is not None:
+            await self._do(self._later, kept.start)
+
         await self._do(self._supervisor.warmth.reach)
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
@@ -278,6 +284,34 @@ class LocalBackend(LoopBound, Backend):
 
         answer: _T = await self._do(look)
         return answer
+
+    async def find_records(self, request: ListRecords) -> RecordList:
+        if (kept := self._supervisor.kept) is None:
+            return RecordList(is_kept=False)
+
+        return await self._do(kept.page, request)
+
+    async def ended_sandbox(self, sandbox_id: str) -> EndedSandbox:
+        return await self._do(self._kept(sandbox_id).about, sandbox_id)
+
+    async def look_back(self, sandbox_id: str, request: Look[_T]) -> _T:
+        answer: _T = await self._do(self._kept(sandbox_id).look, sandbox_id, request)
+        return answer
+
+    async def kept_record(self, sandbox_id: str, context_id: str | None = None) -> Record:
+        return await self._do(self._kept(sandbox_id).record, sandbox_id, context_id)
+
+    async def kept_audit(self, sandbox_id: str) -> AuditLog:
+        return await self._do(self._kept(sandbox_id).audit, sandbox_id)
+
+    async def delete_record(self, sandbox_id: str) -> None:
+        await self._do(self._kept(sandbox_id).delete, sandbox_id)
+
+    def _kept(self, sandbox_id: str) -> KeptRecords:
+        if (kept := self._supervisor.kept) is None:
+            raise RecordNotFoundError(sandbox_id=sandbox_id)
+
+        return kept
 
     async def capacity(self) -> Capacity:
         return await self._do(self._later, self._supervisor.capacity)

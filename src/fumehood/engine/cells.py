@@ -92,18 +92,22 @@ class Underway:
         """Returns the execution with its output so far."""
         return self._transcript.finish(usage=Usage())
 
+    def recorded(self) -> RecordedCell:
+        """Returns the execution so far as a cell of a record."""
+        request = self._request
+        return RecordedCell(
+            code=request.code, execution=self.execution(), stdin=request.stdin, by=request.by, via=request.via
+        )
+
     def cell(self, *, whole: bool) -> Cell:
         """Returns the execution as a running cell."""
-        request, asked = self._request, self.input_request
+        asked = self.input_request
         pending = (
             None
             if asked is None
             else PendingInput(request_id=asked.request_id, prompt=asked.prompt, is_password=asked.is_password)
         )
-        recorded = RecordedCell(
-            code=request.code, execution=self.execution(), stdin=request.stdin, by=request.by, via=request.via
-        )
-        cell = cell_of(recorded, self._context_id, self.position, whole=whole)
+        cell = cell_of(self.recorded(), self._context_id, self.position, whole=whole)
         return replace(cell, state="running", outcome=None, usage=None, input_request=pending)
 
 

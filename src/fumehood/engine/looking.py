@@ -12,10 +12,11 @@ from typing import Any
 
 from fumehood.engine.cells import Underway, cell_of
 from fumehood.engine.moments import compare, read_kept_file, variables_at
+from fumehood.engine.records import Recorder
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.variables import existing_context, list_variables, page_of, show_variable
 from fumehood.errors import ExecutionNotFoundError, InvalidArgumentError
-from fumehood.values.execution import RecordedCell
+from fumehood.values.execution import Execution, RecordedCell
 from fumehood.values.looking import (
     Cell,
     CellPage,
@@ -103,25 +104,37 @@ def read_cells(sandbox: LiveSandbox, request: ReadCells) -> CellPage:
     """Returns a page of what ran in a context, in order; a running cell is its last."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
-    log = sandbox.recorder.positions(context_id)
     underway = None if context is None else context.underway
-    end = log.end + (underway is not None)
-    low = log.first if request.after is None else max(log.first, request.after + 1)
-    high = end if request.before is None else min(end, request.before)
 
-    if request.after is None:
-        low = max(low, high - request.limit)
-    else:
-        high = min(high, low + request.limit)
+    if underway is None:
+        return recorded_cells(sandbox.recorder, request)
 
-    cells = [
+    end = sandbox.recorder.positions(context_id).end + 1
+    page = recorded_cells(sandbox.recorder, request, end)
+    low, high = _span(sandbox.recorder.positions(context_id).first, end, request)
+
+    if low <= underway.position < high:
+        page = replace(page, items=(*page.items, _running(sandbox, underway, whole=request.whole)))
+
+    return page
+
+
+def recorded_cells(recorder: Recorder, request: ReadCells, end: int | None = None) -> CellPage:
+    """Returns a page of the cells of a record, in order.
+
+    Args:
+        recorder: The records.
+        request: The question.
+        end: The position after the last cell, where one runs that is not recorded yet; None: there is none.
+    """
+    context_id = request.context_id or DEFAULT_CONTEXT_ID
+    log = recorder.positions(context_id)
+    end = log.end if end is None else end
+    low, high = _span(log.first, end, request)
+    cells = (
         cell_of(recorded, context_id, position, whole=request.whole)
-        for position, recorded in sandbox.recorder.between(context_id, low, min(high, log.end))
-    ]
-
-    if underway is not None and low <= underway.position < high:
-        cells.append(_running(sandbox, underway, whole=request.whole))
-
+        for position, recorded in recorder.between(context_id, low, min(high, log.end))
+    )
     return CellPage(
         items=tuple(cells),
         first_position=log.first,
@@ -129,6 +142,17 @@ def read_cells(sandbox: LiveSandbox, request: ReadCells) -> CellPage:
         dropped_cells=log.first,
         dropped_outputs=log.dropped_outputs,
     )
+
+
+def _span(first: int, end: int, request: ReadCells) -> tuple[int, int]:
+    """Returns from where to where a question asks, within the positions that there are."""
+    low = first if request.after is None else max(first, request.after + 1)
+    high = end if request.before is None else min(end, request.before)
+
+    if request.after is None:
+        return max(low, high - request.limit), high
+
+    return low, min(high, low + request.limit)
 
 
 def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
@@ -141,7 +165,16 @@ def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
         if underway.execution_id == request.execution_id:
             return _running(sandbox, underway, whole=True)
 
-    context_id, position, recorded = _found(sandbox, request.execution_id)
+    return found_cell(sandbox.recorder, request.execution_id)
+
+
+def found_cell(recorder: Recorder, execution_id: str) -> Cell:
+    """Returns a cell of a record with its whole execution.
+
+    Raises:
+        ExecutionNotFoundError: It is not in the record.
+    """
+    context_id, position, recorded = _found(recorder, execution_id)
     return cell_of(recorded, context_id, position, whole=True)
 
 
@@ -153,8 +186,18 @@ def read_result(sandbox: LiveSandbox, request: ReadResult) -> bytes:
         InvalidArgumentError: It has no such result, or that has no such format.
     """
     running = next((one for one in _all_underway(sandbox) if one.execution_id == request.execution_id), None)
-    execution = running.execution() if running else _found(sandbox, request.execution_id)[2].execution
+    execution = (
+        running.execution() if running else _found(sandbox.recorder, request.execution_id)[2].execution
+    )
+    return bytes_of(execution, request)
 
+
+def bytes_of(execution: Execution, request: ReadResult) -> bytes:
+    """Returns the bytes of one format of a result of an execution.
+
+    Raises:
+        InvalidArgumentError: It has no such result, or that has no such format.
+    """
     if request.number >= len(execution.results):
         raise InvalidArgumentError(
             field="number",
@@ -182,8 +225,8 @@ def _all_underway(sandbox: LiveSandbox) -> Iterable[Underway]:
     return (context.underway for context in sandbox.contexts if context.underway is not None)
 
 
-def _found(sandbox: LiveSandbox, execution_id: str) -> tuple[str, int, RecordedCell]:
-    found = sandbox.recorder.find(execution_id)
+def _found(recorder: Recorder, execution_id: str) -> tuple[str, int, RecordedCell]:
+    found = recorder.find(execution_id)
 
     if found is None:
         raise ExecutionNotFoundError(execution_id=execution_id)

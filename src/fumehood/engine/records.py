@@ -252,6 +252,11 @@ class Recorder:
         """The number of cells recorded so far in all contexts, evicted ones included."""
         return sum(log.length for log in self._logs.values())
 
+    @property
+    def size_bytes(self) -> int:
+        """The approximate memory that the records take."""
+        return self._size_bytes
+
     def forget(self, context_id: str) -> None:
         """Drops the record of a removed context."""
         log = self._logs.pop(context_id, None)

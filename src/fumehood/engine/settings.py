@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from fumehood.bounds import MIB, TEMPLATE_MEMORY_BYTES, TIB
 from fumehood.engine.identity import check_host_id
+from fumehood.errors import InvalidArgumentError
 from fumehood.setting_fields import check_bounds, setting
 from fumehood.values.sandbox import DEFAULT_ISOLATION, check_isolation
 from fumehood.values.template import DEFAULT_PRELOAD, check_preload
 
 # As `memory_reserve_bytes`: the host chooses the reserve.
 AUTOMATIC_RESERVE = -1
+RECORDS = ("keep", "off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,13 @@ class EngineSettings:
     audit_folder: str = setting(
         "folder in which the audit record of each sandbox is kept as a file; empty: in memory alone", ""
     )
+    records: str = setting(
+        "whether the records of sandboxes (code, outputs, audit) are kept after their end: keep or off", "off"
+    )
+    records_folder: str = setting("folder for those records; empty: in the state folder", "")
+    records_bytes: int = setting("how much they may take together; the oldest go first", 1 << 30, MIB, TIB)
+    records_count: int = setting("how many are kept", 1000, 1, 100_000)
+    records_days: float = setting("how many days each is kept", 7.0, 0.001, 3650)
     template_memory_bytes: int = setting(
         "memory that the own processes of a template may take in which an image's Python runs",
         TEMPLATE_MEMORY_BYTES,
@@ -63,6 +72,9 @@ class EngineSettings:
         check_bounds(self)
         check_preload(self.preload)
         check_isolation("isolation", self.isolation)
+
+        if self.records not in RECORDS:
+            raise InvalidArgumentError(field="records", value=self.records, allowed=" or ".join(RECORDS))
 
         if self.host_id:
             check_host_id("host_id", self.host_id)

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from fumehood import failpoints
 from fumehood.cancellation import wait_shared
@@ -48,6 +49,9 @@ from fumehood.values.sandbox import Capacity, SandboxInfo
 from fumehood.values.template import Template
 from fumehood.values.watching import WatchEvents
 
+if TYPE_CHECKING:
+    from fumehood.engine.kept_records import KeptRecords
+
 _REMEMBERED = 10_000
 # The approximate size of a sandbox's description.
 _INFO_BYTES = 3000
@@ -61,11 +65,18 @@ class Supervisor:
         rules: When there is no room for another; those of the pools do not count.
         host_id: The host's name, with which their ids begin.
         records: The audit records; None: they are kept in memory.
+        kept: The records of sandboxes that have ended; None: none is kept.
     """
 
     def __init__(
-        self, config: EngineConfig, rules: AdmissionRules, host_id: str, records: AuditRecords | None = None
+        self,
+        config: EngineConfig,
+        rules: AdmissionRules,
+        host_id: str,
+        records: AuditRecords | None = None,
+        kept: KeptRecords | None = None,
     ) -> None:
+        self.kept = kept
         self._host_id = host_id
         self.records = records or AuditRecords()
         self._incarnation = make_part()
@@ -313,6 +324,11 @@ class Supervisor:
         self._feeds.put("sandbox_ended", child.spec.owner, {"sandbox_id": child_id, "reason": "adopted"})
         self._tell("sandbox_started", child)
         self.records.rename(child_id, sandbox_id)
+
+        if self.kept is not None:
+            # The sandbox of this id lives.
+            self.kept.forget(sandbox_id)
+
         events.SANDBOX_ADOPTED.log(sandbox_id=sandbox_id, child_id=child_id)
 
         for lifetime in self._lifetimes.values():
@@ -359,6 +375,10 @@ class Supervisor:
             lifetime.sandbox.end("host_closed")
 
         await self._provisioner.aclose()
+
+        if self.kept is not None:
+            await self.kept.aclose()
+
         events.ENGINE_ENDED.log(host_id=self._host_id)
 
     def _new_id(self) -> str:
@@ -401,6 +421,10 @@ class Supervisor:
         self.records.keep(sandbox)
         self._remember_end(sandbox.id, sandbox.make_closed_error())
         self._families.note_end(lifetime, sandbox.id, sandbox.end_cause[0])
+
+        if self.kept is not None and lifetime.spec.is_recorded:
+            self.kept.keep(lifetime.info, sandbox)
+
         ended: dict[str, JsonValue] = {"sandbox_id": sandbox.id, "reason": sandbox.end_cause[0]}
         self._feeds.put("sandbox_ended", lifetime.spec.owner, ended)
 

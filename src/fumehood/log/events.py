@@ -451,6 +451,30 @@ DATABASE_PUT_ASIDE = LogEvent(
     ("location", "moved_to", "reason"),
     "At the start of a server.",
 )
+RECORD_NOT_KEPT = LogEvent(
+    "record.not_kept",
+    ERROR,
+    "engine",
+    "the record of a sandbox that has ended could not be kept",
+    ("sandbox_id", "reason"),
+    "Only with `--records keep`.",
+)
+RECORD_NOT_READ = LogEvent(
+    "record.not_read",
+    ERROR,
+    "engine",
+    "a kept record cannot be read",
+    ("sandbox_id", "reason"),
+    "Its file was changed or damaged.",
+)
+RECORD_NOT_REMOVED = LogEvent(
+    "record.not_removed",
+    ERROR,
+    "engine",
+    "a kept record could not be removed",
+    ("sandbox_id", "reason"),
+    "Its file lies in the folder still, and is listed again after a restart.",
+)
 AUDIT_FILE_LATE = LogEvent(
     "audit.file_late",
     ERROR,

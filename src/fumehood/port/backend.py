@@ -20,6 +20,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import TypeVar
@@ -554,7 +555,7 @@ class Backend(ABC):
 
         A backend that can do it in one step does so here.
         """
-        info = await self.create(request.spec)
+        info = await self.create(replace(request.spec, is_recorded=False))
 
         try:
             await _write_files(self, info, request)
@@ -568,7 +569,7 @@ class Backend(ABC):
 
         Closing the iterator before the end kills the sandbox.
         """
-        info = await self.create(request.spec)
+        info = await self.create(replace(request.spec, is_recorded=False))
         execution: Execution | None = None
 
         try:

@@ -145,7 +145,11 @@ async def _open_backend(
         stack.push_async_callback(host.aclose)
         return host
 
-    engine = replace(settings, host_id=settings.host_id or kept_host_id(state))
+    engine = replace(
+        settings,
+        host_id=settings.host_id or kept_host_id(state),
+        records_folder=settings.records_folder or str(state / "records"),
+    )
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
     stack.push_async_callback(backend.aclose)
     stack.push_async_callback(stop, asyncio.create_task(backend.warm()))

@@ -17,6 +17,7 @@ from fumehood.server.schemas.commands import COMMAND_LINES
 from fumehood.server.schemas.executions import EXECUTION_LINES
 from fumehood.server.schemas.files import WATCH_LINES
 from fumehood.server.schemas.problem import Problem
+from fumehood.server.schemas.records import REPLAY_LINES
 from fumehood.server.schemas.sandboxes import SECURITY_LINES
 from fumehood.server.schemas.templates import BUILD_LINES
 from fumehood.server.schemas.watching import EVENT_LINES
@@ -29,6 +30,7 @@ _STREAMS = {
     "WatchLine": WATCH_LINES,
     "BuildLine": BUILD_LINES,
     "EventLine": EVENT_LINES,
+    "ReplayLine": REPLAY_LINES,
 }
 
 

@@ -78,6 +78,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "protocol_violation": 502,
     "context_not_found": 404,
     "execution_not_found": 404,
+    "record_not_found": 404,
     "command_start": 422,
     "command_timeout": 504,
     "process_not_found": 404,

@@ -38,6 +38,7 @@ Kind = Literal[
     "share_opened",
     "share_revoked",
     "sandbox_killed",
+    "record_deleted",
 ]
 # With its fields an entry is smaller: the number of entries is the bound.
 _MAX_BYTES = 16 * MIB
@@ -156,7 +157,7 @@ class _Family:
 
 def _family_and_cause(kind: Kind, fields: Mapping[str, JsonValue]) -> tuple[str, str]:
     """Returns the family of an entry, and the key or the share that has caused it."""
-    if kind in ("server_started", "sandbox_killed"):
+    if kind in ("server_started", "sandbox_killed", "record_deleted"):
         return "", OWNER_ID
 
     if kind == "share_opened":

@@ -58,7 +58,17 @@ class ServerSettings(EngineSettings):
             "console",
             "shares",
         ),
-        "storage": ("state_folder", "database_url", "blobs_url", "audit_folder"),
+        "storage": (
+            "state_folder",
+            "database_url",
+            "blobs_url",
+            "audit_folder",
+            "records",
+            "records_folder",
+            "records_bytes",
+            "records_count",
+            "records_days",
+        ),
         "sandboxes": (
             "host_socket",
             "cluster",

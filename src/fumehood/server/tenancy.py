@@ -20,14 +20,17 @@ from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
-from fumehood.errors import ForbiddenError, SandboxNotFoundError
+from fumehood.errors import ForbiddenError, RecordNotFoundError, SandboxNotFoundError
 from fumehood.port.backend import Backend
+from fumehood.port.record_keeping import RecordKeeping
 from fumehood.server.allowance import Allowance
 from fumehood.server.principal import Principal
 from fumehood.server.server_audit import ServerAudit
+from fumehood.values.audit import AuditLog
 from fumehood.values.events import Event, ExecutionFinished
-from fumehood.values.execution import Execution
+from fumehood.values.execution import Execution, Record
 from fumehood.values.judging import CaseRun, JudgeRequest
+from fumehood.values.kept_records import EndedSandbox, ListRecords, RecordList
 from fumehood.values.looking import Family, ListSandboxes, Look, SandboxList
 from fumehood.values.network import Network
 from fumehood.values.requests import (
@@ -69,7 +72,8 @@ _WORKS = (
 )
 _LOOKS = (
     "info list page look watch_events watch_sandboxes capacity kill set_timeout pause set_network egress_log audit_log "
-    "security_events metrics port_address"
+    "security_events metrics port_address "
+    "find_records ended_sandbox look_back kept_record kept_audit delete_record"
 )
 # Verbs that only call other verbs, each of which passes the guard.
 _MADE_OF_OTHERS = frozenset({"run_many", "aclose"})
@@ -86,7 +90,12 @@ WORK_OF: Mapping[str, Work] = MappingProxyType(
 
 def verbs_of_port() -> frozenset[str]:
     """Returns the names of all verbs of the port that the guard must classify."""
-    named = {name for name in dir(Backend) if not name.startswith("_") and callable(getattr(Backend, name))}
+    named = {
+        name
+        for port in (Backend, RecordKeeping)
+        for name in dir(port)
+        if not name.startswith("_") and callable(getattr(port, name))
+    }
     return frozenset(named - _MADE_OF_OTHERS)
 
 
@@ -144,7 +153,7 @@ def _forwarded(verb: str) -> Callable[..., Any]:
 
 
 @_forwarding
-class TenantBackend(Backend):
+class TenantBackend(Backend, RecordKeeping):
     """The backend for one caller.
 
     A verb that is not defined here goes to the real backend once its sandbox is known to be the caller's; one that
@@ -354,6 +363,67 @@ class TenantBackend(Backend):
         async with self._way("capacity") as inner:
             return await inner.capacity()
 
+    # -- records of sandboxes that have ended
+
+    async def find_records(self, request: ListRecords) -> RecordList:
+        """Describe the caller's sandboxes that have ended; the server's owner may see those of all keys."""
+        if not self._principal.is_owner:
+            request = replace(request, owner=self._principal.key_id)
+
+        async with self._way("find_records") as inner:
+            return (
+                await inner.find_records(request)
+                if isinstance(inner, RecordKeeping)
+                else RecordList(is_kept=False)
+            )
+
+    async def ended_sandbox(self, sandbox_id: str) -> EndedSandbox:
+        async with self._way_back("ended_sandbox", sandbox_id) as (_, about):
+            return about
+
+    async def look_back(self, sandbox_id: str, request: Look[_T]) -> _T:
+        async with self._way_back("look_back", sandbox_id) as (records, _):
+            return await records.look_back(sandbox_id, request)
+
+    async def kept_record(self, sandbox_id: str, context_id: str | None = None) -> Record:
+        async with self._way_back("kept_record", sandbox_id) as (records, _):
+            return await records.kept_record(sandbox_id, context_id)
+
+    async def kept_audit(self, sandbox_id: str) -> AuditLog:
+        async with self._way_back("kept_audit", sandbox_id) as (records, _):
+            return await records.kept_audit(sandbox_id)
+
+    async def delete_record(self, sandbox_id: str) -> None:
+        async with self._way_back("delete_record", sandbox_id) as (records, about):
+            await records.delete_record(sandbox_id)
+
+        owner = about.sandbox.owner
+
+        if self._audit is not None and owner != self._principal.key_id:
+            self._audit.note(
+                "record_deleted", sandbox_id=sandbox_id, owner=owner, by=self._principal.key_id, via=self._via
+            )
+
+    @asynccontextmanager
+    async def _way_back(
+        self, verb: str, sandbox_id: str
+    ) -> AsyncGenerator[tuple[RecordKeeping, EndedSandbox], None]:
+        """The only path to a kept record: checks the owner that it names.
+
+        Raises:
+            RecordNotFoundError: There is none, or another key owned the sandbox.
+        """
+        async with self._way(verb) as inner:
+            if not isinstance(inner, RecordKeeping):
+                raise RecordNotFoundError(sandbox_id=sandbox_id)
+
+            about = await inner.ended_sandbox(sandbox_id)
+
+            if about.sandbox.owner != self._principal.key_id and not self._principal.is_owner:
+                raise RecordNotFoundError(sandbox_id=sandbox_id)
+
+            yield inner, about
+
     # -- code
 
     async def execute(self, sandbox_id: str, request: ExecuteRequest) -> AsyncGenerator[Event, None]:
@@ -425,3 +495,9 @@ class TenantBackend(Backend):
 
     async def aclose(self) -> None:
         """Do nothing: a caller cannot close the shared backend."""
+
+
+def records_of(backend: Backend) -> RecordKeeping:
+    """Returns the kept records as the caller of this backend may see them; a host daemon's caller sees all."""
+    assert isinstance(backend, RecordKeeping), "the engine and the backend of a tenant are"
+    return backend

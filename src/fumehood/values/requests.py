@@ -75,6 +75,8 @@ class SandboxSpec:
         network: The network that it may reach.
         isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
         security: How it is watched.
+        is_recorded: Whether its record is kept after its end, where the host keeps records: not that of a stateless
+            run.
     """
 
     template: str | Template = "default"
@@ -92,6 +94,7 @@ class SandboxSpec:
     isolation: IsolationLevel | None = None
     security: SecuritySettings = field(default_factory=SecuritySettings)
     chosen_limits: tuple[str, ...] = ()
+    is_recorded: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.template, Template):

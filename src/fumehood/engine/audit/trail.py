@@ -224,6 +224,14 @@ class AuditTrail:
         self._has_ended = True
         self._chain.close()
 
+    def reading(self, sandbox_id: str) -> Callable[[], AuditLog]:
+        """Returns what makes the log of the entries so far; it may run in another thread."""
+        return (
+            (lambda: AuditLog(sandbox_id=sandbox_id))
+            if self._chain is None
+            else self._chain.reading(sandbox_id)
+        )
+
     def read(self, sandbox_id: str) -> AuditLog:
         """Returns the record in its present state."""
         # Under its present id: a fork may have taken the place of its parent.

@@ -26,7 +26,11 @@ from fumehood.server.services import services_of
 from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadResult
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
-_Position = Annotated[int | None, Query(ge=-1, le=1 << 53)]
+Position = Annotated[int | None, Query(ge=-1, le=1 << 53)]
+ResultNumber = Annotated[int, Path(ge=0, le=1 << 53, description="Which of its results, from 0.")]
+Mime = Annotated[
+    str, Path(max_length=255, pattern=r"^[ -~]+$", description="The format, such as `image/png`.")
+]
 # Formats that no browser takes for a page; any other is given as bytes without a type.
 _PLAIN_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
 # Of bytes of the guest: they are never a page of ours.
@@ -49,8 +53,8 @@ async def read_cells(
     sandbox_id: SandboxId,
     context_id: ContextId,
     backend: CallersBackend,
-    before: Annotated[_Position, Query(description="Only those before this position.")] = None,
-    after: Annotated[_Position, Query(description="Only those after this position.")] = None,
+    before: Annotated[Position, Query(description="Only those before this position.")] = None,
+    after: Annotated[Position, Query(description="Only those after this position.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most.")] = 50,
     what: Annotated[
         Literal["summary", "whole"], Query(description="`whole`: each with its whole `execution`.")
@@ -101,15 +105,18 @@ async def read_cell(
 async def read_result(
     sandbox_id: SandboxId,
     execution_id: ExecutionId,
-    number: Annotated[int, Path(ge=0, le=1 << 53, description="Which of its results, from 0.")],
-    mime: Annotated[
-        str, Path(max_length=255, pattern=r"^[ -~]+$", description="The format, such as `image/png`.")
-    ],
+    number: ResultNumber,
+    mime: Mime,
     backend: CallersBackend,
     request: Request,
 ) -> Response:
     """Returns the bytes of one format of a result, as the code gave them, for a download."""
     data = await backend.look(sandbox_id, ReadResult(execution_id=execution_id, number=number, mime=mime))
+    return bytes_answer(request, data, mime)
+
+
+def bytes_answer(request: Request, data: bytes, mime: str) -> Response:
+    """Returns bytes of a guest as an answer in which nothing runs: the part of them that a request asks for."""
     media_type = mime if mime in _PLAIN_TYPES else "application/octet-stream"
     span = span_of(request.headers, len(data))
 

@@ -40,11 +40,15 @@ from fumehood.values.requests import ListContexts, RemoveContext, RestartContext
 
 router = guarded_router("contexts", "/v1/sandboxes/{sandbox_id}/contexts")
 ContextId = Annotated[str, Path(max_length=255, description="The context; `default` is always there.")]
-_FILES: Mapping[str, tuple[str, Callable[[Record], str]]] = {
+RECORD_FILES: Mapping[str, tuple[str, Callable[[Record], str]]] = {
     "ipynb": ("application/x-ipynb+json", record_as(".ipynb")),
     "py": ("text/x-python", record_as(".py")),
     "html": ("text/html", record_as(".html")),
 }
+Form = Annotated[
+    Literal["json", "ipynb", "py", "html"],
+    Query(description="As data, as a notebook, as a Python file, or as a page that runs nothing."),
+]
 # The outputs in it are a guest's.
 _INERT = {"Content-Security-Policy": "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"}
 _WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
@@ -111,7 +115,7 @@ async def interrupt_context(
     | {
         200: {
             "description": "The record, or a file of it for a download.",
-            "content": {kind: {"schema": {}} for kind, _ in _FILES.values()},
+            "content": {kind: {"schema": {}} for kind, _ in RECORD_FILES.values()},
         }
     },
 )
@@ -119,19 +123,20 @@ async def get_record(
     sandbox_id: SandboxId,
     context_id: ContextId,
     backend: CallersBackend,
-    form: Annotated[
-        Literal["json", "ipynb", "py", "html"],
-        Query(description="As data, as a notebook, as a Python file, or as a page that runs nothing."),
-    ] = "json",
+    form: Form = "json",
 ) -> Response:
     """Returns what ran in a context, with its results, up to 16 MiB for each sandbox; the oldest outputs go first."""
-    record = await backend.record(sandbox_id, context_id)
+    return await file_answer(await backend.record(sandbox_id, context_id), form)
 
+
+async def file_answer(record: Record, form: str) -> Response:
+    """Returns a record as an answer: as data, or as a file for a download."""
     if form == "json":
         return await off_loop_answer(record)
 
-    media_type, render = _FILES[form]
-    headers = {**_INERT, "Content-Disposition": attachment(f"{sandbox_id[:8]}-{context_id}.{form}")}
+    media_type, render = RECORD_FILES[form]
+    name = f"{record.sandbox_id[:8]}-{record.context_id}.{form}"
+    headers = {**_INERT, "Content-Disposition": attachment(name)}
     text = await off_loop("answers", render, record)
     return Response(text.encode("utf-8", "replace"), headers=headers, media_type=media_type)
 

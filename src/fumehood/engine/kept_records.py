@@ -1,0 +1,209 @@
+"""The records of sandboxes that have ended, for the supervisor and for readers.
+
+Runs in the host process, on the engine's loop, and must not wait there for a disk: what a sandbox has at its end is
+taken here, and all else is done by `record_files` in its thread, one piece after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from fumehood.bounds import MIB
+from fumehood.cancellation import stop
+from fumehood.engine.looking import bytes_of, found_cell, recorded_cells
+from fumehood.engine.record_files import RecordBounds, RecordFiles, TakenRecord, WholeRecord
+from fumehood.engine.sandbox import LiveSandbox
+from fumehood.errors import ContextNotFoundError, InvalidArgumentError, RecordNotFoundError
+from fumehood.log import events
+from fumehood.off_loop import off_loop
+from fumehood.values.audit import AuditLog
+from fumehood.values.execution import ExecutionError, Record, RecordedCell
+from fumehood.values.kept_records import EndedSandbox, ListRecords, RecordList
+from fumehood.values.looking import Look, ReadCell, ReadCells, ReadResult
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
+from fumehood.values.sandbox import SandboxInfo
+
+_SWEEP_SECONDS = 600.0
+# Of records that wait to be written; what ends beyond that is not kept.
+_MAX_WAITING_BYTES = 256 * MIB
+_MAX_OPEN = 4
+_MAX_OPEN_BYTES = 64 * MIB
+_CLOSE_SECONDS = 30.0
+
+
+class KeptRecords:
+    """The records of the sandboxes of one host that have ended.
+
+    Args:
+        folder: Where their files lie; made with mode 0700.
+        bounds: How much is kept.
+
+    Raises:
+        InvalidArgumentError: The folder cannot be made or written to.
+    """
+
+    def __init__(self, folder: str, bounds: RecordBounds) -> None:
+        self._files = RecordFiles(folder, bounds)
+        self._opened: OrderedDict[str, WholeRecord] = OrderedDict()
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to remove what is too old, now and then."""
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep())
+
+    def keep(self, info: SandboxInfo, sandbox: LiveSandbox) -> None:
+        """Keeps the record of a sandbox that has just ended."""
+        self.start()
+        taken = _take(info, sandbox)
+
+        if self._waiting_bytes + taken.size_bytes > _MAX_WAITING_BYTES:
+            events.RECORD_NOT_KEPT.log(sandbox_id=info.id, reason="too many wait to be written")
+            return
+
+        self._later(self._files.write, taken, size_bytes=taken.size_bytes)
+
+    def forget(self, sandbox_id: str) -> None:
+        """Drops the record of a sandbox whose place a fork has taken."""
+        self._opened.pop(sandbox_id, None)
+        self._later(self._files.remove, sandbox_id)
+
+    async def page(self, request: ListRecords) -> RecordList:
+        """Returns a page of those that are kept, the latest end first."""
+        return await off_loop("kept records", self._files.page, request)
+
+    async def about(self, sandbox_id: str) -> EndedSandbox:
+        """Describes a sandbox that has ended."""
+        return await off_loop("kept records", self._files.about, sandbox_id)
+
+    async def look(self, sandbox_id: str, request: Look[Any]) -> Any:
+        """Answers a question about its cells."""
+        whole = await self._open(sandbox_id)
+
+        match request:
+            case ReadCells():
+                _named(whole, request.context_id)
+                return recorded_cells(whole.recorder, request)
+            case ReadCell():
+                return found_cell(whole.recorder, request.execution_id)
+            case ReadResult():
+                cell = found_cell(whole.recorder, request.execution_id)
+                assert cell.execution is not None, "it was asked for"
+                return bytes_of(cell.execution, request)
+            case _:
+                raise InvalidArgumentError(
+                    field="look", value=type(request).__name__, allowed="ReadCells, ReadCell or ReadResult"
+                )
+
+    async def record(self, sandbox_id: str, context_id: str | None) -> Record:
+        """Returns the record of a context."""
+        return _named(await self._open(sandbox_id), context_id)
+
+    async def audit(self, sandbox_id: str) -> AuditLog:
+        """Returns its audit record."""
+        return (await self._open(sandbox_id)).audit
+
+    async def delete(self, sandbox_id: str) -> None:
+        """Deletes a record."""
+        self._opened.pop(sandbox_id, None)
+
+        if not await off_loop("kept records", self._files.remove, sandbox_id):
+            raise RecordNotFoundError(sandbox_id=sandbox_id)
+
+    async def aclose(self) -> None:
+        """Returns when what has ended so far is written."""
+        if self._sweeping is not None:
+            await stop(self._sweeping)
+
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=_CLOSE_SECONDS)
+
+    async def _open(self, sandbox_id: str) -> WholeRecord:
+        # It may be too old by now.
+        about = await self.about(sandbox_id)
+
+        if (whole := self._opened.get(sandbox_id)) is None or whole.about != about:
+            whole = await off_loop("kept records", self._files.read, sandbox_id)
+            self._opened[sandbox_id] = whole
+
+        self._opened.move_to_end(sandbox_id)
+
+        while len(self._opened) > 1 and (
+            len(self._opened) > _MAX_OPEN
+            or sum(one.about.size_bytes for one in self._opened.values()) > _MAX_OPEN_BYTES
+        ):
+            self._opened.popitem(last=False)
+
+        return whole
+
+    async def _sweep(self) -> None:
+        while True:
+            await off_loop("kept records", self._files.expire)
+            self._opened.clear()
+            await asyncio.sleep(_SWEEP_SECONDS)
+
+    def _later(self, work: Callable[..., object], *arguments: object, size_bytes: int = 0) -> None:
+        async def do() -> None:
+            try:
+                await off_loop("kept records", work, *arguments)
+            finally:
+                self._waiting_bytes -= size_bytes
+
+        self._waiting_bytes += size_bytes
+        task = asyncio.create_task(do())
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+
+def _take(info: SandboxInfo, sandbox: LiveSandbox) -> TakenRecord:
+    reason = sandbox.end_cause[0]
+    recorder = sandbox.recorder
+    records = []
+
+    for context in sandbox.contexts:
+        record = recorder.read(info.id, context.info)
+
+        if context.underway is not None:
+            # It will never be recorded: what it did until now is the last that is known of it.
+            record = replace(record, cells=(*record.cells, _cut_off(context.underway.recorded(), reason)))
+
+        if record.cells or record.dropped_cells:
+            records.append(record)
+
+    about = EndedSandbox(
+        sandbox=info,
+        ended_at=datetime.now(UTC),
+        reason=reason,
+        cells=recorder.count,
+        last_outcome=recorder.last_outcome,
+    )
+    return TakenRecord(
+        about=about,
+        records=tuple(records),
+        read_audit=sandbox.audit.reading(info.id),
+        size_bytes=recorder.size_bytes + sandbox.audit.size_bytes,
+    )
+
+
+def _cut_off(cell: RecordedCell, reason: str) -> RecordedCell:
+    error = ExecutionError(kind="context_died", name="SandboxEnded", value=f"its sandbox ended: {reason}")
+    return replace(cell, execution=replace(cell.execution, error=error))
+
+
+def _named(whole: WholeRecord, context_id: str | None) -> Record:
+    name = context_id or DEFAULT_CONTEXT_ID
+
+    if (record := whole.records.get(name)) is not None:
+        return record
+
+    if name == DEFAULT_CONTEXT_ID:
+        return Record(sandbox_id=whole.about.id, context_id=name, language="python")
+
+    raise ContextNotFoundError(context_id=name)

@@ -1,0 +1,40 @@
+"""Runs the cells of a record again, one after another, and compares each with what it did.
+
+The caller provides what runs them: this module knows no sandboxes. The code of a record is as hostile as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from fumehood.notebook.comparison import CellComparison, compare_cell
+from fumehood.values.execution import Execution, Record, RecordedCell
+
+
+async def replayed(
+    record: Record,
+    begin: Callable[[bool], Awaitable[object]],
+    run: Callable[[RecordedCell], Awaitable[Execution]],
+) -> AsyncGenerator[CellComparison, None]:
+    """Run the cells of a record, and yield each as it compares.
+
+    Args:
+        record: The record.
+        begin: Makes the context as a new one, before its first cell; called with whether it has never run any.
+        run: Runs a cell in it.
+    """
+    is_first = is_new = True
+
+    for number, cell in enumerate(record.cells, 1):
+        if cell.is_undone:
+            yield CellComparison(number=number, code=cell.code, is_skipped=True)
+            continue
+
+        if is_new or cell.is_fresh:
+            await begin(is_first)
+            is_first = is_new = False
+
+        execution = await run(cell)
+        # In a thread: large outputs would block the loop.
+        yield await asyncio.to_thread(compare_cell, number, cell, execution)

@@ -1,0 +1,104 @@
+"""Records of sandboxes that have ended: questions about them, and their answers.
+
+Used on both sides of the port. Text in the answers comes from the guest, and ran with the rights of a key that may be
+gone by now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fumehood.values.checks import check_integer, check_text
+from fumehood.values.sandbox import SandboxInfo
+
+MAX_LISTED_RECORDS = 500
+_NAME_BYTES = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptContext:
+    """A context whose record is kept.
+
+    Attributes:
+        id: The context.
+        language: Its language.
+        cells: How many cells are kept.
+    """
+
+    id: str
+    language: str
+    cells: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedSandbox:
+    """A sandbox that has ended, and whose record is kept.
+
+    Attributes:
+        sandbox: Its description, as it was at the end.
+        ended_at: When it ended (UTC).
+        reason: Why: killed, expired, idle, died, host_closed, protocol_violation, out_of_memory, policy or excess.
+        contexts: Its contexts with a record.
+        cells: How many cells have run in it.
+        failed: How many of those that are kept ended with an error.
+        last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None without any.
+        cpu_seconds: CPU time of the cells that are kept.
+        peak_memory_bytes: Most memory that one of them used.
+        size_bytes: What the record takes on the disk of its host.
+    """
+
+    sandbox: SandboxInfo
+    ended_at: datetime
+    reason: str
+    contexts: tuple[KeptContext, ...] = ()
+    cells: int = 0
+    failed: int = 0
+    last_outcome: str | None = None
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    size_bytes: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id that the sandbox had."""
+        return self.sandbox.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListRecords:
+    """Asks for a page of the sandboxes that have ended, the latest end first.
+
+    Attributes:
+        owner: Only those of this owner.
+        text: Only those with this text in id, template, owner, reason or a label, in upper or lower case.
+        before: Only those listed after this one: the id of the last of the page before.
+        limit: How many at most.
+    """
+
+    owner: str | None = None
+    text: str = ""
+    before: str | None = None
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        check_text("q", self.text, max_bytes=_NAME_BYTES, empty=True)
+        check_integer("limit", self.limit, low=1, high=MAX_LISTED_RECORDS)
+
+        if self.before is not None:
+            check_text("cursor", self.before, max_bytes=_NAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordList:
+    """A page of the sandboxes that have ended.
+
+    Attributes:
+        is_kept: Whether records of sandboxes that end now are kept.
+        items: The sandboxes, the latest end first.
+        next_cursor: For the next page; None: this is the last one.
+    """
+
+    is_kept: bool
+    items: tuple[EndedSandbox, ...] = ()
+    next_cursor: str | None = None
