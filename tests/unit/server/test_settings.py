@@ -196,12 +196,18 @@ def test_each_setting_of_the_engine_is_one_of_the_servers(tmp_path: Path) -> Non
         "max_cpu_pressure": 17,
         "isolation": "landlock-only",
         "audit_folder": str(tmp_path),
+        "records": "keep",
+        "records_folder": str(tmp_path),
+        "records_bytes": 19 << 20,
+        "records_count": 23,
+        "records_days": 2.5,
         "template_memory_bytes": 128 << 20,
         "own_interpreters": True,
     }
     assert {item.name for item in fields(EngineSettings)} == {*given, "host_id"}
     environ = {f"FUMEHOOD_{name.upper()}": str(value).lower() for name, value in given.items()}
-    environ |= {"FUMEHOOD_AUDIT_FOLDER": str(tmp_path), "FUMEHOOD_PRELOAD": "json, xml.dom"}
+    environ |= {f"FUMEHOOD_{name}_FOLDER": str(tmp_path) for name in ("AUDIT", "RECORDS")}
+    environ |= {"FUMEHOOD_PRELOAD": "json, xml.dom"}
     settings, _ = load_settings({}, environ=environ)
     assert {name: getattr(settings, name) for name in given} == given
     assert ServerSettings().max_sandboxes == HostSettings().max_sandboxes == EngineSettings().max_sandboxes
