@@ -67,7 +67,11 @@ def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
         pytest.skip("the console is not built here: `make console` needs npm")
 
     running = RunningServer(
-        tmp_path_factory.mktemp("console") / "state", pool_size=1, max_network="listed", preload=PRELOAD
+        tmp_path_factory.mktemp("console") / "state",
+        pool_size=1,
+        max_network="listed",
+        preload=PRELOAD,
+        records="keep",
     )
     yield running
     running.stop()

@@ -17,6 +17,8 @@ const Compare = lazy(() => import("./views/Compare"));
 const Overview = lazy(() => import("./views/Overview"));
 const Sandbox = lazy(() => import("./views/Sandbox"));
 const Keys = lazy(() => import("./views/Keys"));
+const Records = lazy(() => import("./views/Records"));
+const RecordView = lazy(() => import("./views/RecordView"));
 const Usage = lazy(() => import("./views/Usage"));
 const Queue = lazy(() => import("./views/Queue"));
 const Server = lazy(() => import("./views/Server"));
@@ -119,6 +121,8 @@ function Gate({ code }: { code: string | null }) {
             <Route path="/usage">{() => <Usage />}</Route>
             <Route path="/queue">{() => <Queue />}</Route>
             <Route path="/server">{() => <Server />}</Route>
+            <Route path="/records">{() => <Records />}</Route>
+            <Route path="/records/:id">{({ id }) => <RecordView key={id} id={id} />}</Route>
             <Route path="/shares">{() => <Shares />}</Route>
             <Route>{() => <Empty title="There is no such page." />}</Route>
           </Switch>

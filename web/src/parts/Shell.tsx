@@ -26,6 +26,7 @@ const OWNER = "owner";
 const PLACES: Place[] = [
   { path: "/overview", name: "Overview", scope: "keys", key: "o" },
   { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
+  { path: "/records", name: "Records", scope: "sandboxes", key: "r" },
   { path: "/shares", name: "Shares", scope: "sandboxes", key: "h" },
   { path: "/usage", name: "Usage", scope: "", key: "u" },
   { path: "/queue", name: "Queue", scope: "keys", key: "q" },

@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { memo, useEffect, useMemo, useRef, useState } from "react";
 import { get, segment, send } from "../api/client";
 import type { Feed } from "../api/feed";
+import { usePlacePath } from "../api/place";
 import { isShare } from "../api/reader";
 import type { Cell, CellError, Execution, InputRequest } from "../api/types";
 import { Code } from "../output/Code";
@@ -48,10 +49,10 @@ export const CellView = memo(function CellView({
   reuse,
 }: Given) {
   const isRunning = cell.state === "running";
+  const place = usePlacePath(sandboxId);
   const whole = useQuery({
-    queryKey: ["cell", sandboxId, cell.id],
-    queryFn: ({ signal }) =>
-      get<WholeCell>(`/v1/sandboxes/${segment(sandboxId)}/executions/${segment(cell.id)}`, signal),
+    queryKey: ["cell", place.includes("/records/") ? `record ${sandboxId}` : sandboxId, cell.id],
+    queryFn: ({ signal }) => get<WholeCell>(`${place}/executions/${segment(cell.id)}`, signal),
     enabled:
       isRunning ||
       cell.output_characters > 0 ||
@@ -92,7 +93,7 @@ export const CellView = memo(function CellView({
           // biome-ignore lint/suspicious/noArrayIndexKey: results of an execution are only appended
           key={index}
           result={result}
-          path={`/v1/sandboxes/${segment(sandboxId)}/executions/${segment(cell.id)}/results/${index}`}
+          path={`${place}/executions/${segment(cell.id)}/results/${index}`}
         />
       ))}
       {error && <ErrorView error={error} />}

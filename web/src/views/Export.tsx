@@ -2,6 +2,7 @@
 
 import { DropdownMenu } from "radix-ui";
 import { ask, segment } from "../api/client";
+import { usePlacePath } from "../api/place";
 
 const FORMS: [string, string][] = [
   ["ipynb", "Notebook (.ipynb)"],
@@ -12,9 +13,10 @@ const FORMS: [string, string][] = [
 type Given = { sandboxId: string; contextId: string; failed: (problem: unknown) => void };
 
 export function Export({ sandboxId, contextId, failed }: Given) {
+  const place = usePlacePath(sandboxId);
   const save = async (form: string) => {
     try {
-      const path = `/v1/sandboxes/${segment(sandboxId)}/contexts/${segment(contextId)}/record?form=${form}`;
+      const path = `${place}/contexts/${segment(contextId)}/record?form=${form}`;
       const answer = await ask(path, { accept: "*/*" });
       // Never shown here: the file is the guest's, and is opened elsewhere.
       const url = URL.createObjectURL(

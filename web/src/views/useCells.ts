@@ -4,6 +4,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get, segment } from "../api/client";
 import { Feed } from "../api/feed";
+import { type Place, placePath } from "../api/place";
 import { isShare } from "../api/reader";
 import type { Cell, CellPage } from "../api/types";
 import { useFollow, useWatchState, type WatchEvent } from "../api/watch";
@@ -22,14 +23,20 @@ export type Cells = {
   refresh: () => void;
 };
 
-export function useCells(sandboxId: string, contextId: string, isThere: boolean): Cells {
+export function useCells(
+  sandboxId: string,
+  contextId: string,
+  isThere: boolean,
+  place: Place = "sandboxes",
+): Cells {
+  const isKept = place === "records";
   const queries = useQueryClient();
   const [feed] = useState(() => new Feed());
   const [older, setOlder] = useState<Cell[]>([]);
-  const isLive = useWatchState() === "open";
-  const path = `/v1/sandboxes/${segment(sandboxId)}/contexts/${segment(contextId)}/executions`;
+  const isLive = useWatchState() === "open" || isKept;
+  const path = `${placePath(place, sandboxId)}/contexts/${segment(contextId)}/executions`;
   const newest = useQuery({
-    queryKey: ["cells", sandboxId, contextId],
+    queryKey: ["cells", isKept ? `record ${sandboxId}` : sandboxId, contextId],
     queryFn: ({ signal }) => get<CellPage>(`${path}?limit=${PAGE}`, signal),
     enabled: isThere,
     // The socket says when there is something new.
@@ -62,7 +69,7 @@ export function useCells(sandboxId: string, contextId: string, isThere: boolean)
       if (event.type === "metrics") queries.setQueryData(["use", sandboxId], event.metrics);
       for (const key of staleAfter(event, sandboxId)) soon(key);
     },
-    { isOn: isThere, metrics: true },
+    { isOn: isThere && !isKept, metrics: true },
   );
 
   const cells = useMemo(() => joined(older, newest.data?.items ?? []), [older, newest.data]);

@@ -1,0 +1,50 @@
+"""What ran in a sandbox that has ended: found, looked at, and run again, in a browser."""
+
+from __future__ import annotations
+
+from .conftest import Box, NewPage, axe_violations
+
+
+def test_an_ended_sandbox_is_looked_at_and_runs_again(new_page: NewPage, box: Box) -> None:
+    """By the keyboard alone: its cells and results are as they were; a replay names the cell that differs."""
+    box.run("from IPython.display import HTML\nHTML('<b>bold</b><script>top.ran = 1</script>')")
+    box.run("import os\nos.urandom(4).hex()")
+    box.run("print('same')")
+    box.api.delete(f"/v1/sandboxes/{box.id}")
+    page = new_page()
+    page.get_by_role("heading", name="Sandboxes").wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.get_by_role("heading", name="Records").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type(box.id)
+    link = page.get_by_role("link", name=box.id[:6])
+    page.get_by_text("1", exact=True).first.wait_for()
+    link.focus()
+    assert axe_violations(page) == []
+    page.keyboard.press("Enter")
+    page.get_by_role("region", name="Record").get_by_text("killed on").wait_for()
+    page.get_by_role("article", name="Cell 3").get_by_text("same").wait_for()
+    # A guest's page is shown as that of a living sandbox: in a frame, and it runs nothing.
+    frame = page.get_by_role("article", name="Cell 1").locator("iframe").content_frame
+    assert frame.get_by_text("bold").inner_text() == "bold"
+    assert page.evaluate("window.ran") is None
+    page.get_by_role("button", name="Run again").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("Cell 2 is the first that differs; 2 of 3 did the same.").wait_for()
+
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert axe_violations(page) == []
+
+    page.get_by_role("button", name="To cell 2").press("Enter")
+    assert page.locator("article.chosen").get_attribute("aria-label") == "Cell 2"
+    page.get_by_role("tab", name="Audit").click()
+    page.get_by_role("button", name="Verify", exact=True).press("Enter")
+    page.get_by_text("Whole:").wait_for()
+    # What has ended lives no more: there is nothing to run, to fork or to type into.
+    assert page.get_by_role("button", name="Fork").count() == 0
+    page.get_by_role("button", name="Delete").press("Enter")
+    page.get_by_role("alertdialog").get_by_role("button", name="Delete").press("Enter")
+    page.get_by_role("heading", name="Records").wait_for()
+    assert box.api.get(f"/v1/records/{box.id}").status_code == 404
