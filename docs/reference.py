@@ -49,7 +49,7 @@ _SECTIONS: _Sections = (
     ("api.explore", "Exploring"),
     ("values.judging", "Judging"),
     ("api.saved_states values.saved_state", "Saved states"),
-    ("values.audit", "Audit records"),
+    ("api.server_audit values.audit", "Audit records"),
     ("values.security", "Security events"),
     ("api.notebooks notebook.comparison notebook.record_file", "Replays"),
     ("ipython_magic", "Cells of your own notebook"),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Watch,
     )
     from fumehood.api.saved_states import read_saved, read_saved_record
+    from fumehood.api.server_audit import read_server_audit
     from fumehood.api.shares import AsyncShares
     from fumehood.api.templates import build_template, list_templates, prune_templates, remove_template
     from fumehood.api.tools import HostTool, ToolCall, ToolError
@@ -425,6 +426,7 @@ __all__ = [
     "prune_templates",
     "read_saved",
     "read_saved_record",
+    "read_server_audit",
     "remove_template",
     "replay",
     "run_code",
@@ -447,6 +449,7 @@ _HOMES = {
     "api.notebooks": "Determinism ReplayReport areplay replay",
     "api.one_shot": "arun_code run_code",
     "api.activity": "AsyncActivity",
+    "api.server_audit": "read_server_audit",
     "api.shares": "AsyncShares",
     "api.pty": "AsyncPty AsyncPtyHandle",
     "api.sandbox": "Sandbox Activity Shares Filesystem Watch Commands CommandHandle Pty PtyHandle",

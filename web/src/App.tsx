@@ -7,6 +7,7 @@ import { get, whenLoginIsNeeded } from "./api/client";
 import { asProblem } from "./api/problem";
 import type { Me } from "./api/types";
 import { Empty, ProblemBox } from "./parts/Problems";
+import { MayActContext } from "./parts/rights";
 import { Shell } from "./parts/Shell";
 import { CodeNotice, CodeQuestion, enter } from "./views/CodeOfAddress";
 import { Login } from "./views/Login";
@@ -104,7 +105,7 @@ function Gate({ code }: { code: string | null }) {
     return <CodeQuestion me={me.data} use={takeCode} leave={() => setCodeState("none")} />;
 
   return (
-    <>
+    <MayActContext.Provider value={me.data.is_owner || me.data.scopes.includes("sandboxes")}>
       <Shell me={me.data}>
         {(codeState === "used" || codeState === "refused") && (
           <CodeNotice me={me.data} isRefused={codeState === "refused"} close={() => setCodeState("none")} />
@@ -129,7 +130,7 @@ function Gate({ code }: { code: string | null }) {
         </Suspense>
       </Shell>
       {isWanted && <Login entered={entered} isOver codeProblem={null} />}
-    </>
+    </MayActContext.Provider>
   );
 }
 

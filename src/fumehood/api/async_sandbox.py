@@ -43,7 +43,7 @@ from fumehood.port.backend import Backend
 from fumehood.port.record_keeping import RecordKeeping
 from fumehood.portal import check_callbacks
 from fumehood.values.audit import AuditLog
-from fumehood.values.checks import check_text
+from fumehood.values.checks import check_strings, check_text
 from fumehood.values.execution import Record
 from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.limits import LimitFields, LimitsChoice, check_seconds, read_limits
@@ -266,10 +266,25 @@ class AsyncSandbox(AsyncContexts):
 
     @classmethod
     async def list(
-        cls, *, url: str | None = None, api_key: str | None = None, backend: Backend | None = None
+        cls,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
     ) -> SandboxInfos:
-        """Describe the living sandboxes, the oldest first."""
-        return [*await (named_backend(url, api_key, backend) or default_backend()).list()]
+        """Describe the living sandboxes, the oldest first.
+
+        Args:
+            metadata: Only those with each of these labels.
+            url: Address of the server; None: FUMEHOOD_URL, or in this process.
+            api_key: The token of the server; None: FUMEHOOD_API_KEY.
+            backend: Where they live, in place of both.
+        """
+        check_strings("metadata", metadata or {})
+        wanted = (metadata or {}).items()
+        found = await (named_backend(url, api_key, backend) or default_backend()).list()
+        return [info for info in found if wanted <= info.metadata.items()]
 
     @classmethod
     async def list_ended(
@@ -528,6 +543,15 @@ class AsyncSandbox(AsyncContexts):
         """
         check_seconds("timeout", timeout)
         await self._sandbox_handle.backend.set_timeout(self.id, timeout)
+
+    async def set_metadata(self, changes: Mapping[str, str | None]) -> None:
+        """Change labels of the sandbox: those of these names; None takes one away, others stay as they are.
+
+        Args:
+            changes: New values by name.
+        """
+        check_strings("metadata", {name: text or "" for name, text in changes.items()})
+        await self._sandbox_handle.backend.set_labels(self.id, dict(changes))
 
     async def set_network(self, network: NetworkChoice) -> None:
         """Change what the sandbox may reach; connections that the new rules forbid are closed.

@@ -283,10 +283,22 @@ class Sandbox(Uncopied):
 
     @classmethod
     def list(
-        cls, *, url: str | None = None, api_key: str | None = None, backend: Backend | None = None
+        cls,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
     ) -> SandboxInfos:
-        """Describe the living sandboxes, the oldest first."""
-        return call(AsyncSandbox.list, url=url, api_key=api_key, backend=backend)
+        """Describe the living sandboxes, the oldest first.
+
+        Args:
+            metadata: Only those with each of these labels.
+            url: Address of the server; None: FUMEHOOD_URL, or in this process.
+            api_key: The token of the server; None: FUMEHOOD_API_KEY.
+            backend: Where they live, in place of both.
+        """
+        return call(AsyncSandbox.list, metadata=metadata, url=url, api_key=api_key, backend=backend)
 
     @classmethod
     def list_ended(
@@ -498,6 +510,14 @@ class Sandbox(Uncopied):
         For a paused sandbox this is the time that it has after it is resumed.
         """
         call(self._async.set_timeout, timeout)
+
+    def set_metadata(self, changes: Mapping[str, str | None]) -> None:
+        """Change labels of the sandbox: those of these names; None takes one away, others stay as they are.
+
+        Args:
+            changes: New values by name.
+        """
+        call(self._async.set_metadata, changes)
 
     def set_network(self, network: NetworkChoice) -> None:
         """Change what the sandbox may reach; connections that the new rules forbid are closed.

@@ -15,6 +15,7 @@ from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Ve
 from fumehood.cli.saved import SERVER_OPTIONS, at_server
 from fumehood.cli.terminal import counted, note
 from fumehood.errors import InvalidArgumentError
+from fumehood.refusals import naming_arguments
 from fumehood.values.plain_data import as_data
 
 _HASH_CHARACTERS = 64
@@ -71,6 +72,16 @@ def _tell(name: str, found: Verification) -> None:
         note(f"{name}: without --head it cannot be seen whether all of it was rewritten")
 
 
+def _export_server(options: Options) -> int:
+    from fumehood.api.server_audit import read_server_audit
+
+    with naming_arguments({"url": "--url", "api_key": "--api-key"}):
+        log = read_server_audit(url=options.url, api_key=options.api_key)
+
+    sys.stdout.write(log.to_jsonl())
+    return 0
+
+
 def _export(options: Options) -> int:
     sys.stdout.write(at_server(options).audit_log().to_jsonl())
     return 0
@@ -108,6 +119,14 @@ AUDIT = Verbs(
             brief="print the record of a sandbox as JSON lines",
             about="Print the record of a living sandbox at the server that FUMEHOOD_URL and FUMEHOOD_API_KEY name.",
             params=[Argument("sandbox", metavar="SANDBOX", about="its id"), *SERVER_OPTIONS],
+        ),
+        Command(
+            "server",
+            _export_server,
+            brief="print the record of a server as JSON lines",
+            about="Print the newest entries of the server's own record: logins, keys, shares, and what its owner did "
+            "with sandboxes of keys. It is for the owner of the server.",
+            params=[*SERVER_OPTIONS],
         ),
     ],
     brief="verify or fetch audit records",

@@ -40,6 +40,8 @@ COMMANDS = {
     },
     "commands for a server": {
         "ps": "list the sandboxes of a server",
+        "label": "show and change the labels of a sandbox of a server",
+        "compare": "compare two moments of a sandbox of a server",
         "logs": "print what ran in a sandbox of a server",
         "exec": "run code in a sandbox of a server",
         "kill": "end sandboxes of a server",
@@ -73,7 +75,7 @@ _WITH_SETTINGS = ("serve", "host")
 _MODULES = {
     "save": "saved",
     "load": "saved",
-    **dict.fromkeys(("ps", "logs", "exec", "kill", "cp"), "remote"),
+    **dict.fromkeys(("ps", "label", "compare", "logs", "exec", "kill", "cp"), "remote"),
     "usage": "keys",
     "restore": "backup",
 }

@@ -1,4 +1,4 @@
-"""`fumehood ps, logs, exec, kill, cp`: the living sandboxes of a server.
+"""`fumehood ps, label, compare, logs, exec, kill, cp`: the living sandboxes of a server.
 
 Runs in the user's terminal. Names, labels and output are a guest's or another caller's: they are made visible before
 they are printed. Nothing here makes a sandbox, or lets one live longer.
@@ -25,6 +25,7 @@ from fumehood.text import visible_line
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
     from fumehood.values.execution import Record, RecordedCell
+    from fumehood.values.looking import Variable
     from fumehood.values.sandbox import SandboxInfo
 
 _COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "KEY", "LABELS")
@@ -41,7 +42,8 @@ def run_ps(options: Options) -> int:
     from fumehood.values.plain_data import as_data
 
     with naming_arguments(_SERVER_NAMES):
-        found = Sandbox.list(backend=remote_backend(options.url, options.api_key))
+        labels = {name: value for name, value in map(_label, options.label) if value is not None}
+        found = Sandbox.list(metadata=labels, backend=remote_backend(options.url, options.api_key))
 
     if options.json:
         print(json.dumps(as_data(found), indent=2))
@@ -76,6 +78,68 @@ def span(seconds: float) -> str:
         return f"{seconds / _MIN_SECONDS:.0f} min"
 
     return f"{seconds / _HOUR_SECONDS:.1f} h" if seconds < _DAY_SECONDS else f"{seconds / _DAY_SECONDS:.1f} d"
+
+
+def run_label(options: Options) -> int:
+    """Change labels of a sandbox, and print what it has then; return the exit code."""
+    from fumehood.values.plain_data import as_data
+
+    sandbox = at_server(options)
+
+    if options.labels:
+        sandbox.set_metadata(dict(map(_label, options.labels)))
+
+    labels = sandbox.get_info().metadata
+
+    if options.json:
+        print(json.dumps(as_data(labels), indent=2))
+    else:
+        print(
+            "".join(f"{visible_line(name)}={visible_line(text)}\n" for name, text in labels.items()), end=""
+        )
+
+    return 0
+
+
+def _label(word: str) -> tuple[str, str | None]:
+    """Returns the name and the value of NAME=VALUE, or of NAME= the name alone."""
+    name, mark, text = word.partition("=")
+
+    if not mark or not name:
+        raise InvalidArgumentError(field="label", value=word, allowed="NAME=VALUE; NAME= takes it away")
+
+    return name, text or None
+
+
+def run_compare(options: Options) -> int:
+    """Print in what two moments of a sandbox differ; return the exit code: 1 when they do."""
+    from fumehood.values.plain_data import as_data
+
+    found = at_server(options).activity.compare(options.before, options.after)
+
+    if options.json:
+        print(json.dumps(as_data(found), indent=2))
+        return int(bool(found.variables or found.files))
+
+    rows: list[tuple[str, ...]] = [
+        (each.kind, visible_line(each.name), _summary(each.before), _summary(each.after))
+        for each in found.variables
+    ]
+    rows += [(each.kind, line_of_path(each.path), "", "") for each in found.files]
+    write_table(("CHANGE", "VARIABLE OR FILE", "BEFORE", "AFTER"), rows, sys.stdout)
+
+    if found.state != "current":
+        note(f"variables were not compared: {found.state}")
+
+    if found.more_variables or found.more_files:
+        left_out = f"{found.more_variables} variables and {found.more_files} files"
+        note(f"not compared or left out: {left_out}")
+
+    return int(bool(rows))
+
+
+def _summary(variable: Variable | None) -> str:
+    return "" if variable is None else visible_line(variable.summary or variable.type, max_characters=40)
 
 
 def run_logs(options: Options) -> int:
@@ -250,7 +314,48 @@ PS = Command(
     run_ps,
     brief="list the sandboxes of a server",
     about="List the living sandboxes at a server that the key may see.",
-    params=[*SERVER_OPTIONS, _JSON],
+    params=[
+        *SERVER_OPTIONS,
+        Option(
+            ["--label"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="only those with this label; may be repeated",
+        ),
+        _JSON,
+    ],
+)
+LABEL = Command(
+    "label",
+    run_label,
+    brief="show and change the labels of a sandbox of a server",
+    about="Give a sandbox labels, and print all that it has then.",
+    params=[
+        _SANDBOX,
+        Argument("labels", nargs=-1, metavar="[NAME=VALUE]...", about="new values; NAME= takes one away"),
+        *SERVER_OPTIONS,
+        _JSON,
+    ],
+)
+COMPARE = Command(
+    "compare",
+    run_compare,
+    brief="compare two moments of a sandbox of a server",
+    about="Print which variables and files differ between a checkpoint of a sandbox and a later one, or now.",
+    epilog="exit code: 0 when nothing differs, 1 when something does",
+    params=[
+        _SANDBOX,
+        Argument("before", metavar="CHECKPOINT", about="the earlier moment: a checkpoint, by its id or name"),
+        Argument(
+            "after",
+            metavar="CHECKPOINT",
+            required=False,
+            default="now",
+            about="the later one (default: now)",
+        ),
+        *SERVER_OPTIONS,
+        _JSON,
+    ],
 )
 LOGS = Command(
     "logs",

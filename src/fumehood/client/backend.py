@@ -388,6 +388,9 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
             "POST", sandbox_path(sandbox_id, "timeout"), json={"timeout_seconds": timeout_seconds}
         )
 
+    async def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
+        await self._ask("PATCH", sandbox_path(sandbox_id), json={"metadata": dict(changes)})
+
     async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         return await self._change(sandbox_path(sandbox_id, "pause"), files_only=files_only)
 

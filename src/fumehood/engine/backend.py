@@ -330,6 +330,9 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         await self._do(self._later, self._supervisor.set_timeout, sandbox_id, timeout_seconds)
 
+    async def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
+        await self._do(self._later, self._supervisor.set_labels, sandbox_id, changes)
+
     async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         return await self._do(self._supervisor.pause, sandbox_id, files_only=files_only)
 

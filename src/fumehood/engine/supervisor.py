@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
@@ -19,6 +19,7 @@ from fumehood import failpoints
 from fumehood.cancellation import wait_shared
 from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.engine.audit.records import AuditRecords
+from fumehood.engine.audit.trail import listed
 from fumehood.engine.cpu_fairness import CpuFairness
 from fumehood.engine.family import Families
 from fumehood.engine.feed import HostFeeds
@@ -340,6 +341,16 @@ class Supervisor:
     def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
         """Sets the remaining lifetime of a sandbox."""
         self._lifetime(sandbox_id).set_timeout(timeout_seconds)
+
+    def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
+        """Changes labels of a living sandbox: those of these names; None takes one away."""
+        lifetime = self._lifetime(sandbox_id)
+        given = {**lifetime.spec.metadata, **changes}
+        kept = {name: text for name, text in given.items() if text is not None}
+        # The new specification checks them.
+        lifetime.spec = replace(lifetime.spec, metadata=kept)
+        lifetime.sandbox.audit.note("labelled", {"names": listed(sorted(changes))})
+        self._tell_change(lifetime)
 
     def watch(self, owner: str | None, after: int | None) -> AsyncGenerator[WatchEvents, None]:
         """Follows the starts, changes and ends of all sandboxes, or of those of one owner."""

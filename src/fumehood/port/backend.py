@@ -190,6 +190,14 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    async def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
+        """Give a sandbox, paused or not, the labels of these names; None takes one away. Others stay as they are.
+
+        Raises:
+            InvalidArgumentError: They would be too large together.
+        """
+
+    @abstractmethod
     async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
         """Freeze a sandbox: nothing in it runs, and all clocks of it stand still. False if it was paused.
 

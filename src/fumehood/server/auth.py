@@ -122,8 +122,13 @@ async def refusal_of(connection: HTTPConnection, scope: Scope = "sandboxes") -> 
 
 async def _look_again(connection: HTTPConnection, scope: Scope) -> None:
     token = getattr(connection.state, "token", None) or token_of(connection)
+    watches = connection.state.principal.only_watches
     principal = await _authenticated(connection, token, takes_login=True, is_use=False)
-    principal.require(scope)
+
+    if scope == "sandboxes" and watches:
+        principal.require_look()
+    else:
+        principal.require(scope)
 
 
 async def _authenticated(
@@ -183,9 +188,18 @@ KeysCaller = Annotated[Principal, Depends(_requiring("keys"))]
 MetricsCaller = Annotated[Principal, Depends(_requiring("metrics"))]
 
 
+# A key with `watch` alone reads, whatever a route of another method would do.
+_LOOKING = ("GET", "HEAD")
+
+
 async def _sandboxes(connection: HTTPConnection, bearer: _Bearer, header: _Header) -> Backend:
     principal = await principal_of(connection)
-    principal.require("sandboxes")
+
+    if connection.scope.get("method") in _LOOKING:
+        principal.require_look()
+    else:
+        principal.require("sandboxes")
+
     return services_of(connection).backend_for(principal)
 
 

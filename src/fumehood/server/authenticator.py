@@ -195,7 +195,9 @@ class TokenAuthenticator(Authenticator):
 
 
 def _principal(record: KeyRecord) -> Principal:
-    return Principal(key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy)
+    return Principal(
+        key_id=record.id, scopes=frozenset(record.scopes), policy=record.policy, watched=record.made_by
+    )
 
 
 def _ended(key_id: str) -> ForbiddenError:

@@ -24,6 +24,7 @@ from fumehood.server.batches import Batches
 from fumehood.server.detached import DetachedRuns
 from fumehood.server.drain import Drain
 from fumehood.server.logins import ConsoleLogins
+from fumehood.server.machine_report import MachineReport
 from fumehood.server.metrics import ServerMetrics
 from fumehood.server.ports.rules import PortDialect
 from fumehood.server.principal import Principal
@@ -33,6 +34,7 @@ from fumehood.server.server_audit import ServerAudit
 from fumehood.server.settings import ServerSettings
 from fumehood.server.shares import SandboxShares
 from fumehood.server.tenancy import Owners, TenantBackend
+from fumehood.server.watching_backend import WatchingBackend
 from fumehood.storage.blobs import Blobs
 from fumehood.storage.database import Database
 from fumehood.storage.files import StoredFiles
@@ -123,6 +125,7 @@ class Services(AppServices):
         via: The interface whose handlers use them: api, or the name of a dialect.
         audit: The audit record of the server itself.
         sources: Where each setting came from, by its name; a setting that is not named is a default.
+        machine: What the machine of the server offers.
     """
 
     database: Database
@@ -138,6 +141,7 @@ class Services(AppServices):
     at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     via: str = "api"
     sources: Mapping[str, str] = field(default_factory=dict)
+    machine: MachineReport = field(default_factory=MachineReport)
     owners: Owners = field(init=False)
     spending: Spending = field(init=False)
 
@@ -153,9 +157,10 @@ class Services(AppServices):
     def backend_within(self, allowance: Allowance) -> Backend:
         """Returns the backend as the caller of an allowance may see it."""
         # Its decorator defines the verbs that the class does not.
-        return TenantBackend(  # type: ignore[abstract]
+        tenant = TenantBackend(  # type: ignore[abstract]
             self.backend, self.owners, allowance.principal, allowance, self.via, self.audit
         )
+        return WatchingBackend(tenant) if allowance.principal.only_watches else tenant  # type: ignore[abstract]
 
     def spoken_by(self, dialect: str) -> Services:
         """Returns the same services for the handlers of a dialect; code that they run is recorded with its name."""

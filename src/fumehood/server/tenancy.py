@@ -71,8 +71,8 @@ _WORKS = (
     "listen_port accept_port"
 )
 _LOOKS = (
-    "info list page look watch_events watch_sandboxes capacity kill set_timeout pause set_network egress_log audit_log "
-    "security_events metrics port_address "
+    "info list page look watch_events watch_sandboxes capacity kill set_timeout set_labels pause set_network "
+    "egress_log audit_log security_events metrics port_address "
     "find_records ended_sandbox look_back kept_record kept_audit delete_record"
 )
 # Verbs that only call other verbs, each of which passes the guard.
@@ -229,7 +229,7 @@ class TenantBackend(Backend, RecordKeeping):
     async def _check(self, sandbox_id: str) -> None:
         owner = await self._owners.owner_of(sandbox_id)
 
-        if owner != self._principal.key_id and not self._principal.is_owner:
+        if not self._principal.sees(owner):
             raise SandboxNotFoundError(sandbox_id=sandbox_id)
 
     # -- sandboxes
@@ -296,12 +296,12 @@ class TenantBackend(Backend, RecordKeeping):
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
         """Describe the caller's sandboxes; the server's owner may see those of all keys."""
         async with self._way("list") as inner:
-            return await inner.list(owner if self._principal.is_owner else self._principal.key_id)
+            return await inner.list(owner if self._principal.sees_all else self._principal.seen_id)
 
     async def page(self, request: ListSandboxes) -> SandboxList:
         """Describe some of the caller's sandboxes; the server's owner may see those of all keys."""
-        if not self._principal.is_owner:
-            request = replace(request, owner=self._principal.key_id)
+        if not self._principal.sees_all:
+            request = replace(request, owner=self._principal.seen_id)
 
         async with self._way("page") as inner:
             return await inner.page(request)
@@ -311,8 +311,8 @@ class TenantBackend(Backend, RecordKeeping):
         async with self._way("look", sandbox_id) as inner:
             found: Any = await inner.look(sandbox_id, request)
 
-        if isinstance(found, Family) and not self._principal.is_owner:
-            own = tuple(one for one in found.items if one.owner == self._principal.key_id)
+        if isinstance(found, Family):
+            own = tuple(one for one in found.items if self._principal.sees(one.owner))
             found = replace(found, items=own)
 
         answer: _T = found
@@ -322,7 +322,7 @@ class TenantBackend(Backend, RecordKeeping):
         self, owner: str | None = None, after: int | None = None
     ) -> AsyncGenerator[WatchEvents, None]:
         """Follow the caller's sandboxes; the server's owner may follow those of all keys."""
-        whose = owner if self._principal.is_owner else self._principal.key_id
+        whose = owner if self._principal.sees_all else self._principal.seen_id
 
         async with (
             self._way("watch_sandboxes") as inner,
@@ -367,8 +367,8 @@ class TenantBackend(Backend, RecordKeeping):
 
     async def find_records(self, request: ListRecords) -> RecordList:
         """Describe the caller's sandboxes that have ended; the server's owner may see those of all keys."""
-        if not self._principal.is_owner:
-            request = replace(request, owner=self._principal.key_id)
+        if not self._principal.sees_all:
+            request = replace(request, owner=self._principal.seen_id)
 
         async with self._way("find_records") as inner:
             return (
@@ -419,7 +419,7 @@ class TenantBackend(Backend, RecordKeeping):
 
             about = await inner.ended_sandbox(sandbox_id)
 
-            if about.sandbox.owner != self._principal.key_id and not self._principal.is_owner:
+            if not self._principal.sees(about.sandbox.owner):
                 raise RecordNotFoundError(sandbox_id=sandbox_id)
 
             yield inner, about

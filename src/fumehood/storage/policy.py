@@ -18,7 +18,7 @@ from fumehood.errors import InvalidArgumentError, LimitForbiddenError
 from fumehood.values.limits import Limits, check_bound
 from fumehood.values.network import NETWORK_LEVELS
 
-SCOPES = frozenset({"execute", "sandboxes", "keys", "metrics"})
+SCOPES = frozenset({"execute", "sandboxes", "keys", "metrics", "watch"})
 
 _DEFAULTS = Limits()
 _QUOTAS = {
@@ -140,6 +140,14 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
 
     if not chosen or not chosen <= SCOPES:
         raise InvalidArgumentError(field="scopes", value=sorted(map(str, chosen - SCOPES)), allowed=allowed)
+
+    if {"sandboxes", "watch"} <= chosen:
+        # It would see two kinds of sandboxes: its own, and those that it may only look at.
+        raise InvalidArgumentError(
+            field="scopes",
+            value="sandboxes, watch",
+            allowed="one of these two: `watch` is looking without doing",
+        )
 
     return chosen
 

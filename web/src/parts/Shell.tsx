@@ -23,10 +23,12 @@ const THEMES: [Theme, string][] = [
 export type Place = { path: string; name: string; scope: string; key: string };
 // No key has it.
 const OWNER = "owner";
+// Either of two scopes.
+const LOOK = "look";
 const PLACES: Place[] = [
   { path: "/overview", name: "Overview", scope: "keys", key: "o" },
-  { path: "/sandboxes", name: "Sandboxes", scope: "sandboxes", key: "s" },
-  { path: "/records", name: "Records", scope: "sandboxes", key: "r" },
+  { path: "/sandboxes", name: "Sandboxes", scope: LOOK, key: "s" },
+  { path: "/records", name: "Records", scope: LOOK, key: "r" },
   { path: "/shares", name: "Shares", scope: "sandboxes", key: "h" },
   { path: "/usage", name: "Usage", scope: "", key: "u" },
   { path: "/queue", name: "Queue", scope: "keys", key: "q" },
@@ -37,7 +39,11 @@ const PLACES: Place[] = [
 export function Shell({ me, children }: { me: Me; children: ReactNode }) {
   const [path, go] = useLocation();
   const places = PLACES.filter(
-    (place) => me.is_owner || place.scope === "" || me.scopes.includes(place.scope),
+    (place) =>
+      me.is_owner ||
+      place.scope === "" ||
+      me.scopes.includes(place.scope) ||
+      (place.scope === LOOK && (me.scopes.includes("sandboxes") || me.scopes.includes("watch"))),
   );
 
   // `g` and a letter leads to a view.

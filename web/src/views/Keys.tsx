@@ -21,7 +21,7 @@ type Key = {
 };
 type KeyUse = Record<"sandboxes" | "executions_at_once" | "executions_today" | "cpu_seconds_today", Bound>;
 type Made = { key: Key; token: string };
-const SCOPES = ["execute", "sandboxes", "keys", "metrics"];
+const SCOPES = ["execute", "sandboxes", "keys", "metrics", "watch"];
 const BOUNDS = [
   ["max_sandboxes", "Sandboxes at once"],
   ["max_concurrent_executions", "Executions at once"],

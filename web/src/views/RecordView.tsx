@@ -12,6 +12,7 @@ import { Isolation } from "../panels/Isolation";
 import { Confirm } from "../parts/Confirm";
 import { bytes, duration, seconds, shortId, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
+import { useMayAct } from "../parts/rights";
 import { State } from "../parts/State";
 import { Export } from "./Export";
 import { Replay } from "./Replay";
@@ -47,13 +48,14 @@ function Kept({ ended }: { ended: EndedSandbox }) {
   const [contextId, setContextId] = useState(ended.contexts[0]?.id ?? "default");
   const [chosen, setChosen] = useState<string | null>(null);
   const [problem, setProblem] = useState<unknown>(null);
+  const mayAct = useMayAct();
   const cells = useCells(id, contextId, true, "records");
 
   return (
     <div className="page sandbox-page">
       <Head ended={ended}>
         <Export sandboxId={id} contextId={contextId} failed={setProblem} />
-        <Delete id={id} />
+        {mayAct && <Delete id={id} />}
       </Head>
       {problem !== null && <ProblemBox error={problem} />}
       {ended.contexts.length > 1 && (

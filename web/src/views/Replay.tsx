@@ -6,6 +6,7 @@ import { type Compared, type EndedSandbox, type Replayed, replay } from "../api/
 import type { Cell } from "../api/types";
 import { visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
+import { useMayAct } from "../parts/rights";
 
 type Given = {
   ended: EndedSandbox;
@@ -17,6 +18,7 @@ type Given = {
 };
 
 export function Replay({ ended, contextId, cells, first: offset, choose }: Given) {
+  const mayAct = useMayAct();
   const [isFixed, setFixed] = useState(false);
   const [compared, setCompared] = useState<Compared[]>([]);
   const [sums, setSums] = useState<Replayed | null>(null);
@@ -54,7 +56,7 @@ export function Replay({ ended, contextId, cells, first: offset, choose }: Given
             Stop
           </button>
         ) : (
-          <button type="button" className="primary" onClick={run}>
+          <button type="button" className="primary" disabled={!mayAct} onClick={run}>
             Run again
           </button>
         )}

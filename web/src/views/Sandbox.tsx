@@ -19,6 +19,7 @@ import type { EditorHandle } from "../parts/Editor";
 import { visibleLine } from "../parts/format";
 import { useKeys, useMedia } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
+import { useMayAct } from "../parts/rights";
 import { Composer } from "./Composer";
 import { Export } from "./Export";
 import { SandboxHead } from "./SandboxHead";
@@ -71,7 +72,8 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
   const [exportProblem, setExportProblem] = useState<unknown>(null);
   const isWide = useMedia("(min-width: 900px)");
   const isGone = problem !== null && [404, 410].includes(asProblem(problem).status);
-  const canAct = !isGone && sandbox.state === "running";
+  const mayAct = useMayAct();
+  const canAct = mayAct && !isGone && sandbox.state === "running";
   const contextId = search.get("context") ?? "default";
   const chosen = search.get("cell");
   const panel = search.get("panel") ?? PANELS[0];
@@ -180,7 +182,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
             </Link>
           </>
         )}
-        {!isGone && (
+        {mayAct && !isGone && (
           <Suspense>
             <ShareDialog sandboxId={id} contextId={contextId} />
           </Suspense>

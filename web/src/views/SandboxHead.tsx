@@ -1,7 +1,7 @@
 /** The head of a sandbox: what it is, how it is, how long it has, and the acts on the whole of it. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { lazy, type ReactNode, Suspense } from "react";
 import { Link, useLocation } from "wouter";
 import { get, send } from "../api/client";
 import { asProblem } from "../api/problem";
@@ -11,9 +11,11 @@ import { Confirm } from "../parts/Confirm";
 import { duration, seconds, shortId, visible, visibleLine } from "../parts/format";
 import { useNow } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
+import { useMayAct } from "../parts/rights";
 import { State } from "../parts/State";
 import { Bar, networkWord } from "./Sandboxes";
 
+const Labels = lazy(() => import("./Labels"));
 const MORE_SECONDS = 300;
 
 export function SandboxHead({
@@ -26,6 +28,7 @@ export function SandboxHead({
   children?: ReactNode;
 }) {
   const now = useNow();
+  const mayAct = useMayAct();
   const queries = useQueryClient();
   const [, go] = useLocation();
   const isGone = problem !== null && [404, 410].includes(asProblem(problem).status);
@@ -66,19 +69,24 @@ export function SandboxHead({
           <span className={left < 60 ? "bad" : "quiet"}>ends in {duration(left)}</span>
         )}
         {!isGone && left === null && <span className="quiet">no end</span>}
-        {!isGone && left !== null && (
+        {mayAct && !isGone && left !== null && (
           <button type="button" disabled={more.isPending} onClick={() => more.mutate()}>
             +5 min
           </button>
         )}
         <span className="acts">
           {children}
-          {!isGone && sandbox.state === "running" && (
+          {mayAct && !isGone && (
+            <Suspense>
+              <Labels sandbox={sandbox} changed={changed} />
+            </Suspense>
+          )}
+          {mayAct && !isGone && sandbox.state === "running" && (
             <button type="button" disabled={pause.isPending} onClick={() => pause.mutate()}>
               Pause
             </button>
           )}
-          {!isGone && (
+          {mayAct && !isGone && (
             <Confirm
               trigger={<button type="button">Kill</button>}
               title={`Kill ${shortId(sandbox.id)}?`}
@@ -101,9 +109,11 @@ export function SandboxHead({
       {!isGone && sandbox.state === "paused" && (
         <div className="banner" role="status">
           <strong>Paused.</strong> Nothing runs in it, and this page does not wake it.{" "}
-          <button type="button" disabled={resume.isPending} onClick={() => resume.mutate()}>
-            Resume
-          </button>
+          {mayAct && (
+            <button type="button" disabled={resume.isPending} onClick={() => resume.mutate()}>
+              Resume
+            </button>
+          )}
         </div>
       )}
       {!isGone && problem !== null && (

@@ -11,6 +11,7 @@ import { Confirm } from "../parts/Confirm";
 import { bytes, duration, shortId, since, visibleLine } from "../parts/format";
 import { useKeys, useNow } from "../parts/hooks";
 import { Empty, ProblemBox } from "../parts/Problems";
+import { useMayAct } from "../parts/rights";
 import { State } from "../parts/State";
 
 const ROW_HEIGHT = 52;
@@ -19,6 +20,7 @@ const MOST = 1000;
 export function Sandboxes() {
   const [, go] = useLocation();
   const queries = useQueryClient();
+  const mayAct = useMayAct();
   const [words, setWords] = useState("");
   const wanted = useDeferredValue(words.trim());
   const filter = useRef<HTMLInputElement>(null);
@@ -64,9 +66,11 @@ export function Sandboxes() {
           value={words}
           onChange={(event) => setWords(event.target.value)}
         />
-        <button type="button" className="primary" disabled={make.isPending} onClick={() => make.mutate()}>
-          {make.isPending ? "Making…" : "New sandbox"}
-        </button>
+        {mayAct && (
+          <button type="button" className="primary" disabled={make.isPending} onClick={() => make.mutate()}>
+            {make.isPending ? "Making…" : "New sandbox"}
+          </button>
+        )}
       </div>
       {make.error && <ProblemBox error={make.error} title="No sandbox was made" />}
       {list.error && !list.data && <ProblemBox error={list.error} retry={() => list.refetch()} />}
@@ -145,6 +149,7 @@ type RowGiven = { sandbox: Sandbox; now: number; top: number; index: number };
 
 function Row({ sandbox, now, top, index }: RowGiven) {
   const { use, limits } = sandbox;
+  const mayAct = useMayAct();
   const memory = limits.memory_bytes ?? null;
   const labels = Object.entries(sandbox.metadata);
 
@@ -181,9 +186,7 @@ function Row({ sandbox, now, top, index }: RowGiven) {
       <div role="cell">
         {sandbox.ends_at ? duration((Date.parse(sandbox.ends_at) - now) / 1000) : "no end"}
       </div>
-      <div role="cell">
-        <KillButton sandbox={sandbox} />
-      </div>
+      <div role="cell">{mayAct && <KillButton sandbox={sandbox} />}</div>
     </div>
   );
 }

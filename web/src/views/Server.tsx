@@ -24,6 +24,7 @@ export default function Server() {
     <div className="page scrolling">
       <h1>Server</h1>
       <Events />
+      <Machine />
       <section className="card" aria-label="Audit record">
         <h2>Audit record of the server</h2>
         <p className="quiet">
@@ -73,6 +74,66 @@ function Events() {
                 <td>{visibleLine(each.kind, 60)}</td>
                 <td>{visibleLine(each.action, 60)}</td>
                 <td className="number">{each.count.toLocaleString()}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </section>
+  );
+}
+
+type MachineRow = { name: string; state: string; need: string; why: string; how_to_get_it: string };
+type Machine = { items: MachineRow[]; is_of_sandboxes: boolean };
+
+/** It tries every layer anew, which takes seconds: only when it is asked for. */
+function Machine() {
+  const rows = useQuery({
+    queryKey: ["doctor"],
+    queryFn: ({ signal }) => get<Machine>("/v1/doctor", signal),
+    enabled: false,
+    retry: false,
+  });
+
+  return (
+    <section className="card" aria-label="Machine">
+      <div className="row">
+        <h2>What the machine offers</h2>
+        <button type="button" disabled={rows.isFetching} onClick={() => rows.refetch()}>
+          {rows.isFetching ? "Trying each layer…" : "Examine"}
+        </button>
+      </div>
+      <p className="quiet">
+        Each layer of isolation, tried anew, and a first sandbox: as <code>fumehood doctor</code>.
+      </p>
+      {rows.error && <ProblemBox error={rows.error} retry={() => rows.refetch()} />}
+      {rows.data?.is_of_sandboxes === false && (
+        <p className="note">
+          The sandboxes live in another process, maybe on another machine: run <code>fumehood doctor</code>{" "}
+          there.
+        </p>
+      )}
+      {rows.data && (
+        <table className="plain">
+          <thead>
+            <tr>
+              <th scope="col">Layer</th>
+              <th scope="col">State</th>
+              <th scope="col">What was found</th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.data.items.map((row) => (
+              <tr key={row.name}>
+                <th scope="row">{visibleLine(row.name, 60)}</th>
+                <td>
+                  <span className={`chip ${row.state === "there" ? "on" : row.state}`}>{row.state}</span>{" "}
+                  <span className="quiet">{row.need}</span>
+                </td>
+                <td>
+                  {visibleLine(row.why, 500)}
+                  {row.how_to_get_it && <p className="quiet">{visibleLine(row.how_to_get_it, 500)}</p>}
+                </td>
               </tr>
             ))}
           </tbody>

@@ -47,7 +47,8 @@ async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresO
     made_by = ""
 
     if not principal.is_owner:
-        _check_gives(frozenset(wanted.scopes), principal)
+        # A key with `watch` sees what its maker has.
+        _check_gives(frozenset(wanted.scopes), principal, may_watch=True)
         policy = within(policy, principal.policy, wanted.policy.model_fields_set)
         made_by = principal.key_id
 
@@ -85,7 +86,7 @@ async def change_key(key_id: KeyId, wanted: ChangeKey, principal: KeysCaller, se
 
     def change(record: KeyRecord) -> KeyRecord:
         scopes = frozenset(wanted.scopes) if "scopes" in named else record.scopes
-        _check_gives(scopes - record.scopes, principal)
+        _check_gives(scopes - record.scopes, principal, may_watch=record.id != principal.key_id)
         own = KeyPolicy() if principal.is_owner else principal.policy
         return replace(
             record,
@@ -190,9 +191,18 @@ async def get_usage(
     )
 
 
-def _check_gives(scopes: frozenset[str], principal: Principal) -> None:
-    """Raises ForbiddenError if the caller lacks one of these scopes: it cannot give it to a key."""
-    if beyond := sorted(scopes - principal.scopes):
+def _check_gives(scopes: frozenset[str], principal: Principal, *, may_watch: bool) -> None:
+    """Raises ForbiddenError if the caller lacks one of these scopes: it cannot give it to a key.
+
+    Args:
+        scopes: The scopes.
+        principal: The caller.
+        may_watch: Whether a caller with sandboxes may give `watch`: the key that gets it sees the sandboxes of its
+            maker, which must be the caller or a key that it made. A key that gave it to itself would see more.
+    """
+    own = principal.scopes | ({"watch"} if may_watch and "sandboxes" in principal.scopes else set())
+
+    if beyond := sorted(scopes - own):
         raise ForbiddenError(reason=f"it gives no scope that it lacks: {', '.join(beyond)}")
 
 

@@ -25,6 +25,8 @@ from fumehood.server.routes.sandboxes import answer, items
 from fumehood.server.schemas.meta import (
     CapacityAnswer,
     Health,
+    MachineRow,
+    MachineRows,
     QueueAnswer,
     QueueOfKey,
     Readiness,
@@ -176,6 +178,19 @@ async def settings(principal: AnyCaller, services: StoresOf) -> Response:
     """Returns every setting and where it came from, for the owner of the server; secrets are not shown."""
     _check_owner(principal)
     return items(describe_settings(services.settings, services.sources))
+
+
+@of_owner.get("/v1/doctor", summary="Tell what the machine offers", responses=problems(401, 403, 503))
+async def doctor(principal: AnyCaller, services: StoresOf) -> MachineRows:
+    """Returns the rows of `fumehood doctor` for the machine of the server, at most a minute old, for its owner.
+
+    It tries each layer of isolation anew and starts a sandbox of its own, which takes seconds. Where another process
+    keeps the sandboxes, its machine may differ: run the command there.
+    """
+    _check_owner(principal)
+    settings = services.settings
+    rows = [MachineRow.model_validate(row) for row in await services.machine.rows()]
+    return MachineRows(items=rows, is_of_sandboxes=not (settings.host_socket or settings.cluster))
 
 
 @of_owner.get("/v1/security-events", summary="Count the security events of the server")

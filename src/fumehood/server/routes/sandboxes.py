@@ -20,6 +20,7 @@ from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.sandboxes import (
     Changed,
+    ChangeSandbox,
     FamilyAnswer,
     MetricsAnswer,
     NewSandbox,
@@ -180,6 +181,18 @@ async def kill_sandbox(
         await backend.info(sandbox_id)
 
     return Response(status_code=204)
+
+
+@router.patch(
+    "/{sandbox_id}",
+    summary="Change the labels of a sandbox",
+    response_model=SandboxAnswer,
+    responses=SANDBOX_PROBLEMS | problems(400, 413),
+)
+async def change_sandbox(sandbox_id: SandboxId, body: ChangeSandbox, backend: CallersBackend) -> Response:
+    """Changes labels of a living sandbox, paused or not, for lists, their filters and its record."""
+    await backend.set_labels(sandbox_id, body.metadata)
+    return answer(await backend.info(sandbox_id))
 
 
 @router.post(

@@ -129,7 +129,7 @@ async def watch(websocket: WebSocket) -> None:
     """Follows what the client's messages ask for, until it disconnects or may follow no longer."""
     try:
         principal = await principal_of_websocket(websocket)
-        principal.require("sandboxes")
+        principal.require_look()
         socket = _Socket(websocket, services_of(websocket), principal)
     except FumehoodError as error:
         await refuse_websocket(websocket, error)

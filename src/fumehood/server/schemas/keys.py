@@ -16,7 +16,7 @@ from fumehood.storage.policy import KeyPolicy
 from fumehood.storage.usage import UsagePeriod
 from fumehood.values.network import NetworkLevel
 
-ScopeName = Literal["execute", "sandboxes", "keys", "metrics"]
+ScopeName = Literal["execute", "sandboxes", "keys", "metrics", "watch"]
 
 
 class _Quotas(Body):
@@ -54,7 +54,7 @@ class CreateKey(Body):
     """A key to be made."""
 
     name: str = Field(min_length=1, max_length=200, description="What you call it.")
-    scopes: list[ScopeName] = Field(default=["execute", "sandboxes"], min_length=1, max_length=4)
+    scopes: list[ScopeName] = Field(default=["execute", "sandboxes"], min_length=1, max_length=5)
     policy: Policy = Field(default_factory=Policy)
 
 
@@ -82,7 +82,7 @@ class ChangeKey(Body):
 
     # Made, not given, so that the description shows no default.
     name: str = Field(default_factory=str, min_length=1, max_length=200, description="What you call it.")
-    scopes: list[ScopeName] = Field(default_factory=list, min_length=1, max_length=4)
+    scopes: list[ScopeName] = Field(default_factory=list, min_length=1, max_length=5)
     policy: PolicyChange = Field(default_factory=PolicyChange)
 
 

@@ -99,3 +99,25 @@ class SettingList(BaseModel):
     """The settings of a server, by heading."""
 
     items: list[SettingItem]  # type: ignore[valid-type]
+
+
+class MachineRow(BaseModel):
+    """What the machine offers of one layer of isolation, or of another need of sandboxes."""
+
+    name: str = Field(description="The layer.")
+    state: str = Field(description="there, degraded or missing.")
+    need: str = Field(
+        description="required: no sandbox starts without it; expected or advice: weaker, or slower."
+    )
+    why: str = Field(description="What was found.")
+    how_to_get_it: str = Field(description="The way to get it; empty if it is there.")
+    cause: str = Field(description="The layer whose lack is the cause; empty if there is none.")
+
+
+class MachineRows(BaseModel):
+    """What the machine of the server offers."""
+
+    items: list[MachineRow]
+    is_of_sandboxes: bool = Field(
+        description="Whether the sandboxes live on this machine, and not in a host daemon or a cluster."
+    )

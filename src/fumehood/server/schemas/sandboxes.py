@@ -243,6 +243,14 @@ class NewTimeout(Body):
     )
 
 
+class ChangeSandbox(Body):
+    """What changes of a sandbox."""
+
+    metadata: dict[str, str | None] = Field(
+        description="Labels by name: the new value, or null to take it away. Others stay as they are."
+    )
+
+
 UseAnswer = model_of(SandboxUse)
 FamilyAnswer = model_of(Family)
 

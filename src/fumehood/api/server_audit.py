@@ -1,0 +1,33 @@
+"""The audit record of a server itself, for its owner.
+
+Runs in the user's process; each call is one request.
+"""
+
+from __future__ import annotations
+
+from fumehood.assemble import ask_server
+from fumehood.errors import HostUnavailableError
+from fumehood.values.audit import AuditLog
+from fumehood.values.codec import DataError, read_value
+
+
+def read_server_audit(*, url: str | None = None, api_key: str | None = None) -> AuditLog:
+    """Return the newest entries of a server's own audit record: logins, keys, shares, and acts of its owner.
+
+    Verify it as that of a sandbox: `read_server_audit().fault()`.
+
+    Args:
+        url: Address of the server; None: FUMEHOOD_URL.
+        api_key: The token of the owner of the server; None: FUMEHOOD_API_KEY.
+
+    Raises:
+        ForbiddenError: It is another token.
+    """
+    answer = ask_server(url, api_key, "GET", "/v1/audit")
+
+    try:
+        return read_value(AuditLog, answer)
+    except DataError as error:
+        raise HostUnavailableError(
+            host=url or "the server", reason=f"its answer is no audit record: {error}", outcome_unknown=False
+        ) from None

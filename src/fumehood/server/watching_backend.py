@@ -1,0 +1,74 @@
+"""The backend of a key that may look and do nothing else: the scope `watch`.
+
+It stands before the backend of a tenant, which decides whose sandboxes the key sees. A verb passes only if it is named
+here: none of these resumes a sandbox, lengthens a life, runs code of the caller or counts as use. A verb of the port
+that is new is refused.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from fumehood.errors import ForbiddenError
+from fumehood.port.backend import Backend
+from fumehood.port.record_keeping import RecordKeeping
+from fumehood.server.tenancy import TenantBackend
+
+_LOOKS = (
+    "info list page look watch_events watch_sandboxes capacity egress_log audit_log security_events metrics"
+)
+_RECORDS = "record find_records ended_sandbox look_back kept_record kept_audit"
+LOOKING = frozenset(f"{_LOOKS} {_RECORDS}".split())
+
+
+def _guarding(kind: type[Backend]) -> Any:
+    """Gives the backend each verb of both ports: one that looks goes on, any other is refused."""
+    for port in (Backend, RecordKeeping):
+        for verb in port.__abstractmethods__ - vars(kind).keys():
+            setattr(kind, verb, _guarded(getattr(port, verb), verb))
+
+    return abc.update_abstractmethods(kind)
+
+
+def _guarded(declared: Any, verb: str) -> Callable[..., Any]:
+    async def ask(self: WatchingBackend, *args: Any, **options: Any) -> Any:
+        return await getattr(self._at(verb), verb)(*args, **options)
+
+    async def stream(self: WatchingBackend, *args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        items: AsyncGenerator[Any, None] = getattr(self._at(verb), verb)(*args, **options)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    method: Any = functools.wraps(declared)(ask if inspect.iscoroutinefunction(declared) else stream)
+    method.__isabstractmethod__ = False
+    return method  # type: ignore[no-any-return]
+
+
+@_guarding
+class WatchingBackend(Backend, RecordKeeping):
+    """The sandboxes that a key may look at, and nothing that could be done with them.
+
+    Args:
+        inner: The backend of that key, which knows whose sandboxes it sees.
+    """
+
+    def __init__(self, inner: TenantBackend) -> None:
+        self._inner = inner
+
+    def _at(self, verb: str) -> TenantBackend:
+        if verb not in LOOKING:
+            raise ForbiddenError(
+                reason="it lacks the scope 'sandboxes': a key with 'watch' may look, and no more"
+            )
+
+        return self._inner
+
+    async def aclose(self) -> None:
+        """Do nothing: a caller cannot close the shared backend."""

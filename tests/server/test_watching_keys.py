@@ -1,0 +1,146 @@
+"""Keys with the scope `watch`: they see the sandboxes of the key that made them, and change nothing by any route."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.routing import BaseRoute
+
+from .walking import OPEN, SITE, filled, status_of_upgrade
+
+NewClient = Callable[..., httpx2.Client]
+# What any key may: it logs a browser in as itself, and reads what is its own or of no sandbox.
+OF_ANY = {"/v1/login", "/v1/login/codes", "/v1/logins", "/v1/logins/{login_id}", "/v1/me", "/v1/info"}
+
+
+@pytest.fixture
+def client_of(server: Any) -> Iterator[NewClient]:
+    """Makes a key with the token of another client, and gives a client with it."""
+    made: list[httpx2.Client] = []
+
+    def make(maker: httpx2.Client, *scopes: str) -> httpx2.Client:
+        answer = maker.post("/v1/keys", json={"name": "-".join(scopes), "scopes": scopes})
+        assert answer.status_code == 201, answer.text
+        token = answer.json()["token"]
+        headers = {"Authorization": f"Bearer {token}", "X-API-Key": token}
+        made.append(httpx2.Client(base_url=server.url, headers=headers, timeout=30))
+        made[-1].headers["x-test-key"] = answer.json()["key"]["id"]
+        return made[-1]
+
+    yield make
+
+    for client in made:
+        client.close()
+
+
+def test_a_watching_key_sees_what_its_maker_has(api: httpx2.Client, client_of: NewClient) -> None:
+    """One that the owner made sees all; one that a key made sees that key's, and nothing of others."""
+    maker, other = client_of(api, "sandboxes", "keys"), client_of(api, "sandboxes", "execute")
+    of_maker, of_owner = client_of(maker, "watch"), client_of(api, "watch")
+    own = maker.post("/v1/sandboxes", json={}).json()["id"]
+    foreign = other.post("/v1/sandboxes", json={}).json()["id"]
+
+    def seen(client: httpx2.Client) -> set[str]:
+        return {one["id"] for one in client.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]}
+
+    assert seen(of_maker) == {own}
+    assert {own, foreign} <= seen(of_owner)
+
+    for path in ("", "/audit", "/contexts/default/executions", "/contexts/default/record", "/use", "/family"):
+        assert of_maker.get(f"/v1/sandboxes/{own}{path}").status_code == 200, path
+        assert of_owner.get(f"/v1/sandboxes/{foreign}{path}").status_code == 200, path
+        assert of_maker.get(f"/v1/sandboxes/{foreign}{path}").status_code == 404, path
+
+    with of_maker.stream("GET", "/v1/events") as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["type"] == "here"
+        other.post("/v1/sandboxes", json={})
+        made = maker.post("/v1/sandboxes", json={}).json()["id"]
+        assert json.loads(next(lines))["sandbox"]["id"] == made
+
+        # Beyond the checks of its right, which come each two seconds; and until its key ends.
+        run = {"code": "import time; time.sleep(2.2)"}
+        assert maker.post(f"/v1/sandboxes/{own}/executions", json=run).status_code == 200
+        last = maker.post("/v1/sandboxes", json={}).json()["id"]
+        assert json.loads(next(lines))["sandbox"]["id"] == last
+        assert api.delete(f"/v1/keys/{of_maker.headers['x-test-key']}").status_code == 204
+        rest = [json.loads(line) for line in lines if line]
+        assert rest[-1]["type"] == "problem"
+
+    for client in (maker, other):
+        assert api.delete(f"/v1/keys/{client.headers['x-test-key']}").status_code == 204
+
+
+def test_watching_changes_nothing_by_any_route(
+    api: httpx2.Client, client_of: NewClient, routes: list[BaseRoute]
+) -> None:
+    """Of every dialect too: a paused sandbox stays paused, lives no longer, and has no cell more."""
+    holder, watcher = client_of(api, "sandboxes"), client_of(api, "watch")
+    made = holder.post("/v1/sandboxes", json={"timeout_seconds": 600, "auto_resume": True}).json()["id"]
+    place = f"/v1/sandboxes/{made}"
+    cell = holder.post(f"{place}/executions", json={"code": "6 * 7"}).json()["id"]
+    assert holder.post(f"{place}/pause").status_code == 200
+
+    def state() -> Any:
+        kinds = [entry["kind"] for entry in holder.get(f"{place}/audit").json()["entries"]]
+        cells = holder.get(f"{place}/contexts/default/executions").json()["end_position"]
+        return holder.get(place).json(), cells, kinds, len(api.get("/v1/keys").json()["items"])
+
+    before, looked = state(), set()
+
+    for route in routes:
+        path = str(getattr(route, "path", ""))
+
+        if not path.startswith("/") or path in {*OPEN, *SITE, *OF_ANY, "/openapi.json", "/v1/usage"}:
+            continue
+
+        at = path.replace("{execution_id}", cell).replace("{context_id}", "default")
+        at = filled(re.sub(r"\{(sandbox|kernel)_id\}", made, at).replace("{number}", "0"))
+
+        if (methods := getattr(route, "methods", None)) is None:
+            if path != "/v1/watch":
+                assert status_of_upgrade(watcher, at, {}) in (401, 403, 404), path
+
+            continue
+
+        for method in methods:
+            body = {} if method in ("POST", "PUT", "PATCH") else None
+
+            with watcher.stream(method, at, json=body) as answer:
+                if method in ("GET", "HEAD") and answer.status_code < 400:
+                    looked.add(path)
+                else:
+                    assert 400 <= answer.status_code < 500, (method, path)
+
+    assert {"/v1/sandboxes/{sandbox_id}", "/v1/sandboxes/{sandbox_id}/audit"} <= looked
+    assert not any("/files" in path or "/commands" in path or "/ports/{port" in path for path in looked)
+    assert state() == before
+    # Control: the same with the key that may.
+    assert holder.post(f"{place}/executions", json={"code": "1"}).status_code == 200
+    assert state() != before
+    assert holder.delete(place).status_code == 204
+
+
+def test_no_key_gives_itself_a_wider_view(api: httpx2.Client, client_of: NewClient) -> None:
+    """A key made by the owner that gave itself `watch` would see all; its own keys see its own, and get no more."""
+    maker = client_of(api, "sandboxes", "keys")
+    stranger = client_of(api, "keys", "execute")
+
+    for scopes in (["watch", "keys"], ["watch"]):
+        refused = maker.patch(f"/v1/keys/{maker.headers['x-test-key']}", json={"scopes": scopes})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+
+    # One that has no sandboxes has none to be looked at.
+    assert stranger.post("/v1/keys", json={"name": "k", "scopes": ["watch"]}).status_code == 403
+    mixed = api.post("/v1/keys", json={"name": "k", "scopes": ["watch", "sandboxes"]})
+    assert (mixed.status_code, mixed.json()["fields"]["field"]) == (422, "scopes")
+    made = client_of(maker, "sandboxes")
+    changed = maker.patch(f"/v1/keys/{made.headers['x-test-key']}", json={"scopes": ["watch"]})
+    assert changed.json()["scopes"] == ["watch"]
+    assert made.get("/v1/sandboxes").json()["items"] == []
+    assert made.post("/v1/sandboxes", json={}).status_code == 403
