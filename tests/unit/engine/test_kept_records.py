@@ -22,7 +22,7 @@ from fumehood.values.sandbox import Isolation, SandboxInfo
 
 DAY = 86_400.0
 NOW = datetime.now(UTC)
-ROOMY = RecordBounds(max_bytes=1 << 20, max_count=100, max_seconds=DAY)
+ROOMY = RecordBounds(max_bytes=1 << 20, max_count=100, max_seconds=10 * DAY)
 
 
 def taken(name: str, *, ago: float = 0, output: str = "") -> TakenRecord:
@@ -61,7 +61,7 @@ def names(files: RecordFiles) -> list[str]:
     [
         (replace(ROOMY, max_count=2), ["c", "b"]),
         (replace(ROOMY, max_bytes=65_000), ["c", "b"]),
-        (replace(ROOMY, max_seconds=25.0), ["c", "b"]),
+        (replace(ROOMY, max_seconds=DAY), ["c", "b"]),
         (ROOMY, ["c", "b", "a"]),
     ],
     ids=["count", "bytes", "age", "none"],
@@ -70,7 +70,7 @@ def test_the_oldest_go_first(tmp_path: Path, bounds: RecordBounds, left: list[st
     """Of each bound, also for the next engine that has the folder; the files go with them."""
     files = RecordFiles(str(tmp_path), bounds)
 
-    for name, ago in (("a", 30.0), ("b", 20.0), ("c", 10.0)):
+    for name, ago in (("a", 2 * DAY), ("b", 20.0), ("c", 10.0)):
         files.write(taken(name, ago=ago, output="x" * 20_000))
 
     assert names(files) == left
