@@ -81,7 +81,7 @@ def test_the_help_says_where_files_go(command, folder, capsys):
         (["run", "-", "--mem", "1G"], "did you mean '--memory'?"),
         (
             ["audit", "verfy", "x"],
-            "fumehood audit: VERB 'verfy' is not one of verify, export; did you mean 'verify'?",
+            "fumehood audit: VERB 'verfy' is not one of verify, export, server; did you mean 'verify'?",
         ),
     ],
 )
