@@ -24,7 +24,7 @@ SOURCES := src tests examples benchmarks tools hatch_build.py
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console console-pictures format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console console-pictures console-types format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ reference: $(VENV)/.installed-dev ## write the reference pages anew, from the do
 
 sync-api: $(VENV)/.installed-dev ## write the synchronous API anew, from the asynchronous one
 	@$(BIN)/python tools/sync_api.py --write
+
+console-types: $(VENV)/.installed-dev ## write the types of the API anew that the console reads, from the OpenAPI description
+	@$(BIN)/python tools/console_types.py --write
 
 changelog: $(VENV)/.installed-dev ## show what changes/ says of the next version (VERSION=0.2.0 writes it to CHANGELOG.md, and removes the files)
 	@$(BIN)/python -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Cell, Execution, Sandbox } from "../src/api/types";
 import { answerOf, firstOwn, forksOf, ownForks } from "../src/views/Branches";
-import { type Capacity, concernsOf, hasQuotas, hoursOf } from "../src/views/Overview";
+import { type Capacity, concernsOf, hasQuotas, hoursOf, type Key } from "../src/views/Overview";
 
 const HOST: Capacity = {
   sandboxes: 3,
@@ -21,7 +21,7 @@ const BOX = {
   pause: null,
   use: { memory_bytes: 10 },
 } as unknown as Sandbox;
-const KEY = { id: "ab12", name: "blue", revoked_at: null, policy: {} };
+const KEY: Key = { id: "ab12", name: "blue", revoked_at: null, policy: {} };
 
 describe("what needs eyes", () => {
   it("is nothing while all is well", () => {
@@ -33,7 +33,7 @@ describe("what needs eyes", () => {
     const host = { ...HOST, is_draining: true, sandboxes: 95, memory_available_bytes: 5 };
     const box = {
       ...BOX,
-      pause: { reason: "too many refused connections" },
+      state: "paused",
       use: { memory_bytes: 95 },
       isolation: { level: "x", layers: [{ name: "landlock", state: "degraded", why: "" }] },
     } as unknown as Sandbox;
@@ -54,7 +54,12 @@ describe("what needs eyes", () => {
 
 describe("the use of a key", () => {
   it("is asked for where the key has a quota", () => {
-    const policy = { max_sandboxes: null, executions_per_day: null, max_network: "none", max_limits: {} };
+    const policy: Key["policy"] = {
+      max_sandboxes: null,
+      executions_per_day: null,
+      max_network: "none",
+      max_limits: {},
+    };
     expect(hasQuotas({ ...KEY, policy })).toBe(false);
     const bounded = { ...KEY, policy: { ...policy, executions_per_day: 0 } };
     expect(hasQuotas(bounded)).toBe(true);

@@ -2,38 +2,15 @@
 
 import { ask } from "./client";
 import { Problem, type ProblemBody } from "./problem";
-import type { Sandbox } from "./types";
+import type * as api from "./schema";
 
-export type EndedSandbox = {
-  sandbox: Sandbox;
-  ended_at: string;
-  reason: string;
-  contexts: { id: string; language: string; cells: number }[];
-  cells: number;
-  failed: number;
-  last_outcome: string | null;
-  cpu_seconds: number;
-  peak_memory_bytes: number;
-  size_bytes: number;
-};
+export type EndedSandbox = api.EndedSandbox;
 
-export type RecordList = { is_kept: boolean; items: EndedSandbox[]; next_cursor: string | null };
+export type RecordList = api.RecordList;
 
-export type Difference = { what: string; expected: string | null; actual: string | null };
-export type Compared = {
-  number: number;
-  code: string;
-  differences: Difference[];
-  is_known: boolean;
-  is_skipped: boolean;
-};
-export type Replayed = {
-  cells: number;
-  same: number;
-  first_difference: number | null;
-  dropped_cells: number;
-  not_fixed: string[];
-};
+export type Difference = api.Difference;
+export type Compared = api.CellComparison;
+export type Replayed = api.ReplayedLine;
 
 type Line =
   | ({ type: "cell" } & Compared)

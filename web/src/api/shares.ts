@@ -1,4 +1,5 @@
 /** Shares, as the API tells them to those who make them and to those who read them. */
+import type * as api from "./schema";
 
 export const PARTS = ["record", "variables", "files", "audit", "network"] as const;
 export type SharedPart = (typeof PARTS)[number];
@@ -11,33 +12,10 @@ export const PART_NAMES: Record<SharedPart, string> = {
   network: "Network log",
 };
 
-export type Share = {
-  id: string;
-  key_id: string;
-  sandbox_id: string;
-  context_id: string;
-  shows: SharedPart[];
-  from_at: string | null;
-  until_at: string | null;
-  created_at: string;
-  ends_at: string;
-  openings: number;
-  readers: number;
-};
+export type Share = api.ShareAnswer;
 
-export type NewShare = { share: Share; secret: string; url: string };
+export type NewShare = api.NewShareAnswer;
 
-export type SharedSandbox = {
-  shows: SharedPart[];
-  context_id: string;
-  from_at: string | null;
-  until_at: string | null;
-  ends_at: string;
-  readers: number;
-  state: string;
-  reason: string;
-  started_at: string | null;
-  sandbox_ends_at: string | null;
-};
+export type SharedSandbox = api.SharedSandboxAnswer;
 
-export type Opened = { token: string; share: SharedSandbox };
+export type Opened = api.OpenedShare;

@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { ask, get, segment } from "../api/client";
+import type * as api from "../api/schema";
 import type { AuditEntry } from "../api/types";
 import { verifyBeside } from "../audit/start";
 import type { Head, Verdict } from "../audit/verify";
@@ -10,7 +11,7 @@ import { clock, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 import { Download } from "../results/Picture";
 
-type Log = { entries: AuditEntry[]; dropped: number };
+type Log = api.AuditLog;
 const SHOWN = 300;
 
 export function AuditPanel({ sandboxId }: { sandboxId: string }) {

@@ -4,19 +4,13 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { ask, get, segment, send } from "../api/client";
 import { isShare } from "../api/reader";
+import type * as api from "../api/schema";
 import { Confirm } from "../parts/Confirm";
 import { bytes, visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 import { Download, Raster } from "../results/Picture";
 
-type FileInfo = {
-  name: string;
-  path: string;
-  type: string;
-  size_bytes: number;
-  modified_at: string;
-  symlink_target: string | null;
-};
+type FileInfo = api.FileInfo;
 const HOME = "/home/user";
 const PREVIEW_BYTES = 256 * 1024;
 const PICTURE_BYTES = 20 * 1024 * 1024;

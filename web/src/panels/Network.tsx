@@ -3,21 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get, segment } from "../api/client";
+import type * as api from "../api/schema";
 import type { Sandbox } from "../api/types";
 import { bytes, clock, visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
 
-type Egress = {
-  at: string;
-  kind: string;
-  name: string;
-  address: string | null;
-  port: number;
-  verdict: "allowed" | "denied";
-  rule: string;
-  bytes_sent: number;
-  bytes_received: number;
-};
+type Egress = api.EgressRecord;
 const MOST_ROWS = 500;
 
 export function NetworkPanel({ sandbox }: { sandbox: Sandbox }) {

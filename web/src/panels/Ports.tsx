@@ -3,19 +3,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { get, segment, send } from "../api/client";
+import type * as api from "../api/schema";
 import { clock, since, visibleLine } from "../parts/format";
 import { copy, useNow } from "../parts/hooks";
 import { Empty, ProblemBox } from "../parts/Problems";
 
-export type Port = {
-  port: number;
-  addresses: string[];
-  program: string;
-  pid: number | null;
-  started_at: string | null;
-  is_answered_outside: boolean;
-};
-type PortList = { state: "current" | "none"; items: Port[] };
+export type Port = api.ListeningPort;
+type PortList = api.PortList;
 type Address = { url: string; host: string | null; until: number };
 const LIFETIME_SECONDS = 3600;
 

@@ -3,13 +3,14 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useState } from "react";
 import { get, segment, send } from "../api/client";
+import type * as api from "../api/schema";
 import { Confirm } from "../parts/Confirm";
 import { visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
 
 const TerminalView = lazy(() => import("./TerminalView"));
 
-type Command = { pid: number; argv: string[]; is_pty: boolean };
+type Command = api.ProcessInfo;
 const SHELL = {
   argv: ["/bin/bash", "-i", "-l"],
   stdin: true,

@@ -3,23 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState } from "react";
 import { get, segment } from "../api/client";
+import type * as api from "../api/schema";
 import { bytes, clock, visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 
-type Variable = {
-  name: string;
-  type: string;
-  size_bytes: number | null;
-  summary: string;
-  since: string | null;
-};
-type Variables = {
-  state: string;
-  as_of: string | null;
-  items: Variable[];
-  next_cursor?: string | null;
-  count: number;
-};
+type Variable = api.Variable;
+type Variables = api.VariablePage;
 type Detail = Variable & {
   text?: string | null;
   shape?: number[] | null;
@@ -150,7 +139,7 @@ export function VariableDetail({ path, queryKey }: { path: string; queryKey: str
           <table className="plain">
             <thead>
               <tr>
-                {columns.map(([label, dtype]) => (
+                {columns.map(([label = "", dtype = ""]) => (
                   <th scope="col" key={label}>
                     {visibleLine(label, 40)}
                     <br />
@@ -178,7 +167,7 @@ export function VariableDetail({ path, queryKey }: { path: string; queryKey: str
       {items && (
         <table className="plain">
           <tbody>
-            {items.map(([key, kind, about]) => (
+            {items.map(([key = "", kind = "", about = ""]) => (
               <tr key={key}>
                 <th scope="row">{visibleLine(key, 60)}</th>
                 <td>{visibleLine(kind, 40)}</td>

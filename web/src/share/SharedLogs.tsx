@@ -2,20 +2,13 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { get } from "../api/client";
+import type * as api from "../api/schema";
 import type { Page } from "../api/types";
 import { bytes, clock, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 
-type Entry = { sequence: number; at: string; kind: string; fields: Record<string, unknown> };
-type Connection = {
-  at: string;
-  name: string;
-  port: number;
-  verdict: string;
-  rule: string;
-  bytes_sent: number;
-  bytes_received: number;
-};
+type Entry = api.SharedEntry;
+type Connection = api.SharedConnection;
 const SHOWN = 300;
 
 export function SharedAudit() {

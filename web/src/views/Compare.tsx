@@ -5,6 +5,7 @@ import { useState } from "react";
 import { useSearchParams } from "wouter";
 import { ask, get, segment } from "../api/client";
 import { asProblem } from "../api/problem";
+import type * as api from "../api/schema";
 import type { Checkpoint, Page } from "../api/types";
 import { VariableDetail } from "../panels/Variables";
 import { BackToSandbox } from "../parts/BackToSandbox";
@@ -12,22 +13,10 @@ import { folded, linesOf, textOf } from "../parts/difference";
 import { bytes, clock, visible, visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
 
-type Moment = { id: string; name: string | null; at: string; position: number };
-type Seen = { type: string; summary: string; size_bytes: number | null };
-type VariableDifference = { name: string; kind: string; before: Seen | null; after: Seen | null };
-type FileDifference = { path: string; kind: string; size_bytes: number };
-type Comparison = {
-  before: Moment;
-  after: Moment;
-  context_id: string;
-  state: string;
-  variables: VariableDifference[];
-  same_variables: number;
-  more_variables: number;
-  are_marked: boolean;
-  files: FileDifference[];
-  more_files: number;
-};
+type Moment = api.Moment;
+type Seen = api.Variable;
+type FileDifference = api.ChangedFile;
+type Comparison = api.Comparison;
 const NOW = "now";
 const KEPT_BYTES = 1024 * 1024;
 

@@ -4,23 +4,16 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Dialog } from "radix-ui";
 import { type FormEvent, useState } from "react";
 import { get, segment, send } from "../api/client";
+import type * as api from "../api/schema";
 import type { Bound, Page } from "../api/types";
 import { Confirm } from "../parts/Confirm";
 import { visibleLine } from "../parts/format";
 import { copy } from "../parts/hooks";
 import { Empty, ProblemBox } from "../parts/Problems";
 
-type Key = {
-  id: string;
-  name: string;
-  scopes: string[];
-  policy: Record<string, unknown> & { expires_at: string | null };
-  created_at: string;
-  revoked_at: string | null;
-  last_used_at: string | null;
-};
+type Key = api.Key;
 type KeyUse = Record<"sandboxes" | "executions_at_once" | "executions_today" | "cpu_seconds_today", Bound>;
-type Made = { key: Key; token: string };
+type Made = api.KeyWithToken;
 const SCOPES = ["execute", "sandboxes", "keys", "metrics", "watch"];
 const BOUNDS = [
   ["max_sandboxes", "Sandboxes at once"],
@@ -76,8 +69,7 @@ export default function Keys() {
 
 function KeyCard({ of, changed, rotated }: { of: Key; changed: () => void; rotated: (made: Made) => void }) {
   const isOver =
-    of.revoked_at !== null ||
-    (of.policy.expires_at !== null && Date.parse(of.policy.expires_at) < Date.now());
+    of.revoked_at !== null || (!!of.policy.expires_at && Date.parse(of.policy.expires_at) < Date.now());
   const use = useQuery({
     queryKey: ["keys", of.id, "use"],
     queryFn: ({ signal }) => get<KeyUse>(`/v1/keys/${segment(of.id)}/use`, signal),

@@ -4,6 +4,7 @@ import { useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { Link } from "wouter";
 import { get, segment } from "../api/client";
+import type * as api from "../api/schema";
 import type { Bound, Me, Page, Sandbox } from "../api/types";
 import { bytes, clock, shortId, visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
@@ -11,27 +12,15 @@ import { ChartView } from "../results/ChartView";
 import { readChart } from "../results/chart";
 import { BoundView } from "./Keys";
 
-export type Capacity = {
-  sandboxes: number;
-  max_sandboxes: number;
-  memory_available_bytes: number;
-  memory_total_bytes: number;
-  cpu_cores: number;
-  load: number;
-  pool_ready: number;
-  is_draining: boolean;
-  cold_reason: string;
-};
-type QueueState = { places: number; capacity: number; running: number; waiting: number; refused: number };
-type Used = { start: string; executions: number; errors: number };
-export type Key = {
-  id: string;
-  name: string;
-  revoked_at: string | null;
-  policy: Record<string, unknown>;
-};
+export type Capacity = Omit<
+  api.Capacity,
+  "host_id" | "incarnation" | "version" | "isolation_level" | "is_warm" | "pool_hits" | "pool_misses"
+>;
+type QueueState = api.QueueAnswer;
+type Used = Pick<api.UsageItem, "start" | "executions" | "errors">;
+export type Key = Pick<api.Key, "id" | "name" | "revoked_at" | "policy">;
 export type KeyUse = Record<string, Bound>;
-type EventCounts = { items: { count: number }[]; are_counted: boolean };
+type EventCounts = api.SecurityEventCounts;
 export type Concern = { key: string; words: string; path: string };
 
 const REFRESH_MILLISECONDS = 5000;
@@ -189,16 +178,17 @@ export function concernsOf(
     const path = `/sandboxes/${segment(sandbox.id)}`;
     const weak = sandbox.isolation.layers.filter((layer) => layer.state === "degraded");
     const most = sandbox.limits.memory_bytes ?? null;
-    if (sandbox.pause?.reason)
+    if (sandbox.state === "paused")
       found.push({
         key: `${sandbox.id} paused`,
-        words: `${name} is paused: ${visibleLine(sandbox.pause.reason, 100)}.`,
+        words: `${name} is paused.`,
         path,
       });
-    if (sandbox.use && most !== null && sandbox.use.memory_bytes >= most * NEAR)
+    const used = sandbox.use?.memory_bytes ?? null;
+    if (used !== null && most !== null && used >= most * NEAR)
       found.push({
         key: `${sandbox.id} memory`,
-        words: `${name} uses ${bytes(sandbox.use.memory_bytes)} of ${bytes(most)} of memory.`,
+        words: `${name} uses ${bytes(used)} of ${bytes(most)} of memory.`,
         path,
       });
     if (weak.length > 0)

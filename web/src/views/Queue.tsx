@@ -2,34 +2,13 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { get } from "../api/client";
+import type * as api from "../api/schema";
 import { bytes, seconds, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 import { BoundView } from "./Keys";
 
-type QueueState = {
-  places: number;
-  capacity: number;
-  running: number;
-  waiting: number;
-  mean_seconds: number | null;
-  oldest_wait_seconds: number | null;
-  keys: { key_id: string; waiting: number }[];
-  refused: number;
-  timed_out: number;
-};
-type Capacity = {
-  sandboxes: number;
-  max_sandboxes: number;
-  memory_available_bytes: number;
-  memory_total_bytes: number;
-  cpu_cores: number;
-  load: number;
-  pool_ready: number;
-  isolation_level: string;
-  version: string;
-  is_draining: boolean;
-  cold_reason: string;
-};
+type QueueState = api.QueueAnswer;
+type Capacity = api.Capacity;
 
 export default function Queue() {
   const queue = useQuery({

@@ -142,7 +142,7 @@ function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
   return (
     <dl className="facts">
       <Fact name="Memory">
-        {used ? (
+        {used && used.memory_bytes !== null ? (
           <Bar value={used.memory_bytes} of={sandbox.limits.memory_bytes ?? null} label="Memory" />
         ) : (
           "–"

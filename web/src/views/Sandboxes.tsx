@@ -180,7 +180,9 @@ function Row({ sandbox, now, top, index }: RowGiven) {
           <span className="bad"> {visibleLine(use.last_outcome, 20)}</span>
         )}
       </div>
-      <div role="cell">{use ? <Bar value={use.memory_bytes} of={memory} label="Memory" /> : "–"}</div>
+      <div role="cell">
+        {use && use.memory_bytes !== null ? <Bar value={use.memory_bytes} of={memory} label="Memory" /> : "–"}
+      </div>
       <div role="cell">{networkWord(sandbox)}</div>
       <div role="cell">{since(sandbox.started_at, now)}</div>
       <div role="cell">

@@ -3,21 +3,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
+import type * as api from "../api/schema";
 import type { Page } from "../api/types";
 import { AuditRecord } from "../panels/Audit";
 import { visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
 
-export type Setting = {
-  name: string;
-  group: string;
-  help: string;
-  value: string;
-  source: "default" | "file" | "environment" | "flag";
-  origin: string;
-};
-type EventCount = { kind: string; action: string; count: number };
-type EventCounts = { items: EventCount[]; are_counted: boolean };
+export type Setting = api.DescribedSetting;
+type EventCounts = api.SecurityEventCounts;
 
 export default function Server() {
   return (
@@ -83,8 +76,7 @@ function Events() {
   );
 }
 
-type MachineRow = { name: string; state: string; need: string; why: string; how_to_get_it: string };
-type Machine = { items: MachineRow[]; is_of_sandboxes: boolean };
+type Machine = api.MachineRows;
 
 /** It tries every layer anew, which takes seconds: only when it is asked for. */
 function Machine() {

@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { useSearchParams } from "wouter";
 import { get, segment } from "../api/client";
+import type * as api from "../api/schema";
 import type { Page } from "../api/types";
 import { bytes, seconds, visibleLine } from "../parts/format";
 import { copy } from "../parts/hooks";
@@ -11,17 +12,7 @@ import { Empty, ProblemBox } from "../parts/Problems";
 import { ChartView } from "../results/ChartView";
 import { readChart } from "../results/chart";
 
-type Used = {
-  key_id: string;
-  start: string;
-  executions: number;
-  sandboxes: number;
-  cpu_seconds: number;
-  wall_seconds: number;
-  bytes_in: number;
-  bytes_out: number;
-  errors: number;
-};
+type Used = api.UsageItem;
 const RANGES: [string, string, number][] = [
   ["day", "24 hours", 1],
   ["week", "7 days", 7],
