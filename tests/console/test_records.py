@@ -24,7 +24,7 @@ def test_an_ended_sandbox_is_looked_at_and_runs_again(new_page: NewPage, box: Bo
     assert axe_violations(page) == []
     page.keyboard.press("Enter")
     page.get_by_role("region", name="Record").get_by_text("killed on").wait_for()
-    page.get_by_role("article", name="Cell 3").get_by_text("same").wait_for()
+    page.get_by_role("article", name="Cell 3").get_by_text("same", exact=True).first.wait_for()
     # A guest's page is shown as that of a living sandbox: in a frame, and it runs nothing.
     frame = page.get_by_role("article", name="Cell 1").locator("iframe").content_frame
     assert frame.get_by_text("bold").inner_text() == "bold"

@@ -26,7 +26,7 @@ from fumehood.setting_fields import flag_of, is_secret, variable_of
 _DEPLOYMENT = Path(__file__).resolve().parents[1] / "deployment"
 _UNIT_SECRETS = "/etc/fumehood/server.env"
 _COMPOSE_SECRETS = "fumehood.env"
-_FOLDERS = ("state_folder", "audit_folder", "blobs_url")
+_FOLDERS = ("state_folder", "audit_folder", "records_folder", "blobs_url")
 # Where the image of the Dockerfile keeps what pip has installed.
 _IMAGE_PACKAGES = "/usr/local/lib/python3.12/site-packages"
 
