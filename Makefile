@@ -151,7 +151,7 @@ pictures: $(VENV)/.installed-dev ## draw the pictures of the pages anew, from re
 	@$(BIN)/python docs/pictures.py
 
 console-pictures: $(VENV)/.installed-dev console ## take the pictures of the guide to the console anew, in a browser
-	@$(BIN)/python docs/console_pictures.py
+	@$(BIN)/python docs/console_pictures.py $(ARGS)
 
 docs-wheel: docs ## the site as the distribution fumehood-docs, into dist; `fumehood serve` shows it at /docs/
 	@$(BIN)/python -m build --no-isolation --wheel --outdir dist docs/package >/dev/null

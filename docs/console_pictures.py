@@ -1,23 +1,29 @@
 """Takes the pictures of the guide to the console anew: a real server, real sandboxes, Debian's chromium.
 
-`make console-pictures` runs it. It needs the packages of the tests (playwright) and `chromium`.
+`make console-pictures` runs it; with `ARGS=FOLDER` it takes all views in both colours and two widths, to be looked at.
+It needs the packages of the tests (playwright) and `chromium`.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import httpx2
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Error, StorageState, sync_playwright
 
 FOLDER = Path(__file__).parent / "pictures"
+_NARROW = 900
+_SECONDS = 3600
 TOKEN = "token-of-the-pictures"  # noqa: S105
 LOAD = '''import pandas as pd
 from io import StringIO
@@ -55,6 +61,8 @@ def main() -> int:
             folder,
             "--token",
             TOKEN,
+            "--records",
+            "keep",
         ]
         server = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
 
@@ -63,7 +71,7 @@ def main() -> int:
                 base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60
             )
             _wait(client)
-            take(client, fill(client))
+            take(client, fill(client), Path(sys.argv[1]) if len(sys.argv) > 1 else None)
         finally:
             server.terminate()
             server.wait()
@@ -71,10 +79,20 @@ def main() -> int:
     return 0
 
 
-def fill(client: httpx2.Client) -> str:
-    """Makes three sandboxes, runs code in one, and returns its id."""
+@dataclass(frozen=True)
+class Made:
+    """What the pictures show: a sandbox, and one that has ended."""
+
+    sandbox_id: str
+    ended_id: str
+
+
+def fill(client: httpx2.Client) -> Made:
+    """Makes sandboxes, runs code in them, ends one, makes a key and a share."""
     ids = [
-        client.post("/v1/sandboxes", json={"metadata": {"task": task}}).json()["id"]
+        client.post("/v1/sandboxes", json={"metadata": {"task": task}, "timeout_seconds": _SECONDS}).json()[
+            "id"
+        ]
         for task in ("clean the orders", "plot the weather", "penguins")
     ]
     path = f"/v1/sandboxes/{ids[-1]}"
@@ -90,31 +108,133 @@ def fill(client: httpx2.Client) -> str:
     run("penguins['ratio'] = penguins.mass / penguins.flipper\npenguins.describe()")
     client.post(f"{path}/forks", json={"count": 1})
     run(PLOT)
-    return ids[-1]
+    run("open('penguins.csv', 'w').write(csv)")
+    client.post(
+        f"{path}/commands", json={"argv": ["python3", "-m", "http.server", "8000"]}
+    ).raise_for_status()
+    client.post("/v1/shares", json={"sandbox_id": ids[-1], "shows": ["record", "files"]}).raise_for_status()
+    policy = {"executions_per_day": 1000, "max_sandboxes": 10}
+    client.post("/v1/keys", json={"name": "blue team", "policy": policy}).raise_for_status()
+    ended = client.post("/v1/sandboxes", json={"metadata": {"task": "draw lots"}}).json()["id"]
+
+    for code in ("import random\nlots = range(1000)", "random.sample(lots, 3)", "len(lots)"):
+        client.post(f"/v1/sandboxes/{ended}/executions", json={"code": code}).raise_for_status()
+
+    client.delete(f"/v1/sandboxes/{ended}").raise_for_status()
+    return Made(sandbox_id=ids[-1], ended_id=ended)
 
 
-def take(client: httpx2.Client, sandbox_id: str) -> None:
-    """Takes the pictures: the list, a sandbox in the light and in the dark, and the audit record."""
+@dataclass(frozen=True)
+class View:
+    """A view of the console, and what shows that it is there.
+
+    Attributes:
+        path: Its address below the console.
+        text: A text that is seen once it is complete.
+        acts: Names of buttons, tabs or menus that are pressed first, in order.
+        scheme: The colours of its picture in the guide.
+    """
+
+    path: str
+    text: str
+    acts: tuple[str, ...] = ()
+    scheme: Literal["light", "dark"] = "light"
+
+
+def views(made: Made) -> dict[str, View]:
+    """The views that are looked at, by the names of their pictures."""
+    box = f"sandboxes/{made.sandbox_id}"
+    return {
+        "list": View("sandboxes", "penguins"),
+        "sandbox": View(box, "describe"),
+        "audit": View(f"{box}?panel=audit", "Whole:", ("Verify",), "dark"),
+        "files": View(f"{box}?panel=files", "penguins.csv"),
+        "terminal": View(f"{box}?panel=terminal", "New terminal"),
+        "ports": View(f"{box}?panel=ports", "8000"),
+        "network": View(f"{box}?panel=network", "log"),
+        "isolation": View(f"{box}?panel=isolation", "seccomp"),
+        "compare": View(f"{box}/compare?a=loaded", "differ"),
+        "branches": View(f"{box}/branches", "Run"),
+        "share": View(box, "Code and outputs", ("Share",)),
+        "labels": View(box, "Another", ("Labels",)),
+        "overview": View("overview", "What needs eyes"),
+        "records": View("records", "killed"),
+        "record": View(f"records/{made.ended_id}", "first that differs", ("Run again",)),
+        "shares": View("shares", "Revoke"),
+        "keys": View("keys", "blue team"),
+        "usage": View("usage", "Executions"),
+        "queue": View("queue", "Stateless runs"),
+        "server": View("server", "Settings", (), "dark"),
+    }
+
+
+IN_THE_GUIDE = ("list", "sandbox", "audit", "compare", "records", "record", "overview", "server")
+
+
+def take(client: httpx2.Client, made: Made, folder: Path | None) -> None:
+    """Takes the pictures of the guide, or with a folder those of all views, in both colours and two widths."""
     flags = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    found = views(made)
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
+        state = _logged_in(browser, client)
 
-        for name, scheme, path in (
-            ("console-list", "light", "sandboxes"),
-            ("console-sandbox", "light", f"sandboxes/{sandbox_id}"),
-            ("console-audit", "dark", f"sandboxes/{sandbox_id}?panel=audit"),
-        ):
-            context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
-            page = context.new_page()
-            page.goto(client.post("/v1/login/codes").json()["url"])
-            page.get_by_role("heading", name="Sandboxes").wait_for()
-            page.goto(str(client.base_url.join(f"/console/{path}")))
-            _settle(page, name)
-            _keep(page.screenshot(), FOLDER / f"{name}.png")
-            context.close()
+        if folder is None:
+            for name in IN_THE_GUIDE:
+                view = found[name]
+                picture = _picture(browser, client, state, view, view.scheme, 1280)
+                _keep(picture, FOLDER / f"console-{name}.png")
+        else:
+            for (name, view), scheme, width in itertools.product(
+                found.items(), ("light", "dark"), (1280, 375)
+            ):
+                _keep(
+                    _picture(browser, client, state, view, scheme, width),
+                    folder / f"{name}-{scheme}-{width}.png",
+                )
 
         browser.close()
+
+
+def _logged_in(browser: Browser, client: httpx2.Client) -> StorageState:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(client.post("/v1/login/codes").json()["url"])
+    page.get_by_role("heading", name="Sandboxes").wait_for()
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+def _picture(
+    browser: Browser, client: httpx2.Client, state: StorageState, view: View, scheme: str, width: int
+) -> bytes:
+    context = browser.new_context(
+        viewport={"width": width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+        storage_state=state,
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto(str(client.base_url.join(f"/console/{view.path}")))
+    is_narrow = width < _NARROW
+
+    try:
+        if is_narrow and "panel=" in view.path:
+            page.get_by_role("button", name="Inspect").click()
+
+        for act in view.acts:
+            page.get_by_role("button", name=act, exact=True).first.click()
+
+        page.get_by_text(view.text).first.wait_for(state="attached", timeout=15_000)
+        page.wait_for_timeout(1500)
+    except Error as error:
+        sys.stderr.write(f"{view.path} at {width}: {str(error).splitlines()[0]}\n")
+
+    picture = page.screenshot()
+    context.close()
+    return picture
 
 
 def _keep(picture: bytes, path: Path) -> None:
@@ -122,19 +242,6 @@ def _keep(picture: bytes, path: Path) -> None:
     Image.open(io.BytesIO(picture)).convert("RGB").quantize(
         256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
     ).save(path, optimize=True)
-
-
-def _settle(page: Page, name: str) -> None:
-    if name == "console-list":
-        page.get_by_role("row").nth(2).wait_for()
-    else:
-        page.get_by_role("img", name="Mass by flipper").wait_for()
-
-    if name == "console-audit":
-        page.get_by_role("button", name="Verify", exact=True).click()
-        page.get_by_text("Whole:").wait_for()
-
-    page.wait_for_timeout(2500)
 
 
 def _wait(client: httpx2.Client) -> None:

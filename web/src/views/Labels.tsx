@@ -54,7 +54,7 @@ function LabelForm({ sandbox, done }: { sandbox: Sandbox; done: () => void }) {
   };
 
   return (
-    <form onSubmit={save}>
+    <form className="labels-form" onSubmit={save}>
       {rows.map((row, index) => (
         <div className="row" key={row.key}>
           <input

@@ -124,7 +124,7 @@ function Row({ ended, now }: { ended: EndedSandbox; now: number }) {
       <td>{visibleLine(ended.reason, 30)}</td>
       <td>
         {ended.cells}
-        {ended.failed > 0 && <span className="bad"> {ended.failed} failed</span>}
+        {ended.failed > 0 && <span className="bad">, {ended.failed} failed</span>}
       </td>
       <td className="number">{seconds(ended.cpu_seconds)}</td>
       <td className="number">{bytes(ended.peak_memory_bytes)}</td>

@@ -49,7 +49,7 @@ export function Replay({ ended, contextId, cells, first: offset, choose }: Given
   const first = compared.find((cell) => cell.differences.length > 0);
 
   return (
-    <div className="panel-body">
+    <div className="panel-body replay">
       <div className="row">
         {stop ? (
           <button type="button" onClick={() => stop.abort()}>
