@@ -47,9 +47,10 @@ GROUPS = {
     "server-watching": 0,
     "mcp": 0,
     "many-live": 0,
+    "console": 0,
 }
-# Those that are measured by name alone: they take most of a machine.
-_BY_NAME = frozenset({"many-live"})
+# Those that are measured by name alone: they take most of a machine, or a browser.
+_BY_NAME = frozenset({"many-live", "console"})
 
 # What must be there to measure: preloaded in zygote and floor, and for some groups a reference or a server.
 _LOADED = ("numpy", "pandas", "matplotlib")
@@ -64,6 +65,7 @@ _NEEDED = {
     "server-memory": _SERVER,
     "server-streams": _SERVER,
     "server-watching": _SERVER,
+    "console": (*_SERVER, "playwright"),
 }
 
 
