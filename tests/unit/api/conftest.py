@@ -111,6 +111,9 @@ class ScriptedBackend(Backend):
     async def kill(self, sandbox_id, *, wait=True):
         return self.alive.pop(sandbox_id, None) is not None
 
+    async def set_labels(self, sandbox_id, changes):
+        self.asked.append(changes)
+
     async def set_timeout(self, sandbox_id, timeout_seconds):
         self.asked.append(timeout_seconds)
 
