@@ -20,7 +20,7 @@ from fumehood.values.template import Template
 from .conftest import play, run, text_of
 
 SPOKEN = {"python": "3.11.2", "javascript": "24.11", "cpp": "12.2.0", "unheard": "1"}
-WORDS = "languages: Python 3.11.2, JavaScript 24.11, C++ 12.2.0, unheard 1"
+WORDS = "languages: Python 3.11.2, JavaScript 24.11; as commands: C++ 12.2.0, unheard 1"
 
 
 def test_a_template_with_languages_is_described_where_a_sandbox_of_it_begins() -> None:

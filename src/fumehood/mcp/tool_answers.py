@@ -21,7 +21,7 @@ from fumehood.llm.readable_text import in_bytes, readable, shorten
 from fumehood.llm.result import ToolImage
 from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
 from fumehood.text import visible_line
-from fumehood.values.languages import find_language
+from fumehood.values.languages import STATEFUL_LANGUAGES, find_language
 
 MAX_TEXT_CHARS = 20_000
 # The most characters of an execution's text; files are read on purpose, and in pages.
@@ -108,12 +108,19 @@ def describe_in_words(info: SandboxInfo) -> str:
 
 
 def languages_in_words(info: SandboxInfo) -> str:
-    """Return the languages that the template of a sandbox was made ready for, with versions; empty if none is known."""
-    shown = [
-        visible_line(f"{_title(name)} {version}".rstrip(), max_characters=_LANGUAGE_CHARS)
-        for name, version in info.languages.items()
-    ]
-    return f"languages: {', '.join(shown)}" if shown else ""
+    """Return the languages that the template of a sandbox was made ready for, with versions; empty if none is known.
+
+    Those that `run_code` does not take, since each of their cells is a whole program, are named apart.
+    """
+    cells: list[str] = []
+    programs: list[str] = []
+
+    for name, version in info.languages.items():
+        words = visible_line(f"{_title(name)} {version}".rstrip(), max_characters=_LANGUAGE_CHARS)
+        (cells if name in STATEFUL_LANGUAGES else programs).append(words)
+
+    named = {"languages": cells, "as commands": programs}
+    return "; ".join(f"{label}: {', '.join(found)}" for label, found in named.items() if found)
 
 
 def _title(language: str) -> str:
