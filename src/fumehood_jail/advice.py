@@ -1,7 +1,7 @@
 """Advice: turns a failed trial and the system's own settings into a reason and a remedy.
 
-Used by the probe, in the host process. Pure but for `read_facts`: the same facts give the same answer, so that systems
-which cannot be had on one machine (a container with a filter, Debian, Ubuntu) are tested with recorded facts.
+Used by the probe, in the host process. Pure but for `read_facts`: the same facts give the same answer, so that tests
+can use facts recorded on other systems (a container with a filter, Debian, Ubuntu).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _SYSCTLS = (
     "vm.unprivileged_userfaultfd",
 )
 
-# Settings of the host that make an escape harder: lowest good value, highest good value, advised value. None of them is
-# required, because guest code cannot make the calls that they guard.
+# Settings of the host that make an escape harder: lowest good value, highest good value, advised value. None of them
+# is required, because guest code cannot make the system calls that they restrict.
 _HARDENING = {
     "kernel.io_uring_disabled": (2, 2, "2"),
     "kernel.unprivileged_bpf_disabled": (1, 2, "2"),
@@ -55,7 +55,7 @@ _HARDENING = {
     "fs.suid_dumpable": (0, 0, "0"),
 }
 
-# What the advice of such a setting begins with; the setting and its value follow, and a full stop.
+# The beginning of the advice for such a setting; the setting, its value and a full stop follow.
 SET_AS_ROOT = "As root: sysctl -w "
 
 _ALLOW_FILTERED_CALLS = (

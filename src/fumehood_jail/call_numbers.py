@@ -1,6 +1,6 @@
-"""Numbers of the system calls that are made here, by machine; policies/syscalls_*.json hold the full tables.
+"""Numbers of the system calls that `syscalls` makes, by machine; policies/syscalls_*.json hold the full tables.
 
-Read wherever `syscalls` is.
+Imported in every process that imports `syscalls`.
 """
 
 from __future__ import annotations

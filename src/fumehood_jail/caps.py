@@ -1,8 +1,8 @@
 """Capabilities: the five sets of a process, and the bits that keep them empty.
 
-Runs in jail init and zygote (which keep the few that making sandboxes takes) and in the init of a sandbox (which
-keeps none). The order matters: the bounding set can only be emptied while CAP_SETPCAP is held, so `seal`
-comes before a change of the user id and `drop_all` after it.
+Runs in jail init and zygote (which keep the few that are needed to make sandboxes) and in the init of a sandbox
+(which keeps none). The order matters: the bounding set can only be emptied while CAP_SETPCAP is held, so `seal` comes
+before a change of the user id and `drop_all` after it.
 """
 
 from __future__ import annotations
@@ -80,17 +80,17 @@ SECUREBITS = 0b11101111
 def drop_all() -> None:
     """Empties the effective, permitted, inheritable, bounding and ambient sets and locks the secure bits.
 
-    Before: either `seal` has run, or CAP_SETPCAP is held. After: nothing, not even executing a file of
-    root's, gives a capability back.
+    Before: either `seal` has run, or CAP_SETPCAP is held. After: no capability can be regained, not even by executing
+    a file that belongs to root.
     """
     seal()
     _set(0)
 
 
 def seal() -> None:
-    """Empties the bounding and ambient sets and locks the secure bits, and keeps what is held now.
+    """Empties the bounding and ambient sets and locks the secure bits; keeps the capabilities held now.
 
-    Before: CAP_SETPCAP is held, or all is sealed already. After: a change of the user id no longer
+    Before: CAP_SETPCAP is held, or this process is sealed already. After: a change of the user id no longer
     changes the effective set, so `drop_all` can follow it.
     """
     try:
@@ -111,7 +111,7 @@ def seal() -> None:
 def keep_only(names: frozenset[str]) -> None:
     """Reduces the effective, permitted and bounding sets to `names` and empties the other two.
 
-    Before: CAP_SETPCAP is held. After: what is executed as the namespace's root gets at most what is named.
+    Before: CAP_SETPCAP is held. After: a program executed as the namespace's root gets at most these capabilities.
 
     Args:
         names: Names as in capabilities(7), such as `"CAP_SETUID"`.

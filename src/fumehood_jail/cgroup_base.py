@@ -48,7 +48,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def used_seconds(self) -> float:
-        """Returns the CPU time used so far without keeping a file open: for seldom polls of many groups."""
+        """Returns the CPU time used so far without keeping a file open: for infrequent polls of many groups."""
 
     @abstractmethod
     def halve_cpu_weight(self, halved: bool) -> None:
@@ -60,7 +60,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def peak_memory_bytes(self) -> int:
-        """Returns the most memory in use since `reset_peak`; what is in use now if none is kept."""
+        """Returns the most memory in use since `reset_peak`; the memory in use now where the kernel keeps no peak."""
 
     @abstractmethod
     def reset_peak(self) -> bool:
@@ -84,7 +84,7 @@ class Cgroup(ABC):
         """Stops every process of the cgroup, and those that join it later.
 
         Returns:
-            False while some of them have not stopped yet: to be called again.
+            False while some of them have not stopped yet; then call it again.
         """
 
     @abstractmethod
@@ -124,7 +124,7 @@ class Cgroup(ABC):
         kill_members(self.folders[0])
 
     def kill_frozen(self) -> None:
-        """Kills a frozen cgroup: each process has its signal before any of them can run again."""
+        """Kills a frozen cgroup: every process is sent SIGKILL before any of them can run again."""
         if self.is_frozen:
             self.kill()
             self.thaw()
@@ -133,7 +133,7 @@ class Cgroup(ABC):
         """Removes the cgroup and closes its files.
 
         Returns:
-            False while processes of it are still ending: to be tried again.
+            False while some of its processes are still ending; then call it again.
         """
         self.close()
         for folder in reversed(self.folders):
@@ -194,7 +194,7 @@ class CgroupDriver(ABC):
 
     @property
     def freezer_parent(self) -> str | None:
-        """The folder of cgroups that must be thawed before their processes can die, or None where none must."""
+        """The folder of cgroups that must be thawed before their processes can die; None where none need it."""
         return None
 
     @abstractmethod
@@ -226,8 +226,8 @@ class CgroupDriver(ABC):
         """Bounds the reads of every cgroup created from now on, for those disks that the kernel can bound.
 
         Args:
-            disks: By their numbers.
-            name: Of a cgroup in which it is tried.
+            disks: The device numbers of the disks ("8:0").
+            name: The name of a temporary cgroup in which each bound is tried.
         """
         if "io" not in self.controllers:
             return

@@ -94,7 +94,7 @@ class CgroupV1(Cgroup):
         return read_field(self._read(self._path("memory", "memory.oom_control")), b"oom_kill")
 
     def give_memory_back(self) -> str:
-        """Asks the kernel to reclaim what it can; processes of the cgroup keep the memory they need."""
+        """Asks the kernel to reclaim memory that processes do not need; returns the name of the control file used."""
         write_file(self._path("memory", "memory.force_empty"), "0")
         return "memory.force_empty"
 

@@ -90,7 +90,7 @@ class CgroupV2(Cgroup):
         return read_field(self._read(f"{self._folder}/memory.events"), b"oom_kill")
 
     def give_memory_back(self) -> str:
-        """Asks the kernel to reclaim what it can, in steps of 64 MiB (Linux 5.19)."""
+        """Asks the kernel to reclaim memory in steps of 64 MiB (Linux 5.19); returns the control file's name."""
         for _ in range(_MOST_RECLAIMS):
             before = self.memory_bytes()
             try:

@@ -1,4 +1,4 @@
-"""Control groups: finds where sandboxes can have theirs, and removes those of hosts that have died.
+"""Control groups: finds where those of sandboxes can be made, and removes those that dead hosts have left behind.
 
 Runs in the host process, outside every jail. A sandbox gets one cgroup, a child of the host process's own cgroup or of
 the nearest ancestor, so that limits which the system has put on the host still apply. Existing groups are neither moved
@@ -187,7 +187,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _clear_away(folders: list[str]) -> bool:
-    """Kills what is in the folders of one cgroup and removes them; returns False while a process is still ending."""
+    """Kills the processes of one cgroup and removes its folders; returns False while a process is still ending."""
     for folder in folders:
         kill_members(folder)
 

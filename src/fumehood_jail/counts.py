@@ -42,9 +42,9 @@ def bound_a_sandbox() -> None:
 
 
 def allow_another() -> None:
-    """Raises the bounds of the user namespace that this process has entered by the share of one more sandbox.
+    """Adds the share of one more sandbox to the bounds of the user namespace that this process has entered.
 
-    Before: CAP_SYS_RESOURCE over that namespace. What is used in a namespace counts in all above it.
+    Before: CAP_SYS_RESOURCE over that namespace. Use in a namespace is also counted in all of its ancestors.
     """
     for name, most in {**_OF_A_SANDBOX, "max_user_namespaces": 1}.items():
         allowed = _read(f"{_FOLDER}/{name}")
@@ -54,7 +54,7 @@ def allow_another() -> None:
 
 def _read(path: str) -> int | None:
     try:
-        # Read as bytes: the root of the jail is in place, so no codec can be imported any more.
+        # Read as bytes: the root of the jail is in place, so no codec can be imported from here on.
         with open(path, "rb") as file:
             return int(file.read())
     except FileNotFoundError:

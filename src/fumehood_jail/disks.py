@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-# All that sandboxes see of the host lies in these: the system, and the interpreters and packages of templates.
+# All files of the host that sandboxes see lie in these folders: the system, interpreters and packages of templates.
 _FOLDERS = ("/usr", sys.prefix, sys.base_prefix)
 _MOUNTS = "/proc/self/mountinfo"
 # Each disk adds to the time that creating a sandbox takes.

@@ -1,8 +1,8 @@
 """The fence: Landlock as the first barrier, for files, TCP, signals and abstract sockets, without namespaces.
 
-Runs in the zygote before its interpreter starts, and in each process forked from it: domains are nested, and each only
-removes rights. Unlike `landlock`, which is the second barrier behind mounts, it must never be weaker than asked for: a
-kernel that cannot scope signals is refused.
+Runs in the zygote before its interpreter starts, and in each process forked from it: domains are nested, and each one
+can only remove rights. Unlike `landlock`, which is the second barrier behind mounts, it must never be weaker than
+asked for: a kernel that cannot scope signals is refused.
 """
 
 from __future__ import annotations

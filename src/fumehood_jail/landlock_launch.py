@@ -130,7 +130,7 @@ def enter_guest(options: Dict[str, Any], program: bytes, processes: int) -> None
 
 
 def _become(uid: Optional[int], gid: Optional[int]) -> None:
-    """Takes the guests' user if this is root; otherwise clears the caller's capabilities and keeps its id."""
+    """Changes to the guests' user id if this process is root; otherwise keeps its id and drops all capabilities."""
     if uid is not None and gid is not None:
         # The bounding set can only be emptied while CAP_SETPCAP is held.
         caps.seal()

@@ -59,7 +59,7 @@ _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | sysc
 
 
 def enter_base_jail(plan: Dict[str, Any]) -> NoReturn:
-    """Turns a fresh clone of the launcher into the jail init: own root, own names, then the template's interpreter.
+    """Turns a fresh clone of the launcher into the jail init: changes its root and host name, executes the interpreter.
 
     Before: a clone with every namespace new and its id maps written. After: does not return; the interpreter has six
     capabilities within its own user namespace and a system call filter, and dies with the launcher. Every descriptor

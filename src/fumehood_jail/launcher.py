@@ -30,7 +30,7 @@ def main(plan_fd: int) -> NoReturn:
     with open(plan_fd, "rb") as file:
         plan = json.load(file)
 
-    # Out of the range of descriptor numbers that are promised to the jail init.
+    # Moved above the descriptor numbers that the jail init expects for its own.
     report_fd = fcntl.fcntl(int(plan["report_fd"]), fcntl.F_DUPFD_CLOEXEC, 16)
     os.close(int(plan["report_fd"]))
     plan["report_fd"] = report_fd

@@ -246,8 +246,8 @@ def _make_fork_root() -> None:
 def enter_fork_root() -> None:
     """Pivots into `/.fork`, the root of forked sandboxes, in which Landlock rules of a migrated process still match.
 
-    Before: as of `mount_sandbox`, which follows; the mounts are those that `leave_sandbox` has left. Does nothing where
-    the parent is itself a fork and so has this root already.
+    Before: as for `mount_sandbox`, which is called next; only the mounts that `leave_sandbox` keeps are there.
+    Does nothing where the parent is itself a fork and so has this root already.
     """
     if not os.path.isdir(FORK_ROOT):
         return
@@ -481,7 +481,7 @@ def _make_folders_of(paths: Iterable[str]) -> None:
 
 
 def _read_those_there(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
-    """Returns the content of the files to copy, by their paths in the new root."""
+    """Returns the content of those files to copy that exist, by their paths in the new root."""
     found = {}
 
     for source, target in copies:
@@ -495,7 +495,7 @@ def _read_those_there(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
 
 
 def _read_code(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
-    """Returns our own code by its place in the new root: without a part of it nothing is started."""
+    """Returns our own code by its path in the new root; raises if any file of it cannot be read."""
     found = {}
 
     for source, target in copies:

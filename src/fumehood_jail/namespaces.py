@@ -36,7 +36,7 @@ def clone_flags() -> int:
 
 
 JAIL_FLAGS = clone_flags()
-# A copy of the mounts whose owner cannot change them, and numbers of its own, which the owner can enter again.
+# A mount namespace whose owner cannot change the copied mounts, and a PID namespace, which the owner can enter again.
 INNER_FLAGS = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
 
 

@@ -40,7 +40,7 @@ class NotifiedCall(NamedTuple):
 
 
 def is_listener(fd: int) -> bool:
-    """Whether a received descriptor is a seccomp listener, and nothing that would block or mislead."""
+    """Whether a received descriptor is a seccomp listener; any other kind could block or give false answers."""
     return os.readlink(f"/proc/self/fd/{fd}") == _LINK
 
 

@@ -88,8 +88,8 @@ def shared_places() -> str:
 def enter(devices: Optional[int]) -> None:
     """Replaces the root of this mount namespace by one with inodes of its own.
 
-    Before: a clone of the jail init in namespaces of its own, with every capability in them. After: `/` is as it was,
-    but for the scratch space of the base jail, and no other sandbox reaches its inodes.
+    Before: a clone of the jail init in namespaces of its own, with every capability in them. After: `/` has the same
+    files, except for the scratch space of the base jail, and no other sandbox reaches its inodes.
 
     Args:
         devices: The mount that `device_nodes.make` has made for this sandbox, or None.

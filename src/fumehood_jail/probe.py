@@ -1,8 +1,8 @@
 """The probe: which layers of isolation this system really gives, found by trying each of them.
 
 `probe` runs in the host process and starts a process of its own for the trials, since a raw clone needs a single-
-threaded process; nothing of the caller is changed. A layer counts as there only if a child has just used it: no version
-number and no configuration file is proof.
+threaded process; nothing of the caller is changed. A layer counts as present only if a child process has just used
+it: version numbers and configuration prove nothing.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class Layer:
         name: Its name, in one or two words.
         state: `"there"`, `"degraded"` or `"missing"`.
         need: `"required"` (without it no sandbox starts), `"wanted"` (without it the isolation level reports it) or
-            `"advice"` (a setting of the host, or what a single verb takes).
+            `"advice"` (a setting of the host, or a layer that only one operation needs).
         why: The result of the trial.
         how_to_get_it: The remedy if it is not there; empty when it is.
-        cause: The layer whose lack alone is why this one is missing; empty when it has a reason of its own.
+        cause: The other missing layer that is the only reason why this one is missing; empty if there is no such
+            layer.
     """
 
     __slots__ = ("cause", "how_to_get_it", "name", "need", "state", "why")
@@ -243,7 +244,7 @@ def _explain(refusal: _RefusalError, what: str, facts: Facts) -> tuple[str, str]
 
 
 def _ids(plan: users.IdPlan) -> Layer:
-    """Rates the plan that the trials have used."""
+    """Returns the layer of user ids, judged by the id plan that the trials have used."""
     if plan.kind == "single":
         way_out = "Give the container 65536 user ids (docker: userns-remap; podman: --uidmap)."
         if os.geteuid() != 0:

@@ -148,7 +148,7 @@ def read_policy(path: str) -> Policy:
 
 @functools.cache
 def _read_file(path: str) -> Policy:
-    """Returns what one file says; a host needs that of sandboxes for them, and because that of zygotes extends it."""
+    """Returns one parsed file; cached, because the policy of zygotes extends that of sandboxes."""
     import tomllib  # Python 3.11: the host has it, a template's older Python does not and never compiles
 
     with open(path, "rb") as file:

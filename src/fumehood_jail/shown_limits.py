@@ -1,9 +1,9 @@
 """Files of /proc and /sys that show a sandbox its own memory, processors and start, not those of the machine.
 
-`show` runs once per sandbox, in the clone that becomes its init, and mounts a small read-only /sys with the files that
-libraries size themselves by. `change_memory` rewrites the figures of memory when a sandbox gets another limit than it
-was made with, `change_boot_id` the number of its start when all that ran in it has ended. They are information: the
-limits are held by the control groups.
+`show` runs once per sandbox, in the clone that becomes its init, and mounts a small read-only /sys with the files
+from which libraries choose their number of threads and their memory. `change_memory` rewrites the memory figures when
+the limit of a sandbox is changed, `change_boot_id` the boot id when all its processes have ended. The files only
+inform programs: control groups enforce the limits.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _boot_files: List[int] = []
 
 
 def show(memory_bytes: int, cpu_cores: Optional[float]) -> None:
-    """Mounts /sys, and its figures over those of the machine in /proc.
+    """Mounts /sys, and files with the sandbox's own figures over those of the machine in /proc.
 
     Before: /proc is the sandbox's own; this process has every capability over its mount namespace.
 
     Args:
         memory_bytes: The limit of memory.
-        cpu_cores: The limit of processors; None: all of the machine.
+        cpu_cores: The limit of processors; None means all of the machine.
     """
     machine_cores = os.sysconf("SC_NPROCESSORS_CONF")
     cores = machine_cores if cpu_cores is None else max(1, min(math.ceil(cpu_cores), machine_cores))
@@ -74,7 +74,7 @@ def unmount() -> None:
 
 
 def change_memory(memory_bytes: int) -> None:
-    """Writes another limit of memory into the files that `show` has mounted; does nothing if there are none."""
+    """Writes a new memory limit into the files that `show` has mounted; does nothing if there are none."""
     texts = _memory_texts(memory_bytes)
 
     for path, fd in _memory_files.items():
@@ -130,7 +130,7 @@ def _memory_texts(memory_bytes: int) -> Dict[str, str]:
 
 
 def _first_processors(cores: int) -> str:
-    """Returns the descriptions of so many processors; no more is read, since the kernel writes each when it is read."""
+    """Returns the first `cores` processors' descriptions; reads no more, as the kernel makes each on reading."""
     lines = []
 
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

@@ -33,9 +33,9 @@ _PTRACE_EVENT_VFORK = 2
 _PTRACE_EVENT_STOP = 128
 # include/uapi/linux/wait.h
 _WALL = 0x40000000
-# All signals are blocked while it is held, except the one by which it stops for its tracer.
+# All signals are blocked while the process is held, except the one by which it stops for its tracer.
 _ALL_BUT_TRAPS = (1 << 64) - 1 & ~(1 << signal.SIGTRAP - 1)
-# The number of other stops to tolerate: signals may arrive in between all the same.
+# The number of other stops to tolerate: signals may still arrive in between.
 _MAX_STOPS = 64
 # include/linux/errno.h: results of an interrupted call that the kernel will restart.
 _RESTARTS = (-512, -513, -514, -516)
@@ -199,7 +199,7 @@ class HeldProcess:
         return child
 
     def forked(self) -> int:
-        """Lets it complete the call of `fork`; returns the pid of the child as it sees it."""
+        """Lets the process complete the call of `fork`; returns the child's pid in the process's own namespace."""
         stopped_by = self._step()
         values = self._read()
 
@@ -215,14 +215,14 @@ class HeldProcess:
         return _signed(values[_REGISTERS.result])
 
     def leave(self) -> None:
-        """Makes it call exit_group: its tracer may not always be allowed to kill it."""
+        """Makes the process call exit_group: the tracer may not be allowed to kill it."""
         with suppress(ProcessLookupError):
             self.call("exit_group", (0,) * 6)
-            # It executed something else; and its end may be waited for.
+            # It executed something else, so it is killed; another process may be waiting for its end.
             self.end()
 
     def lay(self, content: bytes) -> int:
-        """Writes below its stack pointer, beyond the red zone; returns the address."""
+        """Writes `content` below its stack pointer, beyond the red zone; returns the address."""
         start = (self._before[_REGISTERS.stack] - _BELOW_STACK_BYTES - len(content)) & ~(_STACK_ALIGNMENT - 1)
 
         for offset in range(0, len(content), _WORD_BYTES):

@@ -77,7 +77,7 @@ class IdPlan:
         return {name: getattr(self, name) for name in self.__slots__ if name != "lock_fd"}
 
     def release(self) -> None:
-        """Releases the block of ids; releasing twice is no error. Before: no process uses one of them."""
+        """Releases the block of ids; a second call does nothing. Before: no process uses one of them."""
         if self.lock_fd is not None:
             os.close(self.lock_fd)
             self.lock_fd = None
