@@ -38,13 +38,14 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLaunch:
-    """The arguments of a runtime for starting a context.
+    """The arguments with which a runtime starts a context.
 
     Attributes:
         fds: The guest's ends of its channel, its standard output and its standard error; the caller closes them.
         info: Its name, language and directory.
         envs: Its environment variables.
-        steps: How it makes whole programs of its cells; None: its language keeps state.
+        steps: How the context turns each cell into a complete program; None if its language keeps state between
+            cells.
     """
 
     fds: tuple[int, int, int]
@@ -53,7 +54,7 @@ class ContextLaunch:
     steps: ProgramSteps | None = None
 
     def as_message(self) -> dict[str, Any]:
-        """Returns what the context gets."""
+        """Returns the arguments as the message that the context receives."""
         return {
             "context_id": self.info.id,
             "language": self.info.language,
@@ -65,7 +66,7 @@ class ContextLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """The capacity of a machine, and what is left of it.
+    """The total and the available capacity of a machine.
 
     Attributes:
         memory_available_bytes: Memory that is free, or can be freed without evicting anything in use.
@@ -109,7 +110,7 @@ class GuestContext(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends the process, but not the processes that it has started; killing twice is no error."""
+        """Ends the process, but not the processes that it has started; a second call does nothing."""
 
 
 class Guest(ABC):
@@ -137,7 +138,7 @@ class Guest(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Ends every process of the sandbox at once, without its cooperation; killing twice is no error."""
+        """Ends every process of the sandbox at once, without its cooperation; a second call does nothing."""
 
     @property
     @abstractmethod
@@ -153,7 +154,7 @@ class Guest(ABC):
         """Lets all processes run again; no effect on a running sandbox."""
 
     def give_memory_back(self) -> str:
-        """Asks the kernel to reclaim what it can of a frozen sandbox's memory; it may take long.
+        """Asks the kernel to reclaim memory of a frozen sandbox; it may take long.
 
         Returns:
             The kernel interface that was used.
@@ -179,7 +180,7 @@ class Guest(ABC):
 
     @property
     def carries_forks(self) -> bool:
-        """Whether forked guests live that would end with this one."""
+        """Whether forked guests are alive that would end with this one."""
         return False
 
     async def fork(self, sandbox_id: str, limits: Limits) -> Guest:
@@ -211,10 +212,10 @@ class Guest(ABC):
         raise ForkError(step="move a process into the fork", reason="this runtime has no forks")
 
     async def end_foreign_processes(self) -> None:  # noqa: B027 - most have none
-        """Kills those of its processes that its init may not signal, because they entered a fork and did not exit."""
+        """Kills processes that entered a fork and did not exit, which the guest's init may not signal."""
 
     def retire(self) -> None:
-        """Marks a guest as ended of which only the init is left; the init is killed once no forks of it are left."""
+        """Marks a guest as ended whose only process is init; the init is killed when its last fork has ended."""
         raise NotImplementedError
 
     def check_network(self, network: Network) -> None:
@@ -330,7 +331,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def room(self) -> Room:
-        """Returns the capacity that the machine has left; cheap enough to be called ten times a second."""
+        """Returns the machine's available capacity; cheap enough to be called ten times a second."""
 
     @abstractmethod
     async def start(self, template: Template) -> Spawner:

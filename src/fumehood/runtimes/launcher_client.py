@@ -1,8 +1,8 @@
 """The launcher of a template's processes, seen from the host: errors of a failed launch, and the end of the processes.
 
 Runs in the host process, on the engine's loop; shared by the Linux runtimes. A failed step means either a missing
-layer, which is missing tomorrow too, or exhausted resources, which come back; the two must not be confused. A launcher
-ends only after all the processes that it keeps, so its end means that no process of the template is left.
+layer, which is permanent, or exhausted resources, which are temporary; the two must not be confused. A launcher ends
+only after all the processes that it started, so its end means that every process of the template has ended.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MAX_REPORT_BYTES = 1 << 16
 
 
 class Noting(Holder, Protocol):
-    """A guest that releases what the host holds for it when it has ended."""
+    """A guest that is called at its end, to release the host's resources for it."""
 
     def note_end(self) -> None:
         """Called when its last process has ended."""
@@ -204,7 +204,7 @@ async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:
 
 
 async def until_ended(launcher: subprocess.Popen[bytes]) -> None:
-    """Waits until a launcher has ended whose client has disconnected."""
+    """Waits until a launcher has ended, after its client has closed the sockets; kills it after a time-out."""
     try:
         async with asyncio.timeout(_CLOSE_SECONDS):
             await wait_for_exit(launcher)

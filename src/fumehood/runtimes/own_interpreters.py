@@ -33,7 +33,7 @@ async def start_template(runtime: Runtime, template: Template) -> Spawner:
 
 
 class OwnInterpreters(Spawner):
-    """Makes each guest with processes of its own, which end with it.
+    """Starts separate template processes for each guest, which end with the guest.
 
     Args:
         runtime: Starts the processes.

@@ -1,9 +1,9 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
-Messages are bounded and strictly parsed: the zygote runs packages that are not ours. Each order allows its answers, and
-one message more ends the connection: parsing is work, and a flood would keep the loop from all other sandboxes. What
-cannot be sent at once is queued in order, with duplicated descriptors. A descriptor is a plain number that no garbage
-collector closes: a failure in the middle of several must not leak those already made.
+Messages are bounded and strictly parsed: the zygote runs packages that are not ours. Each request allows a number of
+answers, and one message more ends the connection: parsing takes time, and a flood would block the loop for all other
+sandboxes. What cannot be sent at once is queued in order, with duplicated descriptors. A descriptor is a plain number
+that no garbage collector closes: a failure in the middle of several must not leak those already made.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class PacketSocket:
         return True
 
     def _try_late(self, data: bytes, fds: Sequence[int]) -> bool:
-        """As `_try`, but drops a message that cannot be sent: its caller runs into a time-out."""
+        """Like `_try`, but drops a message that cannot be sent: its sender gets a time-out."""
         try:
             return self._try(data, fds)
         except OSError:

@@ -190,6 +190,6 @@ class ZygoteEndedError(SandboxStartError):
 
 
 def _last_words(words: str) -> str:
-    """Returns the most telling line of a program's output: the last exception, else the last line."""
+    """Returns the line of a program's output that best explains its end: the last exception, else the last line."""
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else "")

@@ -1,7 +1,7 @@
-"""One sandbox without namespaces, as the host holds it: two sockets, a leash and perhaps a cgroup.
+"""The host's handle of one sandbox without namespaces: two sockets, a leash and perhaps a cgroup.
 
-The leash is a pipe: when this process ends for any reason, the sandbox ends, because the reaper at the other end waits
-for nothing else. Init's greeting is trusted, because no guest code has run by then.
+The leash is a pipe: when this process ends for any reason, the reaper reads its end and ends the sandbox. Init's
+greeting is trusted, because no guest code has run by then.
 """
 
 from __future__ import annotations

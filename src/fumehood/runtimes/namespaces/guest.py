@@ -1,4 +1,4 @@
-"""One sandbox of the Linux runtime, as the host holds it: a socket, a pidfd and a cgroup.
+"""The host's handle of one sandbox of the Linux runtime: a socket, a pidfd and a cgroup.
 
 Init's greeting is trusted, because no guest code has run by then; afterwards this module reads nothing from it.
 """
@@ -478,7 +478,7 @@ class LinuxGuest(CountedGuest):
             if cgroup is not None:
                 self._let_go(cgroup)
         finally:
-            # Whatever the host could not read or remove: `ended` is set in any case.
+            # `ended` is set even if reading or removing something has failed.
             if not self.ended.done():
                 self.ended.set_result(None)
 

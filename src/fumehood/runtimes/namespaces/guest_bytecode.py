@@ -29,7 +29,7 @@ class _NotCachedError(Exception):
 
 
 class _CacheReader(SourceFileLoader):
-    """Gives the code that is kept for a source, if it is of that source and of this Python, and compiles nothing.
+    """Loads the cached code of a source if it matches that source and this Python; never compiles.
 
     Args:
         path: The source.
@@ -56,12 +56,12 @@ def guest_bytecode(
 ) -> dict[str, str]:
     """Returns the bytecode files of guest code: their paths in the jail, and their content in base64.
 
-    An interpreter that is not of exactly this bytecode passes over the files and compiles the sources.
+    An interpreter with another bytecode format ignores the files and compiles the sources.
 
     Args:
         code: Each file below `folder`, and its path on the host; what is not Python is left out.
         folder: Where the guest has them.
-        version: The version of the interpreter that is to read them; none are made for another than this one.
+        version: The version of the interpreter that reads them; if it differs from this one, no file is returned.
     """
     tag = sys.implementation.cache_tag
 
@@ -83,7 +83,7 @@ def guest_bytecode(
 
 @cache
 def _bytecode(path: Path, place: str) -> str:
-    """Returns the content of one file, as of the first template: a server starts many.
+    """Returns the content of one file; cached, because a server starts many templates.
 
     Raises:
         _NotCachedError: None is kept.

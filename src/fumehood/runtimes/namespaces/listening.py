@@ -1,8 +1,8 @@
-"""The TCP ports on which programs of one guest listen, and which program of it holds each.
+"""The TCP ports on which programs of one guest listen, and the program that listens on each.
 
-Runs in the host process, in a thread: it reads what the kernel tells of the guest's network namespace and processes. It
-must never read a guest's memory, as `/proc/PID/cmdline` does, and never wait for the guest. What it reads is bounded,
-whatever the guest has opened. Names of programs are chosen by the guest.
+Runs in the host process, in a thread: it reads what the kernel reports about the guest's network namespace and
+processes. It must never read a guest's memory, as `/proc/PID/cmdline` does, and never wait for the guest. What it
+reads is bounded, whatever the guest has opened. Names of programs are chosen by the guest.
 """
 
 from __future__ import annotations

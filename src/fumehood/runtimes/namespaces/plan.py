@@ -56,7 +56,7 @@ _HOSTS = "127.0.0.1 localhost fumehood\n::1 localhost\n"
 _NSSWITCH = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 )
-# In every root, whatever else is in it.
+# Added to every root.
 ETC_FILES = {
     "/etc/hosts": _HOSTS,
     "/etc/resolv.conf": "",
@@ -271,7 +271,7 @@ def _add_guest_packages(plan: dict[str, Any], version: tuple[int, int, int]) -> 
 
 
 def copies_of(code: Iterable[tuple[str, Path]]) -> list[tuple[str, str]]:
-    """Returns what to copy of guest code, and where to: it is small, and a copy cannot change under a template."""
+    """Returns the files of guest code to copy and their targets: a copy cannot change under a template."""
     return [(str(path), f"{GUEST_PACKAGES}/{name}") for name, path in code]
 
 
@@ -311,7 +311,7 @@ class GuestIds:
 
     @property
     def are_many(self) -> bool:
-        """Whether each sandbox has one of its own."""
+        """Whether each sandbox has a user id of its own."""
         return self._last > self._first
 
     def take(self) -> int:

@@ -107,15 +107,14 @@ class LinuxRuntime(Runtime):
         return await self._left_out.start(template, self._start)
 
     async def begin(self, template: Template) -> None:
-        """Begins a start that `start` is going to be asked for; returns when its processes run, not when it is over.
-
-        A failure after that is reported by `start`.
+        """Begins a start that a later call of `start` completes; returns when its processes run, before they are
+        ready. `start` reports a failure after that.
         """
         launched = await self._launch(template)
         self._begun = template, asyncio.create_task(self._until_ready(template, launched))
 
     async def end_begun(self) -> None:
-        """Ends the processes of a start that `start` was not asked for."""
+        """Ends the processes of a start for which `start` was not called."""
         begun, self._begun = self._begun, None
 
         if begun is None:
@@ -452,7 +451,7 @@ class _Launcher:
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """A launcher that runs, with what its template's processes hold here.
+    """A running launcher, with the host's resources for its template's processes.
 
     Attributes:
         launcher: The launcher.

@@ -1,7 +1,7 @@
 """Shares an expensive inspection of a guest among concurrent callers: one runs at a time.
 
-Runs in the host process, on the engine's loop. This module knows nothing of what is looked at, and must never start a
-second look while one is under way.
+Runs in the host process, on the engine's loop. This module does not know what is inspected, and must never start a
+second inspection while one is under way.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ KEPT_SECONDS = 1.0
 
 
 class SharedLook(Generic[_T]):
-    """An answer that concurrent callers share, and that is kept for a second from the end of its look.
+    """One inspection whose result concurrent callers share, cached for a second from its end.
 
-    So the time that looks take is bounded for each guest, and not by how often callers ask.
+    So the time spent on inspections is bounded for each guest, however often callers ask.
 
     Args:
-        look: Looks once.
+        look: Carries out one inspection.
         clock: A monotonic clock, in seconds.
     """
 
@@ -38,9 +38,8 @@ class SharedLook(Generic[_T]):
         self._kept_until = -math.inf
 
     async def answer(self) -> _T:
-        """Returns what a look has found, at most a second before this call; raises what it raised.
-
-        A caller that is cancelled leaves the look to the others; a look that failed is not kept.
+        """Returns the result of an inspection that ended at most a second ago, or raises its exception. A cancelled
+        caller does not cancel the inspection for the others; a failure is not cached.
         """
         looking = self._looking
 

@@ -1,9 +1,9 @@
 """The control group of a template's own processes, where code of an image runs in them.
 
-Runs in the host process. An image's own Python is started outside of all sandboxes, and what it loads is the image's:
-without a group it could take the memory, the processes and the processors of the machine. Sandboxes leave the group
-when they enter their own; what the kernel has taken to fork them stays charged here. Where this machine has no control
-groups there is none, and these processes have no bound.
+Runs in the host process. An image's own Python is started outside of all sandboxes, and loads code of the image:
+without a group it could use up the memory, the processes and the processors of the machine. Sandboxes leave the group
+when they enter their own; the kernel memory that forking them took stays charged here. Where this machine has no
+control groups there is none, and these processes have no bound.
 """
 
 from __future__ import annotations

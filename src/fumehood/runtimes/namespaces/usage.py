@@ -144,7 +144,7 @@ class Uncharged:
             self._looking = self._loop.create_task(self._compare(sockets, locks))
 
     def _holders_of_sockets(self, now: float) -> dict[int, str]:
-        """Chooses the guests whose waiting connections are to be counted; returns their folders of /proc."""
+        """Chooses the guests whose waiting connections must be counted; returns their folders of /proc."""
         is_news = self._socket_news.note(machine_sockets())
         self._many_sockets = {n: then for n, then in self._many_sockets.items() if n in self._guests}
         due = [n for n, then in self._many_sockets.items() if now - then >= _SUSPECT_SECONDS]
