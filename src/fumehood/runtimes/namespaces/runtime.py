@@ -107,8 +107,9 @@ class LinuxRuntime(Runtime):
         return await self._left_out.start(template, self._start)
 
     async def begin(self, template: Template) -> None:
-        """Begins a start that a later call of `start` completes; returns when its processes run, before they are
-        ready. `start` reports a failure after that.
+        """Begins a start that a later call of `start` completes; returns when its processes run, not yet ready.
+
+        `start` reports a failure after that.
         """
         launched = await self._launch(template)
         self._begun = template, asyncio.create_task(self._until_ready(template, launched))

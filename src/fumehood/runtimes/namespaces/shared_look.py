@@ -38,8 +38,9 @@ class SharedLook(Generic[_T]):
         self._kept_until = -math.inf
 
     async def answer(self) -> _T:
-        """Returns the result of an inspection that ended at most a second ago, or raises its exception. A cancelled
-        caller does not cancel the inspection for the others; a failure is not cached.
+        """Returns the result of an inspection that ended at most a second ago, or raises its exception.
+
+        A cancelled caller does not cancel the inspection for the others; a failure is not cached.
         """
         looking = self._looking
 
