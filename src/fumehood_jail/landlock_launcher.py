@@ -99,7 +99,7 @@ def _watch(zygote: int, host: int) -> int:
 
 
 def _end_all_sandboxes() -> None:
-    """Waits for the reapers to end their sandboxes, and kills what is left after a time-out."""
+    """Waits for the reapers to end their sandboxes, and kills the remaining processes after a time-out."""
     deadline = time.monotonic() + _REAPERS_SECONDS
     reapers: Set[int] = set(_children())
 

@@ -53,8 +53,8 @@ _BASE_CAPABILITIES = frozenset(
 )
 
 
-# Every namespace but that of pids, in which the process is started, and that of cgroups, which each process makes anew.
-# The user namespace is included because it owns the others.
+# Every namespace but that of pids, in which the process is started, and that of cgroups, which each process makes for
+# itself. The user namespace is included because it owns the others.
 _ENTERED_NAMESPACES = syscalls.CLONE_NAMESPACES & ~(syscalls.CLONE_NEWPID | syscalls.CLONE_NEWCGROUP)
 
 

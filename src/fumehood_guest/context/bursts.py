@@ -11,7 +11,8 @@ import functools
 import io
 from typing import Callable, Deque, List
 
-# What a burst takes before it hands it on. With the lines that wait already it is no more than those may be.
+# How much text a burst holds before it passes the text on. With the lines that wait already it is no more than those
+# may be.
 _BURST_BYTES = 7 * 1024
 
 
@@ -22,7 +23,7 @@ class Burst:
     done. It is for one thread.
 
     Args:
-        hand_on: Is called when it has taken some KiB.
+        hand_on: Called when the burst holds some KiB.
     """
 
     def __init__(self, hand_on: Callable[[], None]) -> None:

@@ -37,12 +37,12 @@ _ZOMBIE = "Z"
 _ALL_KINDS = 0x40000000
 
 
-# Describes the variables, or the one of a name, with or without marks: how many there are, and the description.
+# Describes all variables, or the one with a name, with or without marks; returns their number and the description.
 Look = Callable[[str, bool], Tuple[int, bytes]]
 
 
 class Apart(NamedTuple):
-    """The processes of a context's language that a fork does not keep, and starts anew.
+    """The processes of a context's language that a fork does not keep, and starts again.
 
     Attributes:
         pids: The processes.
@@ -77,7 +77,7 @@ class Checkpoints:
 
         Args:
             line_fd: The socket to the host, owned by the checkpoint from now on.
-            apart: The processes of the language, which forks start anew.
+            apart: The processes of the language, which forks start again.
             look: Describes the variables of this process, without running code of the user.
 
         Returns:

@@ -38,7 +38,7 @@ _MAX_NAMED = 20
 
 
 def add_fallback_fonts(module: Any) -> None:
-    """Lets matplotlib look in other fonts for letters that those of a text lack.
+    """Makes matplotlib use fallback fonts for characters that the fonts of a text lack.
 
     Args:
         module: `matplotlib.font_manager`.

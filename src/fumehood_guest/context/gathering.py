@@ -132,7 +132,7 @@ class Gathering:
         return self._watch is None and not self._begin_watch()
 
     def allows_burst(self) -> bool:
-        """Whether the thread sends what waits, is the only one beside the main thread, and little waits yet."""
+        """Whether the thread sends waiting lines, is the only thread besides the main one, and few lines wait yet."""
         is_alone = self._watch is not None and self._count_threads() == 1
         return is_alone and self._characters <= _MOST_WAITING_CHARACTERS
 

@@ -30,7 +30,7 @@ class IdleWait:
         self._poll()
 
     def abandon(self) -> None:
-        """Begins anew, after failures."""
+        """Creates a new poller, after failures."""
         self._poller = self._new_poller()
 
     def heed(self, fd: int) -> None:
@@ -49,7 +49,7 @@ class IdleWait:
         return []
 
     def renew(self) -> None:
-        """In a process made from a checkpoint: begins anew."""
+        """In a process made from a checkpoint: starts afresh."""
         self.abandon()
 
     def _poll(self) -> Dict[int, int]:

@@ -1,8 +1,8 @@
-"""Hooks of the interpreter: what it runs of a user's code by itself, between any two steps of ours.
+"""Interpreter hooks: user code that the interpreter itself may call between any two of our own instructions.
 
-Runs in a context, around the fork of a checkpoint, and in the checkpoint, which must not run user code. Collections run
-finalizers; functions of `sys.setprofile` and `sys.settrace` are called at each call. Audit hooks and the tools of
-`sys.monitoring` cannot be turned off.
+Runs in a context, around the fork of a checkpoint, and in the checkpoint, which must not run user code. Garbage
+collections run finalizers; functions of `sys.setprofile` and `sys.settrace` are called at each call. Audit hooks and
+the tools of `sys.monitoring` cannot be turned off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Optional, Tuple
 
 
 class InterpreterHooks:
-    """Collections, and the profile and the trace function of this thread."""
+    """Turns garbage collection and this thread's profile and trace functions off, and on again."""
 
     def __init__(self) -> None:
         # References, since user code may replace what the modules hold.
@@ -23,7 +23,7 @@ class InterpreterHooks:
         self._kept: Optional[Tuple[bool, Any, Any]] = None
 
     def turn_off(self) -> None:
-        """Turns all of them off; once more, also those that at-fork handlers have turned on meanwhile."""
+        """Turns all of them off; a second call also turns off those that at-fork handlers have turned on."""
         if self._kept is None:
             self._kept = (self._collects(), self._profile_of(), self._trace_of())
 

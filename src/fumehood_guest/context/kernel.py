@@ -63,9 +63,9 @@ class KernelShell(ChildLanguage):
     """A running kernel.
 
     Args:
-        language: kernel:NAME.
+        language: The language as `kernel:NAME`, with the name of the kernel spec.
         outlet: Takes results and errors.
-        streams: Take what it prints.
+        streams: Standard output and standard error, which receive the kernel's output.
         gate: Blocks signals while something is sent.
     """
 
@@ -292,7 +292,7 @@ class KernelShell(ChildLanguage):
         return reply
 
     def _take_late(self, asked: str) -> None:
-        """Passes on what a cell shows after its end, until it shows nothing for a moment, or goes on for too long."""
+        """Passes on what a cell shows after its end, until it shows nothing for a moment, or continues for too long."""
         now = time.monotonic()
         quiet, latest = now + _LATE_SECONDS, now + _MOST_LATE_SECONDS
 
@@ -342,7 +342,7 @@ class KernelShell(ChildLanguage):
             end_damaged(_DAMAGED)
 
     def _take(self, kind: str, content: Dict[str, Any]) -> None:
-        """Passes on one message about a cell."""
+        """Sends one message about a cell to the host."""
         if kind == "input_request":
             self._answer_input(content)
             return

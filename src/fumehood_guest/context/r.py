@@ -159,7 +159,7 @@ class RAnswerer:
         return {}
 
     def check(self, code: str) -> Tuple[str, str]:
-        """Parses the code without running it."""
+        """Parses the code without running it; returns its state (whether it is complete), and no indentation."""
         return self._r.call("check", code, ""), ""
 
 

@@ -315,7 +315,7 @@ class PythonShell(ConnectedShell):
             self.show_stray(error)
 
     def showsyntaxerror(self, filename: Optional[str] = None, running_compiled_code: bool = False) -> None:
-        """As `showtraceback`."""
+        """Like `showtraceback`."""
         self.showtraceback()
 
     def show_usage_error(self, exc: BaseException) -> None:

@@ -109,7 +109,7 @@ class SignalGate:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Unblocks signals for a few statements of the context itself."""
+        """A context manager that unblocks signals while the context runs a few statements of its own."""
         self.open_for_wait()
         try:
             yield

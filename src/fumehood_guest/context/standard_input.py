@@ -26,7 +26,7 @@ from fumehood_guest.context.streams import Streams
 
 
 class BorrowedInput:
-    """Standard input that holds during one execution.
+    """Replaces standard input during one execution.
 
     Args:
         content: Its content; None changes nothing.
@@ -58,7 +58,7 @@ class BorrowedInput:
 
 
 class AskedInput(io.RawIOBase):
-    """A stream whose content the host sends in pieces, each when the last one has been read.
+    """A stream whose content the host sends piece by piece; the next piece is requested when the last one was read.
 
     Args:
         ask: Returns the next piece as base64; raises EOFError at the end.

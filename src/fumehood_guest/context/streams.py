@@ -48,7 +48,7 @@ class Streams:
         return self.outlet.is_detached
 
     def end_burst(self) -> None:
-        """Gathers what a burst of the stream that was written last has taken. The caller holds the lock."""
+        """Ends the burst of the stream that was last written to, and gathers its text. The caller holds the lock."""
         self.last_written.end_burst()
 
     def send_gathered(self) -> None:
@@ -207,7 +207,7 @@ class OutputStream(io.TextIOBase):
                 self.send_pending()
 
     def _write_next(self) -> None:
-        """Makes this the stream that is written: what was written to the other one comes before."""
+        """Makes this the stream that is written to: sends the pending text of the other stream first."""
         streams = self._streams
 
         if streams.last_written is not self:
@@ -290,7 +290,7 @@ class _ByteSide(io.BufferedIOBase):
         return False
 
     def close(self) -> None:
-        """Sends what is left, and stays open."""
+        """Sends the remaining text, and stays open."""
         self._stream.flush()
 
     def detach(self) -> NoReturn:

@@ -46,8 +46,8 @@ def list_variables(
         namespace: The namespace.
         hidden: Names that belong to the shell.
         marks: Whether each has a mark, which differs after its object has changed. Marks of two processes can be
-            compared if one was forked from the other, or both from a third. Those that there was no time to examine
-            have none.
+            compared if one was forked from the other, or both from a third. A variable that there was no time to
+            examine has no mark.
     """
     variables = _shown(namespace, hidden)
     deadline = _thread_seconds() + (_MARK_SECONDS if marks else _LOOK_SECONDS)

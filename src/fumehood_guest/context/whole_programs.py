@@ -229,7 +229,7 @@ class Orphans:
     def end(self) -> int:
         """Kills and reaps all descendants; returns the peak of the largest one since the last call, in KiB.
 
-        One that forks and exits faster than it is found may live on; it ends with the sandbox.
+        A process that forks and exits before it is found may survive; it ends with the sandbox.
         """
         for _ in range(_MOST_ROUNDS):
             if not self._reap_ended():

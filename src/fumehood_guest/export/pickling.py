@@ -91,7 +91,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def pickle_variables(variables: Mapping[str, Any], file: BinaryIO, bounds: Bounds) -> Kept:
-    """Writes the serialisable ones of `variables` to an empty file."""
+    """Writes those of `variables` that can be serialised to an empty file."""
     return _Attempt(variables, file, bounds).carry_out()
 
 
@@ -144,7 +144,7 @@ class _Attempt:
                 return self._stop(segments)
 
     def _stop(self, segments: List[Segment]) -> Kept:
-        """Keeps what was written before the time limit: no segment needs a later one."""
+        """Keeps the segments written before the time limit: no segment needs a later one."""
         self._file.truncate(sum(segment.size_bytes for segment in segments))
         written = {segment.name for segment in segments}
 

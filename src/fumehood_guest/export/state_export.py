@@ -135,7 +135,7 @@ def prepare_places(folder: str) -> None:
 
 
 def read_state(folder: str) -> None:
-    """Restores the variables and settings of the files in `folder`, and writes which ones failed."""
+    """Restores variables and settings from the files in `folder`, and writes the names of failed ones there."""
     shell = get_ipython()
     order = _read(folder, _ORDER)
     missing = []

@@ -29,7 +29,7 @@ def place(order: Dict[str, Any]) -> None:
     Args:
         order: `folder` (made if needed), `exact` (the path of the only file, unless that is a folder; or None),
             `uid`, `gid` and `mode` (or None) of what is made, `max_entries`, `max_bytes`, and whether to set `owners`;
-            `sources`, patterns of the paths in the archive that are meant, or None for all of it.
+            `sources`, patterns of the paths in the archive to unpack, or None for all.
     """
     try:
         entries = _place(order)
@@ -97,7 +97,7 @@ def _bounded(archive: tarfile.TarFile, order: Dict[str, Any]) -> Iterator[tarfil
     """Yields the entries of an archive, as long as what has been unpacked for them is within the bounds.
 
     Raises:
-        LayerError: There is more. Entries that no pattern names count as well, since to skip one is to unpack it.
+        LayerError: There is more. Entries that match no pattern count as well, since they are decompressed too.
     """
     most_bytes = _ARCHIVE_FACTOR * order["max_bytes"]
 
@@ -216,7 +216,7 @@ def pack(order: Dict[str, Any]) -> None:
     """Writes files of the image to standard output, as an archive.
 
     Args:
-        order: `sources`, patterns of absolute paths; of a folder its content is meant.
+        order: `sources`, patterns of absolute paths; a folder that matches stands for its content.
     """
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", dereference=False) as archive:
         for pattern in order["sources"]:

@@ -46,7 +46,7 @@ def survey(order: Dict[str, Any], target: Optional[int]) -> None:
 
 
 def find_user(text: str) -> Dict[str, Any]:
-    """Returns number, group, groups, name and home of a user, as `USER` names one."""
+    """Returns user id, group id, supplementary groups, name and home of the user that a `USER` instruction names."""
     wanted, _, group = text.partition(":")
     users = [line.split(":") for line in _lines("/etc/passwd")]
     groups = [line.split(":") for line in _lines("/etc/group")]

@@ -21,7 +21,7 @@ from typing import Any, Dict, List
 
 from fumehood_guest.image.tar_layer import Layer, LayerError
 
-# How much a layer may grow when it is unpacked, beside a fixed part: real ones grow by a factor of two to ten.
+# The factor by which a layer may grow when it is unpacked, plus a fixed part: real layers grow by two to ten.
 _BLOCK_BYTES = 1 << 20
 _ZSTD = "zstd"
 _GZIP = "gzip"

@@ -200,8 +200,8 @@ def stat_entry(path: str) -> Reply:
 def list_entries(path: str, depth: int, offset: int = 0, beneath: Optional[str] = None) -> Reply:
     """Describes the entries beneath a folder, down to `depth`, in order, from entry number `offset` on.
 
-    With `beneath`, the folder must be in that one, wherever links lead: its own entries are described, and of what a
-    link leads to outside nothing is.
+    With `beneath`, the folder must be in that one, wherever links lead: its own entries are described, but no target
+    of a link outside of it.
     """
     full = absolute(path)
 

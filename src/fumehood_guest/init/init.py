@@ -380,11 +380,11 @@ def _end_processes(reap: Callable[[], None]) -> Reply:
             raise RequestError("os", f"{len(left)} processes do not end")
 
         if process_usage.has_forks():
-            # One that may not be signalled is the host's to end: see `end_foreign_processes`.
+            # The host ends a process that init may not signal: see `end_foreign_processes`.
             for pid in left:
                 process_usage.kill(pid)
         else:
-            # One after the other, a chain of forks would stay ahead.
+            # If they were killed one after the other, a process that keeps forking could escape.
             process_usage.signal_all(signal.SIGKILL)
 
         reap()

@@ -30,8 +30,8 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
     """Becomes the reaper of a new sandbox.
 
     Args:
-        fds: The socket of init, the socket for requests of the runtime, a pipe that ends when the sandbox is to end,
-            and the host as a pidfd; then the descriptors of the control groups.
+        fds: The socket of init, the socket for requests of the runtime, a pipe whose end of file ends the sandbox,
+            and a pidfd of the host; then the descriptors of the control groups.
         options: The settings of this one sandbox.
         program: The system call filter of guest code.
         shell: The prepared interpreter, for contexts.

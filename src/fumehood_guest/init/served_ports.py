@@ -1,7 +1,7 @@
 """Ports of the sandbox's loopback on which the host listens, for programs in the sandbox.
 
 Runs in init, which opens such a port when the host asks for it, and closes none. A port that a program has opened
-before stays that program's. The way of a connection is that of the egress proxy, with a bound of its own.
+before stays that program's. A connection is relayed like one to the egress proxy, with a separate bound.
 """
 
 from __future__ import annotations

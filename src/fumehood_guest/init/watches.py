@@ -82,7 +82,7 @@ class Watches:
         return None, b""
 
     def unwatch(self, watch_id: int) -> Reply:
-        """Ends a watch; ending it twice is no error."""
+        """Ends a watch; a second call does nothing."""
         watch = self._watches.pop(watch_id, None)
 
         if watch is not None:

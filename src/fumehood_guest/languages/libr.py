@@ -102,11 +102,11 @@ class LibR:
             return self.call(*words)
         finally:
             self._set_action(signal.SIGINT, self._python_action)
-            # One that came too late must not reach the next cell.
+            # An interrupt that came too late must not reach the next cell.
             self._pending.value = 0
 
     def use_temporary_folder(self, path: str) -> None:
-        """Makes a folder the one of R's session; it must exist."""
+        """Makes an existing folder the temporary folder of R's session."""
         kept = ctypes.create_string_buffer(os.fsencode(path))
         self._callbacks.append(kept)
         c_void_p.in_dll(self._r, "R_TempDir").value = ctypes.addressof(kept)
@@ -130,7 +130,7 @@ class LibR:
         c_void_p.in_dll(self._r, name).value = ctypes.cast(callback, c_void_p).value
 
     def _define(self, program: str) -> int:
-        """Returns the function that a program of R gives; it is called with our function for displays."""
+        """Evaluates a program of R and calls the function it returns with our display function; returns the result."""
         r = self._r
         callback = _SHOW(self._shown)
         self._callbacks.append(callback)

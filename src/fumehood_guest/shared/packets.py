@@ -1,4 +1,4 @@
-"""Packets: one JSON message each, with descriptors, on the sockets between the host and the base jail.
+"""Packets: messages on the sockets between the host and the base jail, each one JSON text with descriptors.
 
 Used by jail init and zygote. These sockets preserve message boundaries (SOCK_SEQPACKET), and only our own code uses
 them. They are read and written with as few Python operations as possible: jail init and zygote do it for each sandbox,

@@ -1,4 +1,4 @@
-"""Forks of a prepared process that become contexts: in the sandbox's namespaces, confined as its init is.
+"""Forks of a prepared process that become contexts: in the sandbox's namespaces, confined like its init.
 
 Runs in the zygote and in its branches, which have one thread each. The fork enters a sandbox's namespaces, confines
 itself there, and becomes a context; it never returns. The process that is forked must never read data of one sandbox:
@@ -40,7 +40,8 @@ class ContextForks:
 
     Args:
         host: The socket on which their ends are reported.
-        programs: The system call filter, and the one without a listener, of which the kernel allows one.
+        programs: The system call filter with a listener, and the one without, for when the kernel allows no other
+            listener.
         leave: Called first in a fork: releases what belongs to this process alone.
 
     Attributes:
@@ -133,7 +134,7 @@ def rehearse_launch(shell: Shell) -> None:
     """Repeats the steps of a start that leave no trace, until the interpreter has specialized them.
 
     Otherwise each context would specialize them again, and write to memory that is copied for that. Attributes are
-    looked up anew afterwards, since a fork that replaces a lookup writes to the page of a name that it never uses.
+    looked up again afterwards, since a fork that replaces a lookup writes to the page of a name that it never uses.
     """
     near, far = socket.socketpair()
 

@@ -93,7 +93,7 @@ class Zygote:
                 self._branch.pass_on(request, fds)
 
     def _other_languages(self) -> Branch:
-        """Returns the branch for other languages; one that has ended is replaced, though by a larger one."""
+        """Returns the branch for other languages; replaces one that has ended, by a branch that takes more memory."""
         if self._branch is None:
             preparation = Preparation() if self._runs_programs else None
             self._branch = grow(self._host, self._programs, preparation)
