@@ -317,7 +317,7 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
         return await self._do(self._later, self._supervisor.capacity)
 
     async def set_draining(self, is_draining: bool) -> None:
-        """Stops making new sandboxes, other than forks, or goes on making them."""
+        """Stops making new sandboxes, other than forks, or allows it again."""
         await self._do(self._later, self._supervisor.set_draining, is_draining)
 
     async def owners(self) -> Counter[str]:

@@ -1,7 +1,7 @@
 """Cells as readers of a sandbox's record see them: those that have ended, and the one that still runs.
 
 Runs in the host process, on the engine's loop. An `Underway` reads the transcript that the runner writes, and must
-change nothing of it.
+not change it.
 """
 
 from __future__ import annotations

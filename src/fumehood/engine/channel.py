@@ -170,7 +170,7 @@ class Channel:
         return data
 
     def close(self) -> None:
-        """Closes the channel; closing twice is no error."""
+        """Closes the channel; a second call does nothing."""
         self._end(None)
 
     def _send_some(self, data: memoryview, fds: Sequence[int]) -> int:

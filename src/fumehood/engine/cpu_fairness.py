@@ -97,7 +97,7 @@ class CpuFairness:
             loop.call_soon(self._read)
 
     def forget(self, sandbox: WeighedSandbox) -> None:
-        """Drop what is known of a sandbox that has ended."""
+        """Drop the record of a sandbox that has ended."""
         self._records.pop(sandbox, None)
 
     def close(self) -> None:

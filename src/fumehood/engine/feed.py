@@ -1,9 +1,9 @@
 """The feed of a sandbox, or of a host: its events, kept for a while for any number of followers.
 
-Runs in the host process, on the engine's loop. Followers read one ring at their own pace: a slow one falls out of it
-and gets a gap, and never slows or ends what it follows. Followers are woken at most each 50 ms, and take all that has
-come since: a burst of events costs them one turn. A feed without followers keeps nothing and costs a test of one
-attribute for each event; it goes on for a minute when the last has left, for a page that is loaded anew.
+Runs in the host process, on the engine's loop. Followers read one ring buffer at their own pace: a slow one misses
+overwritten events and gets a gap, and never slows or ends its source. Followers are woken at most once in 50 ms, and
+take all events since then: a burst of events costs them one turn. A feed without followers keeps nothing and costs a
+test of one attribute for each event; it continues for a minute when the last has left, for a page that is reloaded.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Feed:
             self._add("output", fields, len(piece))
 
     def close(self, reason: str) -> None:
-        """Ends the feed: each follower gets what is left, and the reason."""
+        """Ends the feed: each follower gets the remaining events, and the reason."""
         if self._is_over:
             return
 

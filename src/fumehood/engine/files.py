@@ -195,5 +195,5 @@ def _moment(seconds: float) -> datetime | None:
 
 
 async def one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
-    """Yields content in memory as one chunk, for `LiveFiles.write`."""
+    """Yields bytes that are in memory as one chunk, for `LiveFiles.write`."""
     yield content

@@ -1,4 +1,4 @@
-"""What the log says of the sandboxes of a host: made, refused, ended, and why.
+"""Log entries about the sandboxes of a host: that one was made, refused or ended, and why.
 
 Runs in the host process. It never logs code, output or variables, and never changes what happens to a sandbox.
 """

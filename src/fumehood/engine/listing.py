@@ -29,7 +29,7 @@ from fumehood.values.sandbox import SandboxInfo, SandboxState
 
 
 class Listed(Protocol):
-    """A living sandbox, as a list needs it."""
+    """The attributes of a living sandbox that a list uses."""
 
     sandbox: LiveSandbox
     spec: SandboxSpec
@@ -103,7 +103,7 @@ class Listing(Generic[_L]):
         self._by_owner.setdefault(item.spec.owner, _Ordered()).add(item)
 
     def remove(self, item: _L) -> None:
-        """Removes a sandbox that has ended; one that is not there is no error."""
+        """Removes a sandbox that has ended; does nothing if it is not there."""
         place = self._places.pop(id(item), None)
         own = self._by_owner.get(item.spec.owner)
 

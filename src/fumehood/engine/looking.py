@@ -1,4 +1,4 @@
-"""Reads that do not disturb a sandbox: pages of its records, one cell, the bytes of one result, its usage.
+"""Reads that do not affect a sandbox: pages of its records, one cell, the bytes of one result, its usage.
 
 Runs in the host process, on the engine's loop. It reads what the host holds and what the kernel counts. It must not
 wait for a context, resume a sandbox, lengthen its life or run code of the guest.

@@ -1,4 +1,4 @@
-"""Two moments of a sandbox side by side: checkpoints, or a checkpoint and now.
+"""Compares two states of a sandbox: two checkpoints, or a checkpoint and the present.
 
 Runs in the host process, on the engine's loop. A checkpoint's variables are described by its waiting
 process, its files by init; neither runs code of the guest, and the present state is not touched. Names, marks and sizes
@@ -36,7 +36,7 @@ _Described = Mapping[str, JsonValue]
 
 
 async def compare(sandbox: LiveSandbox, request: ReadDifferences) -> Comparison:
-    """Returns in what two moments differ.
+    """Returns the differences between two states.
 
     Raises:
         CheckpointNotFoundError: There is no such checkpoint.

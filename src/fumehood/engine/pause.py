@@ -30,7 +30,7 @@ _KEPT = "what is left lies in no file, and found no swap to go to"
 
 
 class Pausable(Protocol):
-    """The sandbox as pausing needs it."""
+    """The operations of a sandbox that pausing uses."""
 
     id: str
     guest: Guest
@@ -70,7 +70,7 @@ class Pausing:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is neither paused nor being paused or resumed."""
+        """Whether the sandbox is neither paused nor being paused or resumed."""
         return not self.is_paused and not self._turn.locked()
 
     async def settled(self) -> None:

@@ -278,7 +278,7 @@ class Provisioner:
 
         spawner = await self._start_spawner(template)
         usual = SandboxSpec(template=template, limits=_usual_limits(template))
-        # Those of a caller that names none: with others, the context in the pool would have to be replaced.
+        # The settings of a caller that gives none: with others, the context in the pool would have to be replaced.
         envs = _envs(spawner, usual, await prepare_route(usual.network))
 
         async def make() -> LiveSandbox:

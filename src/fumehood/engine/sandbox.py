@@ -232,7 +232,7 @@ class LiveSandbox:
         await self._metrics.remember()
 
     async def end_processes(self) -> None:
-        """Ends every process in it but init; its files stay, and each context begins anew at its next use.
+        """Ends every process in it but init; its files stay, and each context starts afresh at its next use.
 
         Raises:
             SandboxError: One of them does not end.

@@ -2,7 +2,7 @@
 
 The reverse of `fumehood.engine.ports`. Init accepts the connections and reports each by an event; the caller that
 serves the port takes them one after another. Number and rate of connections are bounded here, whatever the sandbox
-sends. Bytes from inside are no use of the sandbox: a guest cannot keep itself from being idle by them.
+sends. Bytes from inside do not count as a use of the sandbox, so that a guest cannot prevent its own idle timeout.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ServedPorts:
         self._ask = ask
         self._check_alive = check_alive
         self._broken = broken
-        # Those that init was asked for, and those where it listens.
+        # The ports on which init was asked to listen, and those on which it listens.
         self._ports: dict[int, _ServedPort] = {}
         self._open: set[int] = set()
         self._streams: set[PortStream] = set()
@@ -175,7 +175,7 @@ class _ServedPort:
         self._paced_until = 0.0
 
     def add(self, connection_id: int) -> bool:
-        """Takes the number of a connection; False if there are more than there can be."""
+        """Queues the number of a connection; returns False if more wait than init may report."""
         self._waiting.append(connection_id)
         self._arrived.set()
         return len(self._waiting) <= MAX_ARRIVALS

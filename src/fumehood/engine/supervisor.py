@@ -85,7 +85,7 @@ class Supervisor:
         self._provisioner = IsolationSelector(
             config, lambda choice: Provisioner(choice, self._admission, self._new_id, self._note_end)
         )
-        # For reading templates.
+        # Used by callers to read templates.
         self.templates = self._provisioner
         self._lifetimes: dict[str, Lifetime] = {}
         self._listing: Listing[Lifetime] = Listing()
@@ -228,7 +228,7 @@ class Supervisor:
         )
 
     def set_draining(self, is_draining: bool) -> None:
-        """Stops making new sandboxes, other than forks, or goes on making them."""
+        """Stops making new sandboxes, other than forks, or allows it again."""
         self._admission.is_closed = is_draining
 
     def owners(self) -> Counter[str]:

@@ -34,7 +34,7 @@ class Measure(Protocol):
     """Measures executions, one at a time."""
 
     def open(self) -> None:
-        """Opens what may be refused; nothing is sent before."""
+        """Opens the counters, which may fail, before anything is sent."""
 
     def begin(self) -> Reading:
         """Reads the counters at the start."""

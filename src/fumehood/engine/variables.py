@@ -87,7 +87,7 @@ async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> Variable
 
 
 def is_asleep(sandbox: LiveSandbox) -> bool:
-    """Whether the sandbox is paused, or about to be: nothing in it would answer."""
+    """Whether the sandbox is paused, or about to be, so that no process in it can answer."""
     return not sandbox.pausing.is_running or not sandbox.cleanups.are_over
 
 

@@ -113,7 +113,7 @@ class PacketSocket:
             self._loop.add_writer(self._fd, self._flush)
 
     def close(self) -> None:
-        """Closes the socket without a call of `on_end`; closing twice is no error."""
+        """Closes the socket without a call of `on_end`; a second call does nothing."""
         if self.closed:
             return
 

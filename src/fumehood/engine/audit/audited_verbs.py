@@ -86,7 +86,7 @@ async def read_file(sandbox: LiveSandbox, request: ReadFile) -> AsyncGenerator[b
 
 
 async def _read_often(sandbox: LiveSandbox, request: ReadFile, seen: _Seen) -> AsyncGenerator[bytes, None]:
-    """Yields a file to readers that come so often that they would drive all else out of the record."""
+    """Yields a file to frequent readers, whose reads are recorded at a bounded rate, so that other entries are kept."""
     error_code: str | None = None
     try:
         async with aclosing(sandbox.files.read(request)) as pieces:

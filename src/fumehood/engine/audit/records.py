@@ -44,7 +44,7 @@ class AuditRecords:
         Args:
             sandbox: The sandbox.
             spec: The caller's request.
-            parent_id: Of a fork: the sandbox that it was forked from.
+            parent_id: For a fork, the id of the sandbox that it was forked from.
 
         Raises:
             SandboxStartError: Its file cannot be made; the sandbox has ended.

@@ -45,7 +45,7 @@ Figures = Mapping[str, Any]
 
 
 class Guarded(Protocol):
-    """The sandbox as the monitor needs it."""
+    """The operations of a sandbox that the monitor uses."""
 
     id: str
     limits: Limits

@@ -37,7 +37,7 @@ Fields = dict[str, JsonValue]
 
 def shown(text: str) -> str:
     """Returns the beginning of a text as one line without control characters."""
-    # Cut first: the length is not bounded.
+    # The text is cut before it is escaped, because its length is not bounded.
     return visible_line(text[: _MAX_CHARACTERS + 1], max_characters=_MAX_CHARACTERS)
 
 
@@ -57,7 +57,7 @@ async def describe_code(code: str) -> Fields:
 
 
 def is_little(code: str) -> bool:
-    """Whether the digest of the code takes negligible time."""
+    """Whether the code is so short that its digest takes negligible time."""
     return len(code) <= _SMALL_BYTES
 
 

@@ -144,7 +144,7 @@ class ContextConnection:
         return self._guest_end.fileno(), self._output.write_ends[0], self._output.write_ends[1]
 
     def close_guest_fds(self) -> None:
-        """Closes the host's copies of the guest's ends; closing twice is no error."""
+        """Closes the host's copies of the guest's ends; a second call does nothing."""
         self._guest_end.close()
         self._output.close_write_ends()
 

@@ -39,7 +39,7 @@ class LiveContext:
     """One context of a sandbox.
 
     Args:
-        sandbox: The sandbox, as a context needs it.
+        sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         info: Its id, language and directory.
         meter: Measures its executions; None: the sandbox's own.
         steps: How it makes whole programs of its cells; None: as its language does.
@@ -119,7 +119,7 @@ class LiveContext:
     async def execute_within_turn(
         self, request: ExecuteRequest, emit: Callable[[Event], None], comm: CommMessage | None = None
     ) -> Execution:
-        """As `execute`, for a caller that holds the turn."""
+        """Like `execute`, for a caller that holds the turn."""
         wants_telemetry = self._sandbox.security.wants_telemetry and self.info.language == "python"
         message = wire_request(request, comm, self._sandbox.limits, telemetry=wants_telemetry)
 
@@ -198,7 +198,7 @@ class LiveContext:
     async def finish_later(
         self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
-        """For a cancelled holder of the turn: as `finish`, but discards exceptions of the work."""
+        """For a cancelled holder of the turn: like `finish`, but discards exceptions of the work."""
         await self._runner.finish_later(work, undo)
 
     async def revive_within_turn(

@@ -44,7 +44,7 @@ class LiveContexts:
     """The contexts of one sandbox.
 
     Args:
-        sandbox: The sandbox, as a context needs it.
+        sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         start_folder: Resolves a caller's path to the folder in which a context starts.
         workdir: Where one starts that names no folder.
         first: Describes the context that is there from the start; None: the default one.

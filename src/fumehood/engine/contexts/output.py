@@ -90,7 +90,7 @@ class GuestOutput:
         self._poller.register(read_end, select.POLLIN)
 
     def close_write_ends(self) -> None:
-        """Closes the host's copies of the guest's ends; closing twice is no error."""
+        """Closes the host's copies of the guest's ends; a second call does nothing."""
         for fd in self.write_ends:
             os.close(fd)
 

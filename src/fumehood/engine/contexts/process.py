@@ -79,7 +79,7 @@ class Watcher(Protocol):
 
 
 class ContextOwner(Protocol):
-    """The sandbox as a context needs it."""
+    """The operations of a sandbox that its contexts use."""
 
     clock: SandboxClock
     limits: Limits
@@ -149,7 +149,7 @@ class ContextProcess:
     """A forked context process.
 
     Args:
-        sandbox: Its sandbox, as a context needs it.
+        sandbox: The sandbox of the context.
         info: Its context.
         link: The connection to it.
         guest: The runtime's object.
@@ -238,7 +238,7 @@ class ContextProcess:
     def _note_exit(self, status: int | None) -> None:
         if self.lives:
             killed_for_memory = self._sandbox.was_out_of_memory(self.link.pid)
-            # An exit of its own is no kill: another process of the sandbox was killed then.
+            # A process that exited by itself was not killed for memory: another process of the sandbox was.
             self.close(Exit(status, killed_for_memory and status in (None, -signal.SIGKILL)))
 
     def _channel_closed(self) -> None:

@@ -29,7 +29,7 @@ class ContextProcesses:
     """The processes of one context, one after the other.
 
     Args:
-        sandbox: The sandbox, as a context needs it.
+        sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         info: The context.
         steps: How it makes whole programs of its cells; None: as its language does.
     """
@@ -66,7 +66,7 @@ class ContextProcesses:
             self._counts[link.name] = max(link.count, self._counts.get(link.name, 0))
 
     def count_of(self, name: str) -> int:
-        """Returns how many executions there have been under the name of a conversation."""
+        """Returns the number of executions so far whose ids begin with the conversation `name`."""
         self._note_count()
         return self._counts.get(name, 0)
 

@@ -52,7 +52,7 @@ class ExecutionRunner:
     """The work of one context; its callers take turns.
 
     Args:
-        sandbox: The sandbox, as a context needs it.
+        sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         info: The context.
         meter: Measures them.
     """
@@ -201,7 +201,7 @@ class ExecutionRunner:
                 self.underway.note(event)
 
             if isinstance(event, ErrorEvent):
-                # It ends the code: output before it comes first.
+                # The error ends the code, so output before it is delivered first.
                 _emit_held_back(transcript, emit)
 
             passed = transcript.add(event)

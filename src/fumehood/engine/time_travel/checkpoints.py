@@ -47,7 +47,7 @@ _FORK_SECONDS = 10.0
 
 
 class Checkpointed(Protocol):
-    """The sandbox as checkpoints need it."""
+    """The operations of a sandbox that checkpoints use."""
 
     id: str
     clock: SandboxClock
@@ -99,7 +99,7 @@ class LiveCheckpoints:
         self._passing: set[CheckpointChannel] = set()
         # Checkpoints that are in use by a rollback, once for each; those dropped meanwhile are released afterwards.
         self._in_use: list[Kept] = []
-        # By context: the checkpoint that it has made or gone back to last.
+        # By context: the checkpoint that was last made of it, or that it was last rolled back to.
         self._latest: dict[str, Kept] = {}
         self._next_number = 1
 
@@ -163,7 +163,7 @@ class LiveCheckpoints:
     async def take_within_turn(
         self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
     ) -> Kept:
-        """As `take`, for the holder of the context's turn, without listing it."""
+        """Like `take`, for the holder of the context's turn, without listing it."""
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
         sandbox = self._sandbox
@@ -384,7 +384,7 @@ class LiveCheckpoints:
 
 
 def _note_parent(kept: Kept, before: Kept | None) -> None:
-    """Sets the parent of a new checkpoint, unless its context began anew since the one before."""
+    """Sets the parent of a new checkpoint, unless its context was started afresh since the one before."""
     if before is not None and before.conversation == kept.conversation:
         kept.info = replace(kept.info, parent_checkpoint_id=before.info.id)
 

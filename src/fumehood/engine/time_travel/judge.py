@@ -146,7 +146,7 @@ class Judge:
     """Judges programs in one sandbox.
 
     Args:
-        sandbox: The sandbox, as a context needs it.
+        sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         checkpoints: Its checkpoints.
     """
 

@@ -1,4 +1,4 @@
-"""Reduce to init: the end of all processes of a sandbox but its init, and of a sandbox that still has forks.
+"""Reduce to init: ends all processes of a sandbox except its init, which its forks or its kept files need.
 
 The kernel ends everything nested in a PID namespace together with it. So the init of a sandbox with forks stays, alone
 and without files, until the last fork has ended; for all callers the sandbox has ended. A pause that keeps files only

@@ -38,7 +38,7 @@ class ProgramCases:
     """The processes of one judged program.
 
     Args:
-        sandbox: The sandbox, as a context needs it.
+        sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         request: The program.
         as_run: Makes the result of a case of an execution.
     """

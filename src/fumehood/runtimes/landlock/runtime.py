@@ -121,7 +121,8 @@ class LandlockRuntime(Runtime):
             try:
                 return self._place(template, folder, ids)
             finally:
-                # The thread goes on after a cancellation, and may have written into the folder after it was removed.
+                # The thread continues after a cancellation, and may have written into the folder after it was
+                # removed.
                 if given_up.is_set():
                     shutil.rmtree(folder, ignore_errors=True)
 

@@ -78,7 +78,7 @@ class TemplateGroup:
             self._cgroup.remove()
 
     async def remove(self) -> None:
-        """Removes the group once its processes have ended; removing twice is no error."""
+        """Removes the group once its processes have ended; a second call does nothing."""
         if self._is_removed:
             return
 
