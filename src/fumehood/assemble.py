@@ -247,8 +247,8 @@ def local_backend(*, has_pool: bool = True) -> LocalBackend:
 def begin_start(template: Template) -> None:
     """Starts the processes of a template for a sandbox that will be made here, and returns while they import.
 
-    They import their modules beside those of the engine, which this process has yet to import: both take as long. A
-    command that makes its only sandbox calls this first. What cannot be started is reported when the sandbox is made.
+    They import their modules while this process imports the engine, which takes about as long. A command that makes
+    only one sandbox calls this first. A failure is reported when the sandbox is made.
     """
     global _begun
     settings = read_settings()

@@ -3,13 +3,13 @@
 A task that is cancelled stops waiting; the functions here differ in what becomes of the work that it waited for:
 
 - `wait_shared`: the work belongs to others too and goes on; the caller leaves at once.
-- `complete`: the work goes on to its end; the caller leaves at once.
-- `complete_or_undo`: as `complete`, and what the work returns is undone.
+- `complete`: the work continues to its end; the caller leaves at once.
+- `complete_or_undo`: like `complete`, and what the work returns is undone.
 - `finish`: the caller stays until the work has ended, however often it is cancelled, and is cancelled then.
 - `abandon`: the work is cancelled; what it returns although it was too late for that is undone.
 
 Elsewhere nothing calls `asyncio.shield`: a shielded task needs a reference that keeps it, and a reader for its error,
-and both are easily forgotten. This module knows nothing of sandboxes and waits for nothing but the futures it is given.
+and both are easily forgotten. This module does not know sandboxes and waits only for the futures it is given.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ POINTS = (
     "transaction.run",
     "transaction.undo",
     "transaction.commit",
-    # A pause and its end: nothing is about to start; all stands still; all goes on.
+    # A pause and its end: nothing is about to start; all stands still; everything continues.
     "pause.settled",
     "pause.frozen",
     "resume.begin",

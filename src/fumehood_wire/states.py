@@ -79,7 +79,7 @@ _RECEIVED = {
     (State.BUSY, "telemetry"): State.BUSY,
     (State.BUSY, "execute_reply"): State.IDLE,
     # While one thread waits for input others go on. An interrupt ends the wait unanswered, and the code may
-    # ask anew.
+    # ask again.
     (State.ASKING, "stream"): State.ASKING,
     (State.ASKING, "display_data"): State.ASKING,
     (State.ASKING, "update_display_data"): State.ASKING,

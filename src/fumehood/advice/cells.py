@@ -57,13 +57,13 @@ _UNSEEN = frozenset(
 
 @dataclass(slots=True)
 class Cell:
-    """The parts of a cell: Python, and texts for a shell.
+    """The parts of a cell: Python code, and shell commands.
 
     Attributes:
-        python: The Python in it, line by line where it was.
-        shell: Commands for a shell, each with its line.
+        python: The Python code, each line at its original line number.
+        shell: The shell commands, each with its line number.
         installs: Lines that install packages.
-        unseen: Lines that run code from outside of the cell, each with the magic.
+        unseen: Lines that run code which is not in the cell, each with the magic that runs it.
         unknown: A description of syntax that cannot be parsed here; empty if there is none.
     """
 

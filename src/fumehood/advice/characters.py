@@ -50,7 +50,7 @@ def shown_line(text: str, *, max_characters: int) -> str:
     line = shown(text[: max_characters + 1]).replace("\n", "\\n").replace("\t", "\\t")
 
     if not line.isprintable():
-        # Letters of tomorrow, private ones and odd spaces.
+        # Unassigned characters, private-use characters and unusual spaces.
         line = "".join(letter if letter.isprintable() else _spelled_point(letter) for letter in line)
 
     return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

@@ -1,4 +1,4 @@
-"""Texts that hostile code puts together from constants or holds encoded, made here in a bounded way.
+"""Computes, within bounds, strings that hostile code builds from constants or decodes.
 
 Pure functions. Only what is harmless and short is done: joining, reversing, replacing, decoding. What a decompression
 gives is cut, and what was decoded is looked at, never run, loaded or looked up.
@@ -63,7 +63,7 @@ def sliced(text: Text, how: ast.Slice) -> Text | None:
 
 
 def called_text(name: str, receiver: Text, arguments: Sequence[Text]) -> Text | None:
-    """Return what a function, or a method of a text, makes of texts; None if that is not known."""
+    """Return the result of a string function or method applied to constant strings; None if that is not known."""
     try:
         return _called(name, receiver, arguments)
     except (ValueError, LookupError, TypeError, OverflowError, EOFError, zlib.error, lzma.LZMAError, OSError):

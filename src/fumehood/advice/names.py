@@ -185,7 +185,7 @@ class Names:
         return [value for value in self.values(node) if isinstance(value, Dotted)]
 
     def texts(self, node: ast.expr) -> list[Text]:
-        """Return the texts among the values."""
+        """Return the strings among the values."""
         return [value for value in self.values(node) if isinstance(value, Text)]
 
     @property

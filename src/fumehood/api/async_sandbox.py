@@ -572,7 +572,8 @@ class AsyncSandbox(AsyncContexts):
         until `resume` or `kill`.
 
         Args:
-            files_only: Whether to keep files and settings only: its processes end, its contexts begin anew afterwards.
+            files_only: Whether to keep files and settings only: its processes end, its contexts start afresh
+                afterwards.
         """
         return await self._sandbox_handle.backend.pause(self.id, files_only=files_only)
 
@@ -615,10 +616,10 @@ class AsyncSandbox(AsyncContexts):
     ) -> Self:
         """Make a sandbox that continues from the state of this one; this one continues as well.
 
-        As `forks`, which makes several, describes it.
+        `forks`, which makes several at once, describes what a fork is.
 
         Args:
-            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
             reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
             timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -654,7 +655,7 @@ class AsyncSandbox(AsyncContexts):
 
         Args:
             count: How many, up to 64; all of them are made, or none.
-            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
             reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
             timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -686,7 +687,7 @@ class AsyncSandbox(AsyncContexts):
         return children
 
     async def adopt(self, child: Self) -> None:
-        """Go on as a fork of this sandbox: its state under this one's id; what was here before is killed.
+        """Continue as a fork of this sandbox: its state under this one's id; what was here before is killed.
 
         The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
 
@@ -713,7 +714,7 @@ class AsyncSandbox(AsyncContexts):
 
         Kept are the files of the writable places, the environment, the record of what ran, and of each context of
         Python the working directory, the imported modules and those variables that serialise; what they share stays
-        shared. Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that
+        shared. Processes, open files, threads and connections are not. The sandbox continues. The file holds all that
         the sandbox knew, secrets in its environment too, and is for its owner alone.
 
         Args:

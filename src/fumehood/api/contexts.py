@@ -268,7 +268,7 @@ class AsyncContexts(Uncopied):
     async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
         """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
 
-        Other contexts, and commands that run, go on.
+        Other contexts, and commands that run, continue.
 
         Args:
             checkpoint: What `checkpoint` returned, its id, or its name.

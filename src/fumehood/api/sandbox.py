@@ -538,7 +538,8 @@ class Sandbox(Uncopied):
         until `resume` or `kill`.
 
         Args:
-            files_only: Whether to keep files and settings only: its processes end, its contexts begin anew afterwards.
+            files_only: Whether to keep files and settings only: its processes end, its contexts start afresh
+                afterwards.
         """
         return call(self._async.pause, files_only=files_only)
 
@@ -580,10 +581,10 @@ class Sandbox(Uncopied):
     ) -> Self:
         """Make a sandbox that continues from the state of this one; this one continues as well.
 
-        As `forks`, which makes several, describes it.
+        `forks`, which makes several at once, describes what a fork is.
 
         Args:
-            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
             reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
             timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -618,7 +619,7 @@ class Sandbox(Uncopied):
 
         Args:
             count: How many, up to 64; all of them are made, or none.
-            checkpoint: Go on from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
             reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
             timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -643,7 +644,7 @@ class Sandbox(Uncopied):
         ]
 
     def adopt(self, child: Self) -> None:
-        """Go on as a fork of this sandbox: its state under this one's id; what was here before is killed.
+        """Continue as a fork of this sandbox: its state under this one's id; what was here before is killed.
 
         The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
 
@@ -667,7 +668,7 @@ class Sandbox(Uncopied):
 
         Kept are the files of the writable places, the environment, the record of what ran, and of each context of
         Python the working directory, the imported modules and those variables that serialise; what they share stays
-        shared. Processes, open files, threads and connections are not. The sandbox goes on. The file holds all that
+        shared. Processes, open files, threads and connections are not. The sandbox continues. The file holds all that
         the sandbox knew, secrets in its environment too, and is for its owner alone.
 
         Args:
@@ -926,7 +927,7 @@ class Sandbox(Uncopied):
     def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
         """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
 
-        Other contexts, and commands that run, go on.
+        Other contexts, and commands that run, continue.
 
         Args:
             checkpoint: What `checkpoint` returned, its id, or its name.
@@ -1536,7 +1537,7 @@ class Shares:
         return call(self._async.list)
 
     def revoke(self, share: Share | str) -> None:
-        """End a share, and within two seconds what its readers have open; one that has ended is no error.
+        """End a share, and within two seconds what its readers have open; does nothing if it has ended.
 
         Args:
             share: The share, or its id.

@@ -73,7 +73,7 @@ class AsyncShares:
         return [*await _sharing(self._sandbox_handle).list_shares(self._sandbox_handle.id)]
 
     async def revoke(self, share: Share | str) -> None:
-        """End a share, and within two seconds what its readers have open; one that has ended is no error.
+        """End a share, and within two seconds what its readers have open; does nothing if it has ended.
 
         Args:
             share: The share, or its id.

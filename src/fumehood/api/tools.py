@@ -394,7 +394,7 @@ def _failure(event: ToolCallEvent, error: str) -> ToolAnswer:
 
 
 def _denial(call: ToolCall, said: object) -> str | None:
-    """Returns the error of a refused call for the code; None for a call that may go on."""
+    """Returns the error of a refused call for the code; None for a call that may proceed."""
     if said is True or said is None:
         return None
 

@@ -1,8 +1,8 @@
 """The growing audit record of one sandbox: the newest entries in memory, all of them in a file if there is one.
 
 Adding an entry takes one small JSON text and one hash, some microseconds. The oldest entries are dropped from memory
-when a bound is exceeded; the chain goes on from them, and the log says how many they are. The fields of an entry are
-bounded where it is made.
+when a bound is exceeded; the chain continues from them, and the log says how many they are. The fields of an entry
+are bounded where it is made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verification of an audit record in a file: every line is parsed strictly, and the chain computed anew.
+"""Verification of an audit record in a file: every line is parsed strictly, and the chain computed again.
 
 Runs in any process that has a record. The file may come from anywhere: sizes are bounded, and a line that is not
 exactly in our format is a fault. A chain proves that nothing was changed within it; only a head that was kept elsewhere

@@ -25,7 +25,7 @@ _RENEWALS_PER_LIFE = 3
 def kept_alive(sandbox: Sandbox) -> Iterator[None]:
     """Keep a sandbox from reaching the end of its life until the block is left; one without an end is left alone.
 
-    The life that it was created with is granted anew each time, so a server's longest life is never exceeded.
+    The life that it was created with is granted again each time, so a server's longest life is never exceeded.
     """
     info = sandbox.get_info()
 

@@ -75,7 +75,7 @@ def unpack(data: object) -> Answer:
     """Decodes an answer.
 
     Raises:
-        NotAnAnswerError: They stand for none.
+        NotAnAnswerError: The data is not a packed answer.
     """
     if not isinstance(data, bytes) or len(data) < _HEAD.size:
         raise NotAnAnswerError("it is no answer")

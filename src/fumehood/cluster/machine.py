@@ -27,7 +27,7 @@ class NotSentError(ConnectionError):
 
 
 class BrokenOffError(ConnectionError):
-    """The call was sent, and its answer will not come: it may have been carried out."""
+    """The connection broke after the call was sent: whether it was carried out is unknown."""
 
 
 class Machine:

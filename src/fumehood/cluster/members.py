@@ -1,8 +1,8 @@
 """The machines of the Ray cluster, and an adapter on each: the only module that asks Ray about the cluster.
 
 Runs in the server process, in a thread of its own: while Ray's head is away, each question to it blocks until it is
-back. It tells the loop what it sees and must not wait for the loop. Calls to adapters go on meanwhile, as their handles
-are kept.
+back. It tells the loop what it sees and must not wait for the loop. Calls to adapters continue meanwhile, as their
+handles are kept.
 """
 
 from __future__ import annotations

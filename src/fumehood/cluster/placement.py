@@ -147,7 +147,7 @@ class Placement:
         self._machines[name] = _Machine(report)
 
     def forget(self, host_id: str) -> None:
-        """Removes a machine that is gone; one that is not known is no error."""
+        """Removes a machine that is gone; does nothing if it is not known."""
         if self._machines.pop(host_id, None) is not None:
             self._names.remove(host_id)
 

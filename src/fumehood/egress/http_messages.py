@@ -1,7 +1,7 @@
-"""A request to the proxy: its head parsed strictly and written anew, its body carried to its end and no further.
+"""A request to the proxy: its head parsed strictly and rewritten, its body carried to its end and no further.
 
 A form that two parsers could read differently is refused and not repaired: line ends without a carriage return, folded
-lines, contradicting lengths, a Host that is not the target. Chunks are written anew: what comes between their sizes
+lines, contradicting lengths, a Host that is not the target. Chunks are rewritten: what comes between their sizes
 and their ends is not passed on, and a body that breaks the rules ends the connection.
 """
 

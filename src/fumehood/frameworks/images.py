@@ -88,5 +88,5 @@ class Origin:
         return self.name
 
     async def build_apart(self, on_progress: Callable[[str], None] | None = None) -> str:
-        """Build it as `build` does, in a thread: the loop goes on."""
+        """Build it as `build` does, in a thread: the loop continues."""
         return await asyncio.to_thread(self.build, on_progress)

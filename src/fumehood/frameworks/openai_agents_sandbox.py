@@ -256,7 +256,7 @@ class FumehoodSandboxClient(BaseSandboxClient[FumehoodSandboxOptions]):
         return session
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
-        """Go on in the sandbox of a session, or in a new one with its snapshot when that has ended."""
+        """Continue in the sandbox of a session, or in a new one with its snapshot when that has ended."""
         if not isinstance(state, FumehoodSandboxState):
             raise TypeError(f"{type(state).__name__} is not a state of fumehood")
 

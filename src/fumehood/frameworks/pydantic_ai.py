@@ -52,7 +52,7 @@ class FumehoodWorkspace:
 
     Args:
         sandbox: A living sandbox, to be used as it is. Without one the first use makes one, which `kill` ends.
-        ref: The `ref` of an earlier workspace, to go on in its sandbox.
+        ref: The `ref` of an earlier workspace, to continue in its sandbox.
         options: What `fumehood.AsyncSandbox` takes, such as *template*, *limits*, *timeout* and *url*; with a ref,
             where it lives: *url* and *api_key*.
     """
@@ -210,7 +210,7 @@ class FumehoodWorkspace:
 
     async def _open(self) -> AsyncSandbox:
         if self._sandbox is None:
-            # One task for all concurrent callers; it goes on when they are cancelled, so that no sandbox is lost.
+            # One task for all concurrent callers; it continues when they are cancelled, so that no sandbox is lost.
             if self._opening is None or self._opening.done() or not _is_of_this_loop(self._opening):
                 self._opening = asyncio.create_task(self._start())
 

@@ -41,7 +41,7 @@ from fumehood.text import visible_line
 
 
 def check_uploads(files: Iterable[str | PathLike[str]]) -> dict[str, str]:
-    """Return the paths of files by the names that they will have.
+    """Return the paths of files by the names that they will have in the sandbox.
 
     Raises:
         InvalidArgumentError: A path is not a file, or two files have the same name.

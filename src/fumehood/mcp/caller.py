@@ -2,7 +2,7 @@
 
 Runs in the process of the MCP server, on its loop. Over HTTP each request has its own caller, which the server in front
 has authenticated, and a sandbox is known by its id alone: the protocol is stateless. Over stdio there is one caller,
-the host that has started us: its sandboxes have short names, and a call that names none goes on in the last one.
+the host that has started us: its sandboxes have short names, and a call that names none uses the last one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _USED: ContextVar[Used] = ContextVar("fumehood_mcp_used")
 
 @contextmanager
 def one_call() -> Iterator[Used]:
-    """Notes the sandbox that the call in this block uses, also in tasks that it begins."""
+    """A context manager that records which sandbox the call in its block uses, tasks started by it included."""
     used = Used()
     token = _USED.set(used)
     try:

@@ -1,7 +1,7 @@
 """The network of a sandbox that a model makes: none, the package index, or everything public.
 
-Runs in the process of the MCP server; names only. The server of the sandboxes decides whether a caller may have it;
-over stdio the command line does.
+Runs in the process of the MCP server; it only translates names. The server of the sandboxes decides which network a
+caller may use; over stdio the command line does.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Outputs:
         await changes.look(sandbox)
 
     async def bring(self, sandbox: AsyncSandbox) -> str:
-        """Bring the files that are new or changed since the last time, and return a line about them for the model."""
+        """Copy new and changed files from the sandbox to the user's folder; return a line about them for the model."""
         # Calls that end at once may have made files of the same name.
         async with self._turn:
             return await self._bring(sandbox)

@@ -1,8 +1,8 @@
 """The arguments and results of the tools as data: their types, bounds, and descriptions for models.
 
 Runs in the process of the MCP server. A value out of bounds never reaches a tool: the SDK reports which argument it
-was. Hosts give a model either the text of a result or this, so each is complete; names and units are those of the
-library. Text of a guest in it is made readable and shortened before.
+was. MCP hosts give a model either the text of a result or its structured form, so both are complete; names and units
+are those of the library. Text from a guest is made readable and shortened first.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class KeptCheckpoint(BaseModel):
 
 
 class Forks(BaseModel):
-    """Sandboxes that go on from the state of another one."""
+    """Sandboxes that continue from the state of another one."""
 
     sandbox_id: str = Field(description="The one that was forked")
     forks: list[SandboxDescription]

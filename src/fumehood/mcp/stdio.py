@@ -210,7 +210,7 @@ async def _when_ready(
     add: Callable[[int, Callable[[], None]], None],
     remove: Callable[[int], bool],
 ) -> Any:
-    """Repeat an operation that would block as soon as it can go on."""
+    """Repeat an operation that would block as soon as it can continue."""
     while True:
         try:
             return act()

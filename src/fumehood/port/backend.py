@@ -108,11 +108,11 @@ class ByteStream(ABC):
 
     @abstractmethod
     async def end(self) -> None:
-        """End the sending direction: the other side reads its end, and can still send; ending twice is no error."""
+        """End the sending direction: the other side reads its end, and can still send; a second call does nothing."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close the connection in both directions; closing twice is no error."""
+        """Close the connection in both directions; a second call does nothing."""
 
     async def __aenter__(self) -> ByteStream:
         """Return the stream."""
@@ -160,7 +160,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def look(self, sandbox_id: str, request: Look[_Answer]) -> _Answer:
-        """Answer a question about a sandbox, paused or not, and change nothing of it.
+        """Answer a question about a sandbox, paused or not, without changing the sandbox.
 
         The sandbox is not resumed, its lifetime and its record do not change, and no call to it waits meanwhile.
 
@@ -203,7 +203,7 @@ class Backend(ABC):
 
         Its processes stay as they are, and so does what they hold in memory. Calls that are under way stay
         under way. With `files_only` its processes are ended first, and what runs in its contexts ends as
-        `context_died`; when it is resumed, each context begins anew, with the files of the sandbox.
+        `context_died`; when it is resumed, each context starts afresh, with the files of the sandbox.
         """
 
     @abstractmethod
@@ -371,7 +371,7 @@ class Backend(ABC):
 
         They are sandboxes like any other, with the limits, network, environment, owner and record of this one, and live
         on when it ends. Other contexts and running commands are not forked. It waits, as executions do, until earlier
-        requests to the context are done; this sandbox then goes on. All are made, or none.
+        requests to the context are done; this sandbox then continues. All are made, or none.
 
         Raises:
             CheckpointNotFoundError: The request names a checkpoint that does not exist.
@@ -534,7 +534,8 @@ class Backend(ABC):
     async def listen_port(self, sandbox_id: str, port: int) -> None:
         """Listen on a TCP port of the sandbox's loopback, 127.0.0.1, until the sandbox ends; again is no error.
 
-        Programs inside that connect to it wait for `accept_port`. Of a paused sandbox this waits until it goes on.
+        Programs inside that connect to it wait for `accept_port`. If the sandbox is paused, this waits until it is
+        resumed.
 
         Raises:
             InvalidArgumentError: A program listens there, four ports are listened on already, or the sandbox has no
@@ -603,7 +604,7 @@ class Backend(ABC):
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
         """Do what `run_once` does with each request, and yield each answer with its number as it comes.
 
-        A request that fails gives its error, and the others go on. Closing the iterator before the end kills the
+        A request that fails gives its error, and the others continue. Closing the iterator before the end kills the
         sandboxes of those that run, and begins no other.
 
         Args:

@@ -28,4 +28,4 @@ class Sharing(ABC):
 
     @abstractmethod
     async def revoke_share(self, share_id: str) -> None:
-        """End a share, and what its readers have open; one that has ended is no error."""
+        """End a share, and what its readers have open; does nothing if it has ended."""

@@ -190,7 +190,7 @@ def _try(check: HostCheck, stage: Stage, column: Column, attempts: Attempts) -> 
         attempts.got += check(stage, column)
     except NotApplicableError as reason:
         attempts.reasons.append(str(reason))
-    except Exception as error:  # noqa: BLE001 - a row that could not be tested is reported; the others go on
+    except Exception as error:  # noqa: BLE001 - a row that could not be tested is reported; the others continue
         attempts.reasons.append(f"could not be tried: {describe(error)}")
     else:
         attempts.tried += 1

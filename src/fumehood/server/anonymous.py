@@ -77,7 +77,7 @@ class AnonymousRequests:
         Args:
             address: The client address.
             credential: What `credential_of` returned for the request.
-            status: The status of the answer; one that is no refusal is that of a route which looks at no credential,
+            status: The status of the answer; a status that is no refusal came from a route without authentication,
                 unless the admission says that the credential was refused.
             admission: Whether the caller was authenticated, or refused.
         """

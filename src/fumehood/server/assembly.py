@@ -157,7 +157,7 @@ async def _open_backend(
 
 
 async def _reach_host(socket_path: str) -> Backend:
-    """Returns a backend over the host daemon's socket; the daemon may start later: each call connects anew."""
+    """Returns a backend over the host daemon's socket; the daemon may start later: each call makes a new connection."""
     from fumehood.client.backend import connect_to_host
 
     allow_open_files()

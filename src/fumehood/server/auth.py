@@ -161,7 +161,7 @@ def offered_protocols(websocket: WebSocket) -> list[str]:
     return offered
 
 
-# Declared for the description only: FastAPI resolves each nested dependency anew for each request.
+# Declared for the description only: FastAPI resolves each nested dependency again for each request.
 _Bearer = Annotated[object, Security(_BEARER)]
 _Header = Annotated[object, Security(_HEADER)]
 

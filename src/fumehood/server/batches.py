@@ -1,7 +1,7 @@
 """Batches of stateless runs: many items that run side by side, and the lines of those that have ended.
 
 Runs in the server process. Lines are numbered in the order in which the items end; a reader follows them from any
-number that is still kept. A resumable batch goes on without a reader for some minutes, so that a client whose
+number that is still kept. A resumable batch continues without a reader for some minutes, so that a client whose
 connection breaks off reads on where it was, and no item runs twice. The size of unread lines is bounded: beyond the
 bound no further item is begun. The caller defines what an item does. Batches are not stored in the database, and end
 with the server.
@@ -51,7 +51,7 @@ class Batch:
         items: The items with their numbers; taken one by one as there is room.
         run: Runs an item and returns its line; an exception ends the whole batch.
         places: How many run at once.
-        is_resumable: Whether it goes on without a reader.
+        is_resumable: Whether it continues without a reader.
     """
 
     def __init__(self, items: Iterable[Numbered], run: Run, *, places: int, is_resumable: bool) -> None:

@@ -1,4 +1,4 @@
-"""Executions that go on without the request that began them, and can be followed again.
+"""Executions that continue without the request that began them, and can be followed again.
 
 Runs in the server process. A run is a task of the server over the caller's backend, so that quotas hold and all is
 counted. It ends with its code or its sandbox, on request, and at the latest with the server. Its events are kept in a
@@ -42,7 +42,7 @@ _RETRY_SECONDS = 5.0
 
 
 class DetachedRun:
-    """One execution that goes on by itself.
+    """One execution that continues by itself.
 
     Args:
         key_id: The key that began it.

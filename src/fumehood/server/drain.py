@@ -1,4 +1,4 @@
-"""Graceful shutdown: refuses new work, gives work under way some time, then reports what is left.
+"""Graceful shutdown: refuses new work, gives work under way some time, then reports unfinished work.
 
 It counts and waits; its callers refuse, answer or close by themselves.
 """

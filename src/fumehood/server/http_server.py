@@ -1,8 +1,8 @@
 """One uvicorn over one app and one listening socket, from its first request to its end.
 
 Runs in the server process and in the host daemon. SIGTERM and SIGINT end it gracefully: new work is refused, work under
-way may continue for `drain_seconds`, and what is left then gets an error and is cut off. A second signal ends it at
-once.
+way may continue for `drain_seconds`, and unfinished requests then get an error and are cut off. A second signal ends
+it at once.
 """
 
 from __future__ import annotations

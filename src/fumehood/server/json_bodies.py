@@ -78,7 +78,7 @@ async def bounded_body(request: Request, max_bytes: int) -> bytes:
 
     Raises:
         RequestTooLargeError: It is larger than `max_bytes`.
-        FumehoodError: The caller has lost the right while it sent it.
+        FumehoodError: The caller's credential stopped being valid while it sent the body.
     """
     body = bytearray()
 

@@ -135,13 +135,13 @@ class ServerAudit:
 
 
 class _Family:
-    """What is left of the bounds of one family of entries."""
+    """The remaining allowance of one family of entries."""
 
     def __init__(self, bound: _Bound, clock: Callable[[], float]) -> None:
         self._bound = bound
         self._clock = clock
         self._all = TokenBucket(bound.at_once_of_all, bound.per_hour_of_all / _HOUR_SECONDS, clock)
-        # A cause that is forgotten begins anew; the bound of all holds for it.
+        # A cause that is forgotten starts afresh; the bound of all holds for it.
         self._of_causes: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED)
 
     def take(self, cause: str) -> bool:

@@ -65,7 +65,7 @@ async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
     """Yields a request's body as it arrives.
 
     Raises:
-        FumehoodError: The caller has lost the right to send more.
+        FumehoodError: The caller's credential stopped being valid while it sent the body.
         HTTPException: 408: nothing came for a minute.
         ClientDisconnect: The client has gone.
     """

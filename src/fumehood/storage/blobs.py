@@ -227,7 +227,7 @@ class Blobs:
         return b"".join([chunk async for chunk in reading.chunks])
 
     async def delete(self, name: str) -> None:
-        """Remove a blob; one that is not there is no error."""
+        """Remove a blob; does nothing if it is not there."""
         with contextlib.suppress(BlobNotFoundError):
             with self._failing("removing a file", _checked(name)):
                 await obstore.delete_async(self._store, name)

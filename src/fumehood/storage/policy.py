@@ -91,10 +91,11 @@ class KeyPolicy:
 
         Args:
             limits: The requested limits.
-            chosen: The names of those that were named; those that differ from the defaults were chosen as well.
+            chosen: The names of the limits that the caller gave; limits that differ from the defaults count as chosen
+                too.
 
         Raises:
-            LimitForbiddenError: One that was chosen is above the policy's bound.
+            LimitForbiddenError: A chosen limit is above the policy's bound.
         """
         cut: dict[str, float] = {}
 
@@ -153,15 +154,15 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
 
 
 def within(policy: KeyPolicy, own: KeyPolicy, chosen: Collection[str]) -> KeyPolicy:
-    """Return the policy of a key that another key makes; a field that was not chosen is that of the maker.
+    """Return the policy of a key that another key makes; fields not chosen are copied from the maker's.
 
     Args:
         policy: The requested policy.
         own: The policy of the maker.
-        chosen: The names of the fields of `policy` that were named.
+        chosen: The names of the fields of `policy` that the caller gave.
 
     Raises:
-        InvalidArgumentError: A chosen field is more than the maker has.
+        InvalidArgumentError: A chosen field allows more than the maker's policy.
     """
     values: dict[str, Any] = {}
 

@@ -129,7 +129,7 @@ class LanguageOrder:
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?")
-# The version of the build; a higher number makes every template be built anew.
+# The version of the build; a higher number makes every template be rebuilt.
 _FORMAT = 1
 RESERVED = "default"
 

@@ -398,7 +398,7 @@ class TemplateStore:
             os.close(fd)
 
     def close(self) -> None:
-        """Releases the builds that were found for use."""
+        """Unlocks the builds that this store has found for its users, so that they may be deleted."""
         while self._held:
             _, fd = self._held.popitem()
             os.close(fd)

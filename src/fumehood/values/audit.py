@@ -142,7 +142,7 @@ class AuditLog:
     Attributes:
         sandbox_id: The sandbox.
         entries: The entries, the oldest first.
-        dropped: How many entries before the first are not kept any more; the chain goes on from the last of them.
+        dropped: How many entries before the first are not kept any more; the chain continues from the last of them.
     """
 
     sandbox_id: str

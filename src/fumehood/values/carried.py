@@ -1,8 +1,8 @@
 """The form of results between a host daemon and the server in front of it: bytes in base64, not parsed values.
 
-Pure. The server keeps a result as bytes and may never read them. As values, JSON of a guest would be parsed on both
-sides, in calls that hold the interpreter's lock for a time that the guest chooses within its bounds; the time to read
-base64 does not depend on the content.
+Pure functions. The server keeps a result as bytes and may never read them. As values, JSON of a guest would be parsed
+on both sides, in calls that hold the interpreter's lock for a time that the guest chooses within its bounds; the time
+to read base64 does not depend on the content.
 """
 
 from __future__ import annotations

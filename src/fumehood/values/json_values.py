@@ -23,7 +23,7 @@ JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def has_more_values(content: bytes, max_values: int, max_texts: int) -> bool:
-    """Return whether a JSON text holds more values, or in case of doubt more texts, than this; it need not be JSON."""
+    """Return whether a JSON text holds more values than a bound, or possibly more strings; it need not be JSON."""
     # Each value except for the first has one such mark before it.
     if len(content) <= max_values or count_values(content) <= max_values:
         return False
@@ -36,7 +36,7 @@ def check_values(body: bytes) -> None:
     """Raise InvalidArgumentError if a body has more values than any request needs.
 
     Raises:
-        InvalidArgumentError: It has more.
+        InvalidArgumentError: The body has more values.
     """
     if has_more_values(body, MAX_VALUES_OF_BODY, MAX_VALUES_OF_BODY):
         raise InvalidArgumentError(
@@ -47,7 +47,7 @@ def check_values(body: bytes) -> None:
 
 
 def count_values(content: bytes) -> int:
-    """Return an upper bound of the values in a JSON text: marks inside texts are counted too."""
+    """Return an upper bound of the values in a JSON text: separators inside strings are counted too."""
     return content.count(b",") + content.count(b"[") + content.count(b"{")
 
 

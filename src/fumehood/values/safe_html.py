@@ -1,6 +1,6 @@
 """HTML of a guest's results for a notebook on the host: text, pictures, tables.
 
-All data of a guest is escaped or base64: nothing in it can become markup. Pure.
+All data of a guest is escaped or base64: nothing in it can become markup. Pure functions.
 """
 
 from __future__ import annotations

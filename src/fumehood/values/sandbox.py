@@ -69,7 +69,7 @@ class PauseReport:
         reclaimed_bytes: How much was freed.
         means: How it was reclaimed, such as `memory.reclaim`; empty when it was not.
         why: Why no more was freed.
-        files_only: Whether its processes were ended, so that it begins anew with its files when it is resumed.
+        files_only: Whether its processes were ended, so that it starts afresh with its files when it is resumed.
     """
 
     memory_before_bytes: int | None = None

@@ -467,11 +467,11 @@ class CommandText:
         return "" if piece.stream == "pty" else self._streams[piece.stream].add(piece)
 
     def rest(self, stream: StreamName) -> str:
-        """Returns the text of a character at the end that never became complete."""
+        """Returns the replacement text for an incomplete UTF-8 character at the end of the stream."""
         return self._streams[stream].decoder.decode(b"", final=True)
 
     def kept(self, stream: StreamName, truncated_bytes: int) -> str:
-        """Returns what the result keeps of a stream.
+        """Returns the text of a stream that the result keeps.
 
         Args:
             stream: The stream.

@@ -62,7 +62,7 @@ class SandboxTokens:
         """Checks the access token.
 
         Raises:
-            UnauthenticatedError: It is wrong or missing.
+            UnauthenticatedError: The token is wrong or missing.
         """
         if not _is_same(self.access_token(sandbox_id), given):
             raise UnauthenticatedError(reason="the sandbox's access token is missing or wrong")

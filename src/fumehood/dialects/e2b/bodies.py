@@ -91,7 +91,7 @@ async def body_pieces(request: Request, max_bytes: int) -> AsyncGenerator[bytes,
     Raises:
         InvalidArgumentError: It is compressed in another way, or is not what its headers say.
         RequestTooLargeError: Decompressed it is larger than `max_bytes`.
-        FumehoodError: The caller has lost the right to send more.
+        FumehoodError: The caller's credential stopped being valid while it sent the body.
     """
     packing = request.headers.get("content-encoding", "identity").strip().lower()
 

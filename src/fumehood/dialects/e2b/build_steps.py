@@ -205,7 +205,7 @@ class _Translation:
         self._put(number, "USER", self.user)
 
     def _make_user(self, number: int, user: str) -> None:
-        """Goes on as a user, and makes it if need be."""
+        """Continues as a user, and makes it if need be."""
         self._put(number, "USER", "root")
 
         if user not in ("root", "0"):

@@ -1,7 +1,7 @@
-"""Builds of templates as E2B's clients order them: asked for, followed by their logs, and published under their tags.
+"""Template builds for E2B's clients: starts a build, returns its state and logs, and publishes it under its tags.
 
 Only the owner of the server builds, and only where its setting allows it. A build runs in a process of its own
-(`server.template_builds`); here are its state and the last of its logs, which end with the server.
+(`server.template_builds`); this module keeps its state and the last log entries, until the server ends.
 """
 
 from __future__ import annotations

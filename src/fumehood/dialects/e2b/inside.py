@@ -2,7 +2,7 @@
 
 Runs in the server process, where `interpreter_inside` is set; otherwise it does nothing. A request from inside becomes
 one of a client that holds this sandbox's token and nothing else: it keeps no header that could name another sandbox or
-a caller, and no path but those of the interpreter. It then takes the way of all requests, with the quotas of the
+a caller, and no path but those of the interpreter. It is then handled like any other request, with the quotas of the
 sandbox's key. It never resumes a sandbox: one that is resumed by requests has no interpreter inside.
 """
 

@@ -100,7 +100,7 @@ def objects(most: int) -> BeforeValidator:
 
 
 def messages_by_name(most: int) -> BeforeValidator:
-    """Returns an annotation of an object with messages in it, which is bounded as the lists of `objects` are."""
+    """Returns a validator for an object whose values are messages, which bounds the number of its fields."""
 
     def check(value: object) -> object:
         if not isinstance(value, dict) or len(value) > most:

@@ -92,7 +92,7 @@ class VolumeFolders:
         self._store = store
 
     async def store_changes(self, mount: Mount, *, reads_all: bool = False) -> None:
-        """Stores what has changed in the folder since the last call; notes what is left out.
+        """Stores what has changed in the folder since the last call; records which entries were left out.
 
         Args:
             mount: The mount.
@@ -127,7 +127,7 @@ class VolumeFolders:
 
             mount.missing -= plan.gone
         finally:
-            # Also when the time was over: the next round goes on from here.
+            # Also when the time was over: the next round continues from here.
             for path in files.recorded.intersection(read) if files is not None else ():
                 sign = _sign(plan.files[path])
                 mount.known[path] = sign if _is_settled(sign, begun) else None

@@ -293,7 +293,7 @@ class NewFiles:
         Raises:
             VolumeError: A folder is there, or a file in place of one of its folders.
             QuotaError: The volume has as many entries as it may.
-            RequestTooLargeError: The content is larger than what is left.
+            RequestTooLargeError: The content is larger than the remaining room.
         """
         self._check(path, is_file=True)
         room_bytes = await self._room_bytes({path, *self._gone})

@@ -33,7 +33,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
     """Runs cells and returns the answer's body.
 
     Raises:
-        FumehoodError: They could not be run at all.
+        FumehoodError: The cells could not be run.
     """
     backend = services.backend_for(principal)
     call = _within(principal, call)

@@ -49,7 +49,7 @@ async def run_code(services: Services, principal: Principal, call: RunCodeCall) 
     """Runs a source file and returns the answer's body.
 
     Raises:
-        FumehoodError: It could not be run at all.
+        FumehoodError: The code could not be run.
     """
     language = LANGUAGES.get(_NAMES.get(call.language, ""))
     longest = principal.policy.max_limits.get("wall_seconds", math.inf)

@@ -1,6 +1,6 @@
 """The bodies of requests to Jupyter's REST API: kernels to start, and sessions to make or change.
 
-Pure. A client may send null for a field that it does not use.
+Pure functions. A client may send null for a field that it does not use.
 """
 
 from __future__ import annotations

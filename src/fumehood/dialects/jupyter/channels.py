@@ -72,7 +72,7 @@ class ChannelsEndpoint:
 
 
 async def _until_refused(socket: WebSocket) -> None:
-    """Ends the connection when its caller has lost the right to it."""
+    """Ends the connection when its caller's credential is not valid any more."""
     error = await until_right_is_lost()
     await _close(socket, _POLICY_VIOLATION, error.message)
 

@@ -1,9 +1,9 @@
 """A message of Jupyter's protocol: checked when it comes from a client, composed when it goes to one, and its framings.
 
-Pure. Only the known fields of a client's header are kept, each of bounded length: the header is repeated in every
-reply. The default framing is a JSON text, or a binary frame when there are buffers: a table of 32-bit big-endian
-offsets, the JSON, the buffers. In `v1.kernel.websocket.jupyter.org` every frame is binary: 64-bit little-endian
-offsets, the channel's name, the four parts as JSON, the buffers. A frame that cannot be read raises
+Pure functions. Only the known fields of a client's header are kept, each of bounded length: the header is repeated in
+every reply. The default framing is a JSON text, or a binary frame when there are buffers: a table of 32-bit
+big-endian offsets, the JSON, the buffers. In `v1.kernel.websocket.jupyter.org` every frame is binary: 64-bit
+little-endian offsets, the channel's name, the four parts as JSON, the buffers. A frame that cannot be read raises
 InvalidArgumentError, for any bytes.
 """
 

@@ -1,6 +1,7 @@
 """Events of an execution as messages of Jupyter, which front ends show.
 
-Pure. The text and the bundles come from a guest: they are passed on as data, never parsed beyond their type.
+Pure functions. The text and the bundles come from a guest: they are passed on as data, never parsed beyond their
+type.
 """
 
 from __future__ import annotations

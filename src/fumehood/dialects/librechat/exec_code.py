@@ -38,7 +38,7 @@ async def run_exec(services: Services, principal: Principal, call: ExecCall) -> 
     """Runs code and returns the answer's body.
 
     Raises:
-        FumehoodError: It could not be run at all.
+        FumehoodError: The code could not be run.
     """
     language = LANGUAGES[call.language]
     workspace = Workspace(Shelf(services, principal.key_id), new_session_id())

@@ -107,7 +107,7 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
     """Runs code and returns its output.
 
     Raises:
-        FumehoodError: It could not be run at all.
+        FumehoodError: The code could not be run.
     """
     seconds = limits_within(principal, wall_seconds=Limits().wall_seconds).wall_seconds
     settings = services.settings

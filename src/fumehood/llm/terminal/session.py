@@ -1,7 +1,7 @@
 """A chat: reads the user's lines, runs the agent's turns, and carries out commands that begin with a slash.
 
-Runs in the user's terminal. Ctrl-C ends a turn and never the chat; an error of the provider is shown, and the chat goes
-on. The environment is an argument; nothing is read here.
+Runs in the user's terminal. Ctrl-C ends a turn and never the chat; an error of the provider is shown, and the chat
+continues. The environment is an argument; nothing is read here.
 """
 
 from __future__ import annotations

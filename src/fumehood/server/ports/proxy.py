@@ -40,7 +40,7 @@ async def proxy_http(backend: Backend, target: PortTarget, request: Request) -> 
     Raises:
         PortClosedError: Nothing listens there.
         BadGatewayError: The server inside does not speak HTTP.
-        FumehoodError: The caller has lost the right to it.
+        FumehoodError: The caller's credential is not valid any more.
     """
     stream = await backend.open_port(target.sandbox_id, target.port)
     exchange = _Exchange(stream, request, target)
@@ -69,7 +69,7 @@ async def proxy_websocket(backend: Backend, target: PortTarget, websocket: WebSo
 
 
 def is_answer_of_guest(scope: Scope) -> bool:
-    """Returns whether a server in a sandbox has answered this request: its status says nothing of our credentials."""
+    """Returns whether a server in a sandbox has answered this request, so that its status is not our refusal."""
     return bool(scope.get("state", {}).get(_OF_GUEST, False))
 
 

@@ -190,7 +190,7 @@ async def send_comm(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Gives a comm message to the code of a context; what its handlers do is answered as an execution is.
+    """Gives a comm message to the code of a context; the answer is the execution of the message's handlers.
 
     A comm that the context does not know is no error and does nothing.
     """

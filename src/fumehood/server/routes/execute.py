@@ -116,7 +116,7 @@ async def follow_batch(
 ) -> Response:
     """Streams the lines of a resumable batch behind a cursor; a reader that was connected before gets no more.
 
-    A batch without a reader goes on for five minutes. Lines that were sent are kept up to 8 MiB.
+    A batch without a reader continues for five minutes. Lines that were sent are kept up to 8 MiB.
     """
     batch = services.batches.get(principal.key_id, batch_id)
     return await stream_response(request, services.batches.read(batch, cursor), until_refused=_UNTIL_REFUSED)

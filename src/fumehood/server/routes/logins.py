@@ -1,6 +1,6 @@
-"""Routes of the console's logins, and of what their caller is.
+"""Routes of the console's logins, and the route that describes the caller.
 
-A cookie is in the answer that begins a login and nowhere else; `fumehood.server.logins` says for what it counts.
+Only the answer that begins a login sets a cookie; `fumehood.server.logins` says which requests it authenticates.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ async def log_out_everywhere(principal: AnyCaller, services: StoresOf) -> Respon
     "/logins/{login_id}", summary="End a login", status_code=204, response_class=Response, responses=_PROBLEMS
 )
 async def end_login(login_id: LoginId, principal: AnyCaller, services: StoresOf) -> Response:
-    """Ends one login of the caller's key; one that has ended is no error."""
+    """Ends one login of the caller's key; does nothing if it has ended."""
     await _end(services, principal.key_id, login_id)
     return Response(status_code=204)
 

@@ -1,6 +1,7 @@
 """The server itself: its front page and description, liveness, readiness, metrics, abilities.
 
-The page, the description and the health routes need no token, so they say nothing of callers, sandboxes or settings.
+The page, the description and the health routes need no token, so they reveal nothing about callers, sandboxes or
+settings.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ _FORM = {
 async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     """Returns the lasting parts of a sandbox as one file: files, environment, records, serialised variables.
 
-    Its member `manifest.json` says what is in it, and what was left out and why. The sandbox goes on. An answer that
-    breaks off is of no use.
+    Its member `manifest.json` says what is in it, and what was left out and why. The sandbox continues. An answer
+    that breaks off is of no use.
     """
     pieces = backend.save(sandbox_id)
     try:

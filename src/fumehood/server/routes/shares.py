@@ -138,7 +138,7 @@ async def list_shares(
 
 @router.delete("/shares/{share_id}", summary="Revoke a share", status_code=204, responses=_PROBLEMS)
 async def revoke_share(share_id: ShareId, principal: AnyCaller, services: StoresOf) -> None:
-    """Ends a share of the caller's key, and what its readers have open; one that has ended is no error."""
+    """Ends a share of the caller's key, and what its readers have open; does nothing if it has ended."""
     principal.require("sandboxes")
     count = await services.shares.end(share_id, None if principal.is_owner else principal.key_id)
     events.SHARE_REVOKED.log(share_id=share_id, by=principal.key_id, count=count)

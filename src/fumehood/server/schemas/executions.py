@@ -115,7 +115,7 @@ class NewExecution(Body):
 
 
 class DetachedAnswer(BaseModel):
-    """An execution that goes on by itself."""
+    """An execution that continues by itself."""
 
     id: str = Field(description="Its name in `.../executions/{id}` and the routes below that.")
     execution_id: str | None = Field(description="The id of the execution; null while it waits for its turn.")

@@ -1,4 +1,4 @@
-"""Models of logins, and of what the caller of a request is and uses."""
+"""Models of logins, and of the caller of a request and its usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of shares, and of what their readers are shown."""
+"""Models of shares, and of the data that their readers see."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class NewLayer:
         self.content = content
 
     def keep(self, key: str, info: LayerInfo) -> None:
-        """Gives the layer its name; does nothing if another process has stored the same layer meanwhile."""
+        """Stores the layer under its key; does nothing if another process has stored the same layer meanwhile."""
         with open(os.path.join(self.folder, _RECORD), "w", encoding="utf-8") as file:
             json.dump(asdict(info), file)
             file.flush()

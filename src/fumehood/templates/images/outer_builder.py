@@ -48,10 +48,10 @@ _ONE_ID = {"_CONTAINERS_USERNS_CONFIGURED": "done", "BUILDAH_ISOLATION": "chroot
 
 
 def check_builder(builder: str) -> None:
-    """Raises unless it is one that we can use.
+    """Checks the name of an external builder: `buildah`, or its absolute path.
 
     Raises:
-        InvalidArgumentError: It is not.
+        InvalidArgumentError: It is another program.
     """
     if builder != BUILDAH and not (os.path.isabs(builder) and os.path.basename(builder) == BUILDAH):
         allowed = "'buildah', or its absolute path; None for the builder that needs no other program"
