@@ -293,7 +293,7 @@ def chosen_backend(*, has_pool: bool = True) -> Backend:
     """Returns the backend that the environment names: the server of FUMEHOOD_URL, else the one of this process.
 
     Args:
-        has_pool: As for `local_backend`.
+        has_pool: See `local_backend`.
     """
     return remote_backend(None, None) if has_server() else local_backend(has_pool=has_pool)
 

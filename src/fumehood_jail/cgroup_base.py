@@ -172,7 +172,7 @@ class CgroupDriver(ABC):
     Attributes:
         version: 1 or 2.
         controllers: Which of memory, pids, cpu, cpuacct, freezer and io are there; the first two always are.
-        disks: Those whose reads are bounded, by their numbers ("8:0").
+        disks: The device numbers ("8:0") of the disks whose reads are bounded.
     """
 
     __slots__ = ("controllers", "disks")

@@ -182,7 +182,7 @@ class HeldProcess:
         """Makes it fork; `forked` must be called before any other request.
 
         Args:
-            flags: Those of clone(2), and SIGCHLD. With CLONE_VFORK this process continues when the child has ended.
+            flags: Flags of clone(2), and SIGCHLD. With CLONE_VFORK this process continues when the child has ended.
 
         Returns:
             The child, which is held at the same place.

@@ -76,7 +76,7 @@ class AsyncSandbox(AsyncContexts):
         files: Its files.
         commands: Its processes.
         pty: Its terminals.
-        activity: What ran in it, and runs.
+        activity: Past and running executions.
         shares: Read-only views of it for other people; of a sandbox at a server.
 
     Args:
@@ -451,7 +451,7 @@ class AsyncSandbox(AsyncContexts):
 
         Args:
             remote: The file or folder.
-            local: Of a file its new path, or a folder that is there; of a folder the one that takes its place.
+            local: For a file, its new path or an existing folder; for a folder, the path of its copy.
             overwrite: Replace what is there. A file whose new path was given in full is always replaced.
             max_bytes: Bytes of all files together.
 
@@ -692,7 +692,7 @@ class AsyncSandbox(AsyncContexts):
         The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
 
         Args:
-            child: What `fork` has returned, or one that `forks` has.
+            child: A fork that `fork` or `forks` has returned.
 
         Raises:
             InvalidArgumentError: `child` is not a fork of this sandbox.
@@ -758,7 +758,7 @@ class AsyncSandbox(AsyncContexts):
         Args:
             place: Where it lies, as for `save`.
             template: Its template, in place of the template of the same name as when it was saved.
-            limits: As for `Sandbox`, as are the others.
+            limits: See `Sandbox`, also for the other arguments.
             envs: Environment variables, which override those that were saved.
             metadata: Labels.
             timeout: Seconds after which it is killed, or paused.

@@ -256,7 +256,7 @@ class AsyncContexts(Uncopied):
 
         Args:
             name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. Not every language has checkpoints.
+            context: The context whose state is kept; None for the default one. Not every language has checkpoints.
             strict: Refuse when anything could not be kept.
 
         Raises:
@@ -310,8 +310,8 @@ class AsyncContexts(Uncopied):
 
         Args:
             code: The program; one in Python runs as `__main__`.
-            cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
-                output beyond `limits.stdout_bytes` is not accepted.
+            cases: For each case, its input and its expected output; lines are compared without the space at their
+                ends, and output beyond `limits.stdout_bytes` is not accepted.
             language: The language of the program.
             timeout: Seconds of each run.
             memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.

@@ -90,7 +90,7 @@ class Sandbox(Uncopied):
         files: Its files.
         commands: Its processes.
         pty: Its terminals.
-        activity: What ran in it, and runs.
+        activity: Past and running executions.
         shares: Read-only views of it for other people; of a sandbox at a server.
 
     Args:
@@ -440,7 +440,7 @@ class Sandbox(Uncopied):
 
         Args:
             remote: The file or folder.
-            local: Of a file its new path, or a folder that is there; of a folder the one that takes its place.
+            local: For a file, its new path or an existing folder; for a folder, the path of its copy.
             overwrite: Replace what is there. A file whose new path was given in full is always replaced.
             max_bytes: Bytes of all files together.
 
@@ -649,7 +649,7 @@ class Sandbox(Uncopied):
         The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
 
         Args:
-            child: What `fork` has returned, or one that `forks` has.
+            child: A fork that `fork` or `forks` has returned.
 
         Raises:
             InvalidArgumentError: `child` is not a fork of this sandbox.
@@ -709,7 +709,7 @@ class Sandbox(Uncopied):
         Args:
             place: Where it lies, as for `save`.
             template: Its template, in place of the template of the same name as when it was saved.
-            limits: As for `Sandbox`, as are the others.
+            limits: See `Sandbox`, also for the other arguments.
             envs: Environment variables, which override those that were saved.
             metadata: Labels.
             timeout: Seconds after which it is killed, or paused.
@@ -916,7 +916,7 @@ class Sandbox(Uncopied):
 
         Args:
             name: A name of yours; `rollback` takes it as well.
-            context: Whose state; None: the default one. Not every language has checkpoints.
+            context: The context whose state is kept; None for the default one. Not every language has checkpoints.
             strict: Refuse when anything could not be kept.
 
         Raises:
@@ -965,8 +965,8 @@ class Sandbox(Uncopied):
 
         Args:
             code: The program; one in Python runs as `__main__`.
-            cases: Of each, what it reads and should print; lines are compared without the space at their ends, and
-                output beyond `limits.stdout_bytes` is not accepted.
+            cases: For each case, its input and its expected output; lines are compared without the space at their
+                ends, and output beyond `limits.stdout_bytes` is not accepted.
             language: The language of the program.
             timeout: Seconds of each run.
             memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.

@@ -196,7 +196,7 @@ def build_image_template(
         name: Its name.
         order: Its image, or the template that it is built upon.
         start: The command that its sandboxes run.
-        logins: Of registries; None: those of this user.
+        logins: The logins at registries; None for those of this user.
         force: Build it even if nothing has changed.
         say: Called with each step.
 

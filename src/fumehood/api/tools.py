@@ -48,7 +48,7 @@ class HostTool:
     Attributes:
         function: The function, `def` or `async def`; it is given arguments by name.
         name: Its name inside; None: its key in the mapping.
-        description: What `help()` says of it inside; None: its docstring.
+        description: The text that `help()` shows for it inside; None for its docstring.
         parameters: JSON Schema of its arguments; None: made from its signature and hints.
         timeout: Seconds that one call may take, with the time that `on_tool_call` takes.
         max_calls: How often one execution may call it.
@@ -176,7 +176,7 @@ class ToolRunner:
     """The tools of one execution.
 
     Args:
-        tools: By name.
+        tools: The tools by name.
         on_tool_call: Called before each call, if there is one.
         send: Sends an answer to the sandbox.
     """

@@ -28,7 +28,7 @@ _TELLING = (
 
 
 def setting_flags(kind: Any) -> list[Option]:
-    """Return a flag for each setting of a kind, for its TOML file, and for printing them."""
+    """Return the flags of a settings class: one for each setting, `--config` and `--print-config`."""
     headings = {name: heading for heading, names in kind.GROUPS.items() for name in names}
     # In the order of their groups and not of their declarations: the first groups are needed most often.
     order = {name: position for position, name in enumerate(headings)}

@@ -1,4 +1,4 @@
-"""The entry point of `fumehood`: a run that a warm process serves ends before the command line is imported.
+"""The entry point of `fumehood`: gives `fumehood run` to a warm process if it can, else imports the command line.
 
 Runs in the user's terminal. It recognizes the command `run` only, and does not parse it.
 """

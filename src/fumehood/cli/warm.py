@@ -46,7 +46,7 @@ def run_warm(words: Sequence[str]) -> int | None:
     """Let the process that keeps sandboxes run a program.
 
     Args:
-        words: Those behind `fumehood run`.
+        words: The arguments that follow `fumehood run`.
 
     Returns:
         The exit code, or None if this process has to make the sandbox itself.

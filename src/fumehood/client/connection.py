@@ -521,7 +521,7 @@ def quoted(part: str) -> str:
     """Returns a name as one part of a path.
 
     Raises:
-        InvalidArgumentError: The name would lead to another path of the server than the one that was checked.
+        InvalidArgumentError: The name is `.` or `..`, which would change the path of the request.
     """
     if part in (".", ".."):
         raise InvalidArgumentError(field="name", value=part, allowed="a name that is neither '.' nor '..'")

@@ -92,9 +92,9 @@ class HostAdapter:
             self._uploads.pop(upload, None)
 
     async def connect(self, name: str) -> AsyncGenerator[bytes, None]:
-        """Opens a connection to the daemon and yields a packed answer, then what is received.
+        """Opens a connection to the daemon; yields a packed answer, then the received bytes.
 
-        The pieces of the upload `name` are sent; its end ends this connection.
+        Sends the pieces of the upload `name`, and closes the connection at the end of the upload.
         """
         try:
             reader, writer = await asyncio.open_unix_connection(self._socket_path)

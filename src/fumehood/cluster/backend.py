@@ -165,7 +165,7 @@ class ClusterBackend(LoopBound, Backend):
         return tuple(sorted((info for infos in found for info in infos), key=lambda info: info.started_at))
 
     async def page(self, request: ListSandboxes) -> SandboxList:
-        """Describe some of the sandboxes of all machines that answer: of each the next ones, and of those the first."""
+        """Return one page of the sandboxes of all machines that answer: merges the pages of the machines."""
 
         async def asked(site: _Site) -> tuple[ListedSandbox, ...]:
             try:

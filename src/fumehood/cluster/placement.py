@@ -31,8 +31,8 @@ class Report:
     """The figures of one machine at one moment.
 
     Attributes:
-        capacity: What its host reported.
-        labels: What the operator calls it, such as `zone`.
+        capacity: The capacity that its host reported.
+        labels: The labels that the operator gave it, such as `zone`.
         templates: The names of the templates it has.
         built_at: When those of them were built that can be carried to other machines, in seconds since 1970.
         key_sandboxes: How many living sandboxes each key has there.

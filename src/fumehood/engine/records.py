@@ -58,7 +58,7 @@ class _Log:
     """The cells of one context.
 
     Attributes:
-        cells: Those that are kept.
+        cells: The cells that are kept.
         dropped_cells: How many were dropped before them.
         dropped_outputs: How many of them have lost their outputs.
         conversation: The prefix of the last cell's process: a process with another prefix has none of its state.

@@ -96,7 +96,7 @@ class Plan:
         return self.folder / "server" / "token"
 
     def save(self) -> None:
-        """Writes it into its folder."""
+        """Writes the plan into its folder."""
         text = json.dumps({**asdict(self), "labels": dict(self.labels)}, indent=2)
         (self.folder / self.FILE).write_text(text + "\n", encoding="utf-8")
 

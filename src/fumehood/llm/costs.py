@@ -78,9 +78,10 @@ class AgentUsage:
 
     Attributes:
         requests: Requests to the model.
-        uncounted_requests: Those for which the provider counted no tokens, such as interrupted ones.
+        uncounted_requests: The number of requests without a token count from the provider, such as interrupted ones.
         tokens: The sum of the others.
-        cost: By the price table; None when the model has no price in it or a request was not counted.
+        cost: The cost according to the price table; None when the model has no price in it or a request was not
+            counted.
     """
 
     requests: int = 0

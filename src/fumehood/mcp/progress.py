@@ -28,7 +28,7 @@ async def reporting(context: CallContext, total_seconds: float | None) -> AsyncG
     """Report progress while the block runs.
 
     Args:
-        context: Of the call.
+        context: The context of the MCP call.
         total_seconds: How long it may take at most.
 
     Yields:

@@ -85,7 +85,7 @@ class Machine:
 
     Attributes:
         kernel: Its release.
-        architecture: As in uname(2).
+        architecture: Its architecture, as in uname(2).
         lsms: The security modules that are active, or why they are not known.
         landlock_abi: The version of Landlock; 0 where there is none.
         cgroups: The version of control groups that hold sandboxes, or why none do.
@@ -93,7 +93,7 @@ class Machine:
         level: The level of isolation of the sandbox that was attacked.
         missing: Its layers that are not on, and why.
         policy_sha256: The compiled filter of system calls.
-        version: Of this product.
+        version: The version of this product.
     """
 
     kernel: str
@@ -160,7 +160,7 @@ class Card:
 
     Attributes:
         machine: The machine.
-        verdicts: By column, then by the id of the row.
+        verdicts: The verdicts by column, then by the id of the row.
         work: By column: each piece of ordinary work, and "ok" or its error.
         absent: Columns that could not be tested, and why.
         seconds: How long it took.

@@ -229,7 +229,7 @@ class Scene:
         sockets: Addresses of UNIX sockets that the host listens on.
         system: Folders that must be read-only, by their paths inside.
         scratch: A writable folder.
-        refused: By the names of system calls: the errno that the policy returns.
+        refused: The errno that the policy returns for each system call, by name.
     """
 
     host_pid: int

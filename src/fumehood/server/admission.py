@@ -40,9 +40,9 @@ class Admission:
         is_given: Whether the app may take what the caller sends.
         is_authenticated: Whether a credential was the reason.
         is_refused: Whether the caller's credential was refused, whatever the status of the answer.
-        holder: Whose credential it is, for what is counted by holder; empty where that is not known.
+        holder: The owner of the credential, for limits that are counted for each owner; empty if not known.
         look_again: Finds the caller once more; None where its right cannot end.
-        scopes: What was required of the caller.
+        scopes: The scopes that were required of the caller.
     """
 
     __slots__ = (
@@ -80,8 +80,8 @@ def admit_caller(look_again: LookAgain | None = None, *, holder: str = "") -> No
     The authenticator does this; a route that authenticates callers without it must call it itself.
 
     Args:
-        look_again: Finds the caller once more, or raises the error for one that has lost the right.
-        holder: Whose credential it is: its key, or those that the key has let in, see `those_let_in_by`.
+        look_again: Authenticates the caller again; raises the error if its credential is not valid any more.
+        holder: The owner of the credential: its key, or the visitors that the key has let in, see `those_let_in_by`.
     """
     admission = _ADMISSION.get(None)
 
@@ -147,7 +147,7 @@ class Checks:
 
 
 async def until_right_is_lost() -> FumehoodError:
-    """Returns when the caller of the current request has lost its right to it, which is checked every two seconds.
+    """Returns when the caller's credential no longer allows the current request; checked every two seconds.
 
     Returns:
         The error for a caller that has lost the right: its key was revoked, has expired or lost a scope, its token was

@@ -98,7 +98,7 @@ async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") 
 
     Args:
         connection: The request.
-        scope: What the caller needs for it.
+        scope: The scope that the caller needs for it.
 
     Returns:
         The error for a caller that has lost the right: its key was revoked or lost the scope, its token was replaced,

@@ -222,7 +222,7 @@ async def workbench(
 
     Args:
         services: The services of the server.
-        principal: Whose programs these are.
+        principal: The caller that owns the programs.
         limits: The limits of the sandbox.
         programs_seconds: How long its programs may take together.
         queue_seconds: How long to wait for a place; None: as long as the server's settings say.

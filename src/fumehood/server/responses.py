@@ -259,9 +259,9 @@ async def unless_gone(
 
     Args:
         request: The request.
-        work: What it waits for.
-        until_refused: Returns, when the caller may have it no longer, the error that is raised in its place; None: as
-            the authenticator of the request finds out.
+        work: The awaitable that the response waits for.
+        until_refused: Returns the error to raise instead, once the caller's credential is not valid any more; None
+            uses the check of the request's authenticator.
 
     Raises:
         ServerEndingError: The server ends, and has waited for it as long as it may.

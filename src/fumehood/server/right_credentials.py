@@ -34,7 +34,7 @@ class RightCredentials:
 
         Args:
             digest: Its digest.
-            holder: Whose it is; what one party can make at will has one holder.
+            holder: The owner of the credential; credentials that one party can make at will have one owner.
         """
         self.discard(digest)
         self._holders[digest] = holder

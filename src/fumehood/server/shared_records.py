@@ -61,7 +61,7 @@ class SharedEntry:
         sequence: Its number in the whole record.
         at: When it was written (UTC).
         kind: The kind of event.
-        fields: Those of its details that are shown.
+        fields: The details that are shown, by name.
     """
 
     sequence: int

@@ -29,7 +29,7 @@ class Grant:
     Attributes:
         method: GET or PUT.
         sandbox_id: Where.
-        path: Of the file, as it was given.
+        path: The path of the file, as the caller gave it.
         expires: When it ends, in whole seconds since 1970.
         signer: The key that asked for it.
     """

@@ -210,7 +210,7 @@ class _Group:
         count: Files.
         size_bytes: Their bytes.
         pictures: Pictures among them, which have no name of their own.
-        versions: Of each path, the time and size at which it was published last.
+        versions: By path, the time and size of the file when it was last published.
     """
 
     count: int = 0

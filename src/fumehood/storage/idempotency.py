@@ -114,7 +114,7 @@ class Idempotency:
         """Record a request, and return what to do about it.
 
         Args:
-            key_id: Of the caller: the same idempotency key of two callers is two keys.
+            key_id: The id of the caller's key: the same idempotency key of two callers is two keys.
             idempotency_key: Any text of the caller.
             request_digest: See `digest_of`.
         """

@@ -42,11 +42,11 @@ _TOKEN = re.compile(rf"{TOKEN_PREFIX}([0-9a-f]{{{2 * _ID_BYTES}}})_[0-9a-f]{{64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedView:
-    """What a share shows.
+    """The part of a sandbox that a share shows.
 
     Attributes:
         sandbox_id: The sandbox.
-        context_id: The one context of it.
+        context_id: Its one shared context.
         shows: The parts.
         from_at: What began before is not shown; None: everything is. Seconds since 1970, like all times here.
         until_at: What ended later is not shown; None: it is live.
@@ -98,7 +98,7 @@ class Shares:
 
     Args:
         database: Holds them.
-        token_digests: Of keys whose shares end when they have another token: the digest of the present one.
+        token_digests: The digest of the present token of each key whose shares end when its token is replaced.
         remember_seconds: How long an answer of the database is cached; so long the end by another process may take.
         clock: Tells the time.
     """

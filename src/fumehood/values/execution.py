@@ -276,8 +276,9 @@ class Changes:
     """The changes of an execution.
 
     Attributes:
-        variables: Of its context, by name; empty where the context is gone or does not run Python.
-        files: Of the sandbox, changed by any process while it ran; by path, at most 1,000 of each kind.
+        variables: The changes of variables of its context, by name; empty if the context is gone or does not run
+            Python.
+        files: The changes of files of the sandbox by any process while it ran; by path, at most 1,000 of each kind.
         more_files: How many changed files are left out.
     """
 

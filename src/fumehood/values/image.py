@@ -18,7 +18,7 @@ class ImageRoot:
     Attributes:
         store: The folder of the layer store.
         layers: Names of the layers in it, the lowest first.
-        version: Of the Python that runs code: major, minor and micro.
+        version: The version of the Python that runs code: major, minor and micro.
         python: That Python's path in the image; empty for the private one, which is in `interpreter`.
         interpreter: Name of the layer with the private Python; empty if the image's own is used.
         packages: Name of the layer with the guest's packages for the image's own Python; empty for the private one.

@@ -127,24 +127,24 @@ class ContextLanguage:
     """A language that contexts speak.
 
     Attributes:
-        name: Its name; the default context of a language beside Python has it as its id.
+        name: Its name; for a language other than Python also the id of its default context.
         title: Its name as people write it.
         aliases: Its other names.
         suffixes: The suffixes of its file names, the usual one first.
         source: How a file of it is compiled and run as a whole program.
         keeps_state: Whether variables persist from cell to cell; otherwise each cell is a whole program.
         mimetype: The type of its files.
-        lexer: What Pygments calls it; empty: as we do.
-        editor_mode: What CodeMirror calls it; empty: as we do.
+        lexer: Its name in Pygments; empty if it is `name`.
+        editor_mode: Its name in CodeMirror; empty if it is `name`.
         needs: The component that a template needs for it; empty: none.
         program: The program of that name in the path, or `package` of the template's Python, is what is needed.
         package: See `program`.
-        way_out: How a template gets what it lacks.
+        way_out: How to add the missing component to a template.
         version: The line for a shell that prints its version; empty: the program with `--version`.
         debian: The packages of Debian that bring it; empty: Debian has none.
         pypi: The package of the Python package index that brings it, where there is one.
-        start_seconds: How long a context may take to start; the first of an engine may have to compile its driver.
-        why_no_checkpoints: Why its contexts have no checkpoints, and no transactions; empty: they have.
+        start_seconds: How long a context may take to start; an engine's first context may have to compile the driver.
+        why_no_checkpoints: Why its contexts have no checkpoints and no transactions; empty if they have them.
         has_tools: Whether its code can call functions of the caller.
         is_saved: Whether a saved sandbox keeps its variables.
     """

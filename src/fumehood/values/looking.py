@@ -388,7 +388,7 @@ class Cell:
         results: Its results, without content.
         input_request: The question that it waits on.
         execution: The whole execution, if that was asked for.
-        seq: Of a running cell: the number of the last event that it includes, for followers of the sandbox's events.
+        seq: For a running cell, the number of the last event that it includes, for followers of the sandbox's events.
     """
 
     position: int
@@ -476,7 +476,7 @@ class ListSandboxes:
         parent_id: Only forks of this one.
         labels: Only those with each of these labels.
         text: Only those with this text in id, template, owner or a label, in upper or lower case.
-        order: By when they were started, the oldest first or the newest (`-started`), or by when they end.
+        order: The sort key: the start, oldest or newest (`-started`) first, or the end.
         cursor: `next_cursor` of the page before.
         limit: How many at most.
         with_use: Whether each has its use.

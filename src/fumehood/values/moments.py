@@ -86,8 +86,8 @@ class VariableDifference:
     Attributes:
         name: Its name.
         kind: added, changed or deleted, seen from the earlier moment.
-        before: What it was; None for one that was added.
-        after: What it was then; None for one that was deleted.
+        before: The earlier value; None if it was added.
+        after: The later value; None if it was deleted.
     """
 
     name: str

@@ -37,8 +37,8 @@ class Rule:
     """One line of a policy.
 
     Attributes:
-        text: As it was written.
-        name: The host name; of a rule with a star, the part after `*.`.
+        text: The rule as its author wrote it.
+        name: The host name; for a rule with a star, the part after `*.`.
         is_wildcard: Whether it matches all names below `name`, and not `name` itself.
         network: The addresses, for a rule of addresses.
         port: The port; None: the usual ones where the rule allows, all where it denies.
@@ -238,7 +238,7 @@ class Network:
 
     @property
     def level(self) -> NetworkLevel:
-        """One word: none, pip (the package index alone, where a resolver finds it), listed (by rules), or internet."""
+        """The level as one word: none, pip (only the package index), listed (what the rules allow), or internet."""
         if self.internet:
             return "internet"
 

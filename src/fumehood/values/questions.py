@@ -77,12 +77,12 @@ class CheckComplete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtVariables:
-    """Asks a context for its variables; asked by the engine itself, for those that look at a sandbox.
+    """Asks a context for its variables; the engine itself asks, for callers that inspect a sandbox.
 
     Attributes:
-        code: The name of the one to show in detail; empty: all are listed.
+        code: The name of the variable to show in detail; empty to list all.
         context_id: The context.
-        marks: Whether each of a list has a mark, which differs after its object has changed.
+        marks: Whether each listed variable has a mark, which differs after its object has changed.
     """
 
     code: str = ""

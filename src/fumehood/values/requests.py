@@ -300,7 +300,7 @@ class ListFiles:
     """Describe the entries below a directory, `depth` levels deep; sorted by path.
 
     Attributes:
-        share: As of `ReadFile`.
+        share: See `ReadFile`.
     """
 
     path: str
@@ -355,7 +355,7 @@ class WatchFiles:
         path: The directory.
         recursive: With all directories below.
         entries: Describe in each change what is there.
-        name: By which `settle_watch` finds the watch; none is needed for anything else.
+        name: The name by which `settle_watch` finds the watch; empty if it is not used.
     """
 
     path: str

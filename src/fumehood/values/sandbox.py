@@ -102,7 +102,7 @@ class SandboxInfo:
         parent_id: The sandbox that it was forked from, or None; that may have ended.
         generation: How many forks lie between it and a sandbox that was made directly; 0: it was.
         own_interpreter: Whether it has an interpreter of its own, which it shares only with its forks and its parent.
-        pause: Of a paused one: the memory that was freed.
+        pause: For a paused sandbox, the report on the memory that was freed.
         languages: The languages that its template was made ready for, with their versions; empty for a template of
             which nothing was said, such as `default`, which has what its machine has.
     """

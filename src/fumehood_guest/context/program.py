@@ -1,7 +1,7 @@
-"""Makes a cell a program: its arguments, its file, and the name that tracebacks give it.
+"""Makes a cell look like a program: sets its arguments, its file, and the name that tracebacks show.
 
-Runs in a context, called by a line that `fumehood run` puts before the code. It changes what the user's own code could
-change as well, and nothing else.
+Runs in a context, called by a line that `fumehood run` puts before the code. It changes only state that the user's
+own code could change as well.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Preloading:
         say: Called with the name of each before it is imported.
 
     Attributes:
-        missing: Those whose package is not installed.
-        unfit: By the module that cannot be preloaded: the cause (`THREADS` or `ERROR`), and a description.
+        missing: The modules whose package is not installed.
+        unfit: The cause (`THREADS` or `ERROR`) and a description for each module that cannot be preloaded.
     """
 
     def __init__(self, names: Sequence[str], say: Callable[[str], None]) -> None:

@@ -265,7 +265,7 @@ class Callers:
 
 
 def read_key(token: str) -> str | None:
-    """Returns the token that one in the form of E2B stands for: some of its clients insist on `e2b_` and hex."""
+    """Decodes a token written as `e2b_` and hex, the only form that some E2B clients accept; None if it is not one."""
     try:
         return bytes.fromhex(token[len(_PREFIX) :]).decode("ascii") if token.startswith(_PREFIX) else None
     except ValueError:

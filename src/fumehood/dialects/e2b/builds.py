@@ -68,14 +68,14 @@ class Build:
     Attributes:
         id: Its id.
         template: The name of its template, without a tag.
-        tags: What it will have.
+        tags: The tags under which the build will be published.
         limits: The limits of its sandboxes, by name.
         status: How far it is.
         entries: The last of its logs.
         dropped: How many of them were dropped before those.
         reason: Why it failed, and at which step.
         step: The step that runs, as far as it is known before one fails: the base, or the last of all.
-        task: What carries it out; None before it was started.
+        task: The task that carries out the build; None before its start.
     """
 
     id: str

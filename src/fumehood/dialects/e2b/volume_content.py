@@ -35,7 +35,7 @@ class _Place:
     Attributes:
         volume: The volume.
         path: The path in it; empty: the volume itself.
-        entries: What is in the volume.
+        entries: The entries of the volume.
     """
 
     volume: StoredFile

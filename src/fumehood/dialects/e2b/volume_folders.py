@@ -50,7 +50,7 @@ class Mount:
 
     Attributes:
         volume: Its record, with the hold.
-        known: Of each file as it was stored last: its time and size; None: it is to be read again.
+        known: By path, the time and size of each file when it was last stored; None if it must be read again.
         missing: Stored paths that the last round did not find.
         left_out: What the last round did not store, with the reason.
         stored_at: When a round ended last without an error; seconds since 1970, 0 for never.

@@ -227,8 +227,8 @@ class VolumeStore:
         Args:
             volume: The volume.
             entries: What is in the volume, which is brought up to date.
-            gone: The paths of entries that are to be removed, at the latest when the block has ended without an error;
-                those that are in the way of a new entry, or whose room it needs, with that one.
+            gone: The paths of entries to be removed when the block has ended without an error, or earlier, together
+                with a new entry that has the same path or needs their room.
         """
         left = self._left.setdefault(volume.owner, LeftBytes(volume.owner))
         files = NewFiles(volume, entries, self._files, self._blobs, left, gone)
@@ -260,7 +260,7 @@ class NewFiles:
         entries: What is in the volume, which is brought up to date.
         files: The records.
         blobs: The bytes.
-        left: What the key has left.
+        left: The remaining bytes of the key's quota.
         gone: The paths of entries that new ones may replace.
     """
 
@@ -339,7 +339,7 @@ class NewFiles:
         await self._add(_record(self._volume, path, _FOLDER))
 
     def replace_gone(self) -> None:
-        """Removes what is gone with the next records."""
+        """Marks the records of entries that are gone for removal, which the next `record` carries out."""
         self._replace(self._gone & self._entries.keys())
 
     async def record(self) -> None:

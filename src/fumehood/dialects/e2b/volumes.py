@@ -56,7 +56,7 @@ class Volumes:
 
     Attributes:
         store: The volumes.
-        mounts: Those that sandboxes hold.
+        mounts: The volumes that sandboxes hold.
 
     Args:
         services: The services of the server.

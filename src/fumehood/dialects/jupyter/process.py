@@ -46,7 +46,7 @@ class Connection:
     Attributes:
         transport: tcp or ipc.
         ip: An address, or the path that the names of the sockets begin with.
-        ports: By channel.
+        ports: The port of each channel.
         key: Signs the messages; empty: they are not signed.
         hash_name: The hash of the signatures.
     """

@@ -247,10 +247,10 @@ def object_name(file: StoredFile) -> str:
 
 
 def described(file: StoredFile, detail: str) -> Any:
-    """Returns the description of a file in one form.
+    """Returns the description of a file in the form that `detail` names.
 
     Raises:
-        InvalidArgumentError: There is no such form.
+        InvalidArgumentError: `detail` names no form.
     """
     form = _FORMS.get(detail)
 

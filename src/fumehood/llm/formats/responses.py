@@ -102,7 +102,7 @@ _STOPPED = ("time_limit", "cpu_limit", "interrupted")
 
 
 def container_id_of(sandbox_id: str) -> str:
-    """Return the id of a container for that of a sandbox."""
+    """Return the container id that corresponds to a sandbox id."""
     return f"{_PREFIX}{sandbox_id}"
 
 

@@ -96,7 +96,7 @@ def picture_sequence(protocol: Protocol, content: bytes, ending: str) -> str:
     Args:
         protocol: The protocol of the terminal.
         content: The bytes of the file.
-        ending: Of the file's name: png or jpg.
+        ending: The ending of the file's name: png or jpg.
     """
     signature = _SIGNATURES.get(ending)
 

@@ -57,7 +57,7 @@ class Filters:
     Attributes:
         program: For init and all that it starts.
         notifying_program: For contexts: reports some of the refused calls to the host.
-        notified_calls: Those calls, by their numbers.
+        notified_calls: The names of those calls, by number.
     """
 
     program: bytes

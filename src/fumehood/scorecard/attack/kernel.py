@@ -293,7 +293,7 @@ def declared_calls(declared: dict[str, str]) -> dict[str, str]:
     """Make every call that a policy refuses, and every unknown number, with invalid arguments.
 
     Args:
-        declared: By the name of a call: the errno that the policy returns.
+        declared: The errno that the policy returns for each call, by name.
 
     Returns:
         The calls with another result, and the result.

@@ -183,7 +183,7 @@ class _BatchRuns:
         principal: The caller.
         items: Each with the time that it may wait to be begun; None: as long as the batch.
         timeout_seconds: The time of all of it; None: none.
-        request_id: Of the request that began it.
+        request_id: The id of the request that began it.
     """
 
     def __init__(

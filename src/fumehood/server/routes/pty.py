@@ -102,7 +102,7 @@ class _Terminal:
         websocket: The connection.
         backend: The caller's.
         sandbox_id: The sandbox.
-        pid: What runs on the terminal.
+        pid: The process id of the terminal's program.
         after: From which byte on its output is shown; None: what no connection has read.
         read_only: Whether what the client types is refused.
     """

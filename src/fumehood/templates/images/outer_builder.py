@@ -100,7 +100,7 @@ def build_outside(
     """Has buildah build an image, and stores its layers; the caller keeps the store in use.
 
     Args:
-        build: What it builds.
+        build: The build to carry out.
         template: The name of the template.
         store: Where the layers go.
         say: Called with each line that buildah writes.

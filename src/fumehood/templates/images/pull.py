@@ -41,7 +41,7 @@ class Bounds:
     """The bounds on the content of an image.
 
     Attributes:
-        max_bytes: Of all its layers, unpacked.
+        max_bytes: The largest size of all its layers together, unpacked.
         max_entries: Files, folders and links of all its layers.
         max_growth: How many times larger than stored a layer may be when it is unpacked: gzip reaches a thousand, for
             content that is all the same.

@@ -223,7 +223,7 @@ class OuterSource(_BuiltSource):
     """A Dockerfile that another program builds.
 
     Args:
-        build: What it builds.
+        build: The build to carry out.
         store: Where the layers go.
     """
 
