@@ -224,7 +224,7 @@ def changed_settings(settings: SettingsKind, sources: Mapping[str, str], command
 
     Args:
         settings: The settings.
-        sources: Where each came from, as `load` returns it.
+        sources: The source of each setting, as `load` returns it.
         command: The command that prints all of them.
     """
     lines = []
@@ -268,7 +268,7 @@ def describe_settings(settings: SettingsKind, sources: Mapping[str, str]) -> lis
 
     Args:
         settings: The settings.
-        sources: Where each came from, as `load` returns it.
+        sources: The source of each setting, as `load` returns it.
     """
     groups = {name: group for group, names in type(settings).GROUPS.items() for name in names}
     order = {name: number for number, name in enumerate(groups)}

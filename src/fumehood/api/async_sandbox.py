@@ -100,7 +100,7 @@ class AsyncSandbox(AsyncContexts):
         telemetry: Whether its interpreters report what code does, as security events that are only advice.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: The token of that server; None: FUMEHOOD_API_KEY.
-        backend: Where it lives, in place of both.
+        backend: An existing backend to use, instead of `url` and `api_key`.
         limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
     Raises:
@@ -619,7 +619,7 @@ class AsyncSandbox(AsyncContexts):
         `forks`, which makes several at once, describes what a fork is.
 
         Args:
-            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
             reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
             timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -655,7 +655,7 @@ class AsyncSandbox(AsyncContexts):
 
         Args:
             count: How many, up to 64; all of them are made, or none.
-            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
             reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
             timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -769,7 +769,7 @@ class AsyncSandbox(AsyncContexts):
             network: The network that it may reach.
             url: The server that will host it.
             api_key: The token of that server.
-            backend: Where it lives, in place of both.
+            backend: An existing backend to use, instead of `url` and `api_key`.
 
         Raises:
             SavedStateDamagedError: The file was changed after it was saved, or is not a saved state; the error names

@@ -271,7 +271,7 @@ class AsyncContexts(Uncopied):
         Other contexts, and commands that run, continue.
 
         Args:
-            checkpoint: What `checkpoint` returned, its id, or its name.
+            checkpoint: The result of `checkpoint`, its id, or its name.
 
         Raises:
             CheckpointNotFoundError: There is none of this id or name.

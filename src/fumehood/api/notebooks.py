@@ -155,7 +155,7 @@ async def areplay(
     environment variables of single executions, and other contexts are not part of a record.
 
     Args:
-        record: What `get_record` gave.
+        record: The record that `get_record` returned.
         deterministic: Fix the seeds, Python's use of the system's randomness and the time of day before the first
             cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
             record that was made without it can differ from one that is replayed with it: compare two replays then,
@@ -163,7 +163,7 @@ async def areplay(
         template: The template of the sandbox; that of the record's sandbox should be the same.
         url: Address of the server; None: FUMEHOOD_URL, or in this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
-        backend: Where the sandbox lives, in place of both.
+        backend: An existing backend to use, instead of `url` and `api_key`.
     """
     if not isinstance(record, Record):
         raise InvalidArgumentError(
@@ -212,7 +212,7 @@ def replay(
     environment variables of single executions, and other contexts are not part of a record.
 
     Args:
-        record: What `get_record` gave.
+        record: The record that `get_record` returned.
         deterministic: Fix the seeds, Python's use of the system's randomness and the time of day before the first
             cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
             record that was made without it can differ from one that is replayed with it: compare two replays then,
@@ -220,7 +220,7 @@ def replay(
         template: The template of the sandbox; that of the record's sandbox should be the same.
         url: Address of the server; None: FUMEHOOD_URL, or in this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
-        backend: Where the sandbox lives, in place of both.
+        backend: An existing backend to use, instead of `url` and `api_key`.
     """
     return call(
         areplay,

@@ -114,7 +114,7 @@ class Sandbox(Uncopied):
         telemetry: Whether its interpreters report what code does, as security events that are only advice.
         url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
         api_key: The token of that server; None: FUMEHOOD_API_KEY.
-        backend: Where it lives, in place of both.
+        backend: An existing backend to use, instead of `url` and `api_key`.
         limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
     Raises:
@@ -584,7 +584,7 @@ class Sandbox(Uncopied):
         `forks`, which makes several at once, describes what a fork is.
 
         Args:
-            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
             reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
             timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -619,7 +619,7 @@ class Sandbox(Uncopied):
 
         Args:
             count: How many, up to 64; all of them are made, or none.
-            checkpoint: Continue from there: what `checkpoint()` returned, its id, or its name. None: from now on.
+            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
             reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
             timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
                 "inherit": as many as its parent was given, counted from now on.
@@ -720,7 +720,7 @@ class Sandbox(Uncopied):
             network: The network that it may reach.
             url: The server that will host it.
             api_key: The token of that server.
-            backend: Where it lives, in place of both.
+            backend: An existing backend to use, instead of `url` and `api_key`.
 
         Raises:
             SavedStateDamagedError: The file was changed after it was saved, or is not a saved state; the error names
@@ -930,7 +930,7 @@ class Sandbox(Uncopied):
         Other contexts, and commands that run, continue.
 
         Args:
-            checkpoint: What `checkpoint` returned, its id, or its name.
+            checkpoint: The result of `checkpoint`, its id, or its name.
 
         Raises:
             CheckpointNotFoundError: There is none of this id or name.
@@ -1516,8 +1516,8 @@ class Shares:
             shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.
             context: The one context that it shows. The network is of the whole sandbox: only with the default one.
             seconds: After how long it ends by itself: from a minute to 30 days, a day unless given.
-            from_at: What began earlier is not shown; None: everything is. A time with its zone.
-            until_at: What ended later is not shown; None: it is live. Not for `variables` and `files`.
+            from_at: Anything that began earlier is hidden; None hides nothing. A time with its zone.
+            until_at: Anything that ended later is hidden; None shows the sandbox live. Not for `variables` and `files`.
 
         Raises:
             InvalidArgumentError: An argument is refused, or the sandbox does not live at a server.

@@ -46,8 +46,8 @@ class AsyncShares:
             shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.
             context: The one context that it shows. The network is of the whole sandbox: only with the default one.
             seconds: After how long it ends by itself: from a minute to 30 days, a day unless given.
-            from_at: What began earlier is not shown; None: everything is. A time with its zone.
-            until_at: What ended later is not shown; None: it is live. Not for `variables` and `files`.
+            from_at: Anything that began earlier is hidden; None hides nothing. A time with its zone.
+            until_at: Anything that ended later is hidden; None shows the sandbox live. Not for `variables` and `files`.
 
         Raises:
             InvalidArgumentError: An argument is refused, or the sandbox does not live at a server.

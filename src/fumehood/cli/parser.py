@@ -38,7 +38,7 @@ class Option(click.Option):
     Args:
         names: As click takes them, such as `["-o", "--output"]`.
         heading: The group of options that it belongs to in the help.
-        others: What `click.Option` takes.
+        others: Arguments of `click.Option`.
     """
 
     def __init__(self, names: Sequence[str], *, heading: str = "options", **others: Any) -> None:
@@ -52,7 +52,7 @@ class Argument(click.Argument):
     Args:
         name: Its name in the options of the command.
         about: Its description.
-        others: What `click.Argument` takes.
+        others: Arguments of `click.Argument`.
     """
 
     def __init__(self, name: str, *, about: str, **others: Any) -> None:
@@ -258,7 +258,7 @@ class LazyGroup(_Help, click.Group):
         name: The name of the program.
         listed: Under each heading of the help, the brief line of each command.
         load: Imports and returns a command.
-        others: What `click.Group` takes.
+        others: Arguments of `click.Group`.
     """
 
     def __init__(

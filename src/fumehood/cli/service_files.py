@@ -36,7 +36,7 @@ def systemd_unit(settings: ServerSettings, sources: Mapping[str, str]) -> str:
 
     Args:
         settings: The settings of the server.
-        sources: Where each came from, as `load_settings` returns it.
+        sources: The source of each setting, as `load_settings` returns it.
     """
     own_cgroup = _DEPLOYMENT / "own-cgroup.sh"
     program = f"{_unit_word(sys.executable)} -m fumehood serve"
@@ -110,7 +110,7 @@ def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
 
     Args:
         settings: The settings of the server.
-        sources: Where each came from, as `load_settings` returns it.
+        sources: The source of each setting, as `load_settings` returns it.
 
     Raises:
         InvalidArgumentError: A setting names a place of this machine, or no port.
@@ -170,7 +170,7 @@ def docker_script(settings: ServerSettings, sources: Mapping[str, str]) -> str:
 
     Args:
         settings: The settings of the server.
-        sources: Where each came from, as `load_settings` returns it.
+        sources: The source of each setting, as `load_settings` returns it.
 
     Raises:
         InvalidArgumentError: A setting names a place of this machine, or no port.

@@ -64,7 +64,7 @@ async def asset(name: str, scope: Scope) -> Response:
     """Returns a file that the page loads.
 
     Raises:
-        HTTPException: There is none of that name.
+        HTTPException: There is no asset of that name.
     """
     folder = _DIST / "assets"
 

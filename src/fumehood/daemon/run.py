@@ -22,7 +22,7 @@ def serve_host(settings: HostSettings, sources: Mapping[str, str]) -> int:
 
     Args:
         settings: The settings.
-        sources: Where each came from.
+        sources: The source of each setting.
 
     Raises:
         FumehoodError: The socket or the state folder is not available.

@@ -41,7 +41,7 @@ class LiveProcess:
         spec: The command.
         limits: The bounds on its kept output.
         share: The sandbox's share of the loop.
-        workdir: Where it starts if it names no folder.
+        workdir: The folder in which it starts by default.
     """
 
     def __init__(self, spec: ProcessSpec, limits: Limits, share: LoopShare, workdir: str = HOME_PATH) -> None:

@@ -40,7 +40,7 @@ class FumehoodSandbox(SandboxBase):
 
     Args:
         sandbox: A living one, to be used as it is. Without one the first use makes one, which `aclose` kills.
-        options: What `fumehood.AsyncSandbox` takes, such as *template*, *limits* and *url*.
+        options: Arguments of `fumehood.AsyncSandbox`, such as *template*, *limits* and *url*.
     """
 
     def __init__(self, sandbox: AsyncSandbox | None = None, **options: Any) -> None:

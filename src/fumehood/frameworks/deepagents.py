@@ -55,7 +55,7 @@ class FumehoodSandbox(BaseSandbox):
     Args:
         sandbox: A living sandbox, which stays yours. Without one a sandbox is made here, which `close()` kills.
         timeout: Seconds of a command that names none; `limits.wall_seconds` unless given.
-        options: What `fumehood.Sandbox` takes, such as *template*, *limits* and *url*, when one is made here.
+        options: Arguments of `fumehood.Sandbox`, such as *template*, *limits* and *url*, when one is made here.
     """
 
     def __init__(

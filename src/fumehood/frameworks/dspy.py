@@ -100,7 +100,7 @@ class FumehoodInterpreter:
         output_fields: Definitions of the fields that `SUBMIT` takes; one value when there are none.
         timeout: Seconds of one execution, with the tools that it calls.
         callbacks: Callbacks of DSPy for this interpreter.
-        options: What `fumehood.Sandbox` takes, such as *template*, *limits* and *url*.
+        options: Arguments of `fumehood.Sandbox`, such as *template*, *limits* and *url*.
     """
 
     execution_instructions = (

@@ -40,8 +40,8 @@ class FumehoodCodeExecutor(BaseCodeExecutor):
     Attributes:
         stateful: Whether the executions of a session share a sandbox, with its variables and files. Otherwise each
             has one of its own.
-        options: What `fumehood.llm.CodeInterpreter` takes, such as *template*, *limits*, *url*, or *sandbox* to use one
-            of yours for all sessions.
+        options: Arguments of `fumehood.llm.CodeInterpreter`, such as *template*, *limits*, *url*, or *sandbox* to use
+            one of yours for all sessions.
         max_sessions: How many sessions may have a sandbox. One more ends that of the session which was not used for
             longest.
         max_file_bytes: A larger file of the sandbox becomes no artifact.

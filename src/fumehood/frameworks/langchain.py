@@ -34,7 +34,7 @@ class FumehoodTool(BaseTool):
     Args:
         interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
         name: How the model calls the tool.
-        options: What `fumehood.llm.CodeInterpreter` takes, such as *sandbox*, *template*, *limits* and *url*.
+        options: Arguments of `fumehood.llm.CodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """
 
     name: str = "run_python"

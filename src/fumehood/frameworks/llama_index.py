@@ -26,7 +26,7 @@ class FumehoodToolSpec(BaseToolSpec):
     Args:
         interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
         functions: Functions of yours that the code may call while it runs: the `tools` of a `CodeActAgent`.
-        options: What `fumehood.llm.AsyncCodeInterpreter` takes, such as *sandbox*, *template*, *limits* and *url*.
+        options: Arguments of `fumehood.llm.AsyncCodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """
 
     spec_functions: ClassVar[list[str]] = ["run_python"]

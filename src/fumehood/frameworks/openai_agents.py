@@ -24,7 +24,7 @@ def run_python_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> Functi
 
     Args:
         interpreter: Holds the sandbox; the caller closes it. Agents that share it share variables and files.
-        options: What `agents.function_tool` takes, such as *needs_approval*, *timeout* and guardrails. Name and
+        options: Arguments of `agents.function_tool`, such as *needs_approval*, *timeout* and guardrails. Name and
             description are the interpreter's, unless *name_override* and *description_override* are given.
     """
 

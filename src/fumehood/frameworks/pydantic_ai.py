@@ -53,7 +53,7 @@ class FumehoodWorkspace:
     Args:
         sandbox: A living sandbox, to be used as it is. Without one the first use makes one, which `kill` ends.
         ref: The `ref` of an earlier workspace, to continue in its sandbox.
-        options: What `fumehood.AsyncSandbox` takes, such as *template*, *limits*, *timeout* and *url*; with a ref,
+        options: Arguments of `fumehood.AsyncSandbox`, such as *template*, *limits*, *timeout* and *url*; with a ref,
             where it lives: *url* and *api_key*.
     """
 

@@ -25,7 +25,7 @@ class FumehoodToolset(FunctionToolset[Any]):
     Args:
         interpreter: One of yours, which stays yours and is shared by all runs. Without it each run makes its own.
         id: The name of the toolset.
-        options: What `fumehood.llm.AsyncCodeInterpreter` takes, such as *sandbox*, *template*, *limits* and *url*.
+        options: Arguments of `fumehood.llm.AsyncCodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """
 
     def __init__(

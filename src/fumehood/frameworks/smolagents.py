@@ -61,7 +61,7 @@ class FumehoodExecutor(PythonExecutor):
         image: A container image in place of a *template*, as `build_template` takes it. The first use builds it,
             without Docker, where smolagents' own `DockerExecutor` needs one.
         dockerfile: The path of a Dockerfile that builds it.
-        options: What `fumehood.Sandbox` takes, such as *template*, *limits* and *url*, when one is made here.
+        options: Arguments of `fumehood.Sandbox`, such as *template*, *limits* and *url*, when one is made here.
 
     Attributes:
         execution: The last step, with its results in all formats.

@@ -19,7 +19,7 @@ class Sharing(ABC):
 
         Raises:
             ForbiddenError: The server or the key has no shares.
-            QuotaError: The key has as many as it may.
+            QuotaError: The key has the maximum number already.
         """
 
     @abstractmethod

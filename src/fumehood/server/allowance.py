@@ -182,10 +182,10 @@ class Allowance:
     is_counted: bool = False
 
     def bounded(self, spec: SandboxSpec) -> SandboxSpec:
-        """Returns the spec with a lifetime and with limits that the key may have.
+        """Returns the spec with a lifetime and limits within the bounds of the key.
 
         Raises:
-            LimitForbiddenError: It asks for more than the key may have.
+            LimitForbiddenError: The request exceeds a bound of the key.
             InvalidArgumentError: It asks for a weaker isolation than the server allows.
         """
         self.check_network(spec.network)
@@ -197,14 +197,14 @@ class Allowance:
         )
 
     def bounded_execution(self, request: ExecuteRequest, limits: Limits | None = None) -> ExecuteRequest:
-        """Returns the request with a time that the key may have.
+        """Returns the request with a time limit within the bounds of the key.
 
         Args:
             request: The code to run.
             limits: The limits of the sandbox; the policy may have become stricter since it was made.
 
         Raises:
-            LimitForbiddenError: It asks for more time than the key may have.
+            LimitForbiddenError: The request exceeds a bound of the key.
         """
         policy = self.principal.policy
         seconds = policy.seconds_within(request.wall_seconds, None)
@@ -216,17 +216,17 @@ class Allowance:
         return request if seconds == request.wall_seconds else replace(request, wall_seconds=seconds)
 
     def bounded_judge(self, request: JudgeRequest) -> JudgeRequest:
-        """Returns the request with a time for each case that the key may have.
+        """Returns the request with a time limit for each case within the bounds of the key.
 
         Raises:
-            LimitForbiddenError: It asks for more time than the key may have.
+            LimitForbiddenError: The request exceeds a bound of the key.
         """
         seconds = self.principal.policy.seconds_within(request.wall_seconds, DEFAULT_CASE_SECONDS)
         assert seconds is not None
         return request if seconds == request.wall_seconds else replace(request, wall_seconds=seconds)
 
     def bounded_command(self, spec: ProcessSpec) -> ProcessSpec:
-        """Returns the command with a time that the key may have.
+        """Returns the command with a time limit within the bounds of the key.
 
         Clients of dialects send default times with every command, so a longer one is cut and not refused.
         """
@@ -291,7 +291,7 @@ class Allowance:
         """Holds places for so many more sandboxes while the block makes them: for all of them, or for none.
 
         Raises:
-            QuotaError: The caller would have more than it may.
+            QuotaError: The caller would have more sandboxes than allowed.
         """
         key_id, maximum = self.principal.key_id, self.principal.policy.max_sandboxes
         begun, ended = self.spending.creations_begun, self.spending.creations_ended
@@ -360,7 +360,7 @@ class Allowance:
         """Counts so many executions, and holds a place among those that run at once while the block runs.
 
         Raises:
-            QuotaError: The caller runs as many as it may, or has used up its day.
+            QuotaError: The caller runs the maximum number of executions, or has used up its daily quota.
         """
         if self.is_counted:
             yield

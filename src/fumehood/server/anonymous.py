@@ -62,7 +62,7 @@ class AnonymousRequests:
 
         Args:
             address: The client address.
-            credential: What `credential_of` returned for it.
+            credential: The result of `credential_of` for it.
         """
         bucket = (self._without if credential is None else self._wrong).get(address)
 

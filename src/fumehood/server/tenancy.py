@@ -238,7 +238,7 @@ class TenantBackend(Backend, RecordKeeping):
         """Start a sandbox that belongs to the caller.
 
         Raises:
-            QuotaError: The caller has as many as it may, or has used up its time.
+            QuotaError: The caller has the maximum number of sandboxes, or has used up its time.
         """
         spec = self._allowance.bounded(replace(spec, owner=self._principal.key_id))
 
@@ -253,7 +253,7 @@ class TenantBackend(Backend, RecordKeeping):
         """Make sandboxes that go on from the state of this one and belong to the same owner.
 
         Raises:
-            QuotaError: The caller would have more than it may.
+            QuotaError: The caller would have more sandboxes than allowed.
         """
         # The limits of the caller may have changed since the parent was made.
         self._allowance.check_like(await self.info(sandbox_id))
@@ -282,7 +282,7 @@ class TenantBackend(Backend, RecordKeeping):
         """Make a sandbox of a saved state that belongs to the caller.
 
         Raises:
-            QuotaError: The caller has as many as it may, or has used up its time.
+            QuotaError: The caller has the maximum number of sandboxes, or has used up its time.
         """
         spec = self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
 

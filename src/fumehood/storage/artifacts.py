@@ -292,7 +292,7 @@ class AsyncArtifactStore:
 
         Raises:
             FileTooLargeError: There are more bytes than allowed; nothing was stored.
-            InvalidArgumentError: The group has as many files as it may.
+            InvalidArgumentError: The group has the maximum number of files already.
             StorageError: The store failed.
         """
         known = self._group(group)
@@ -465,7 +465,7 @@ class ArtifactStore:
 
         Raises:
             FileTooLargeError: There are more bytes than allowed; nothing was stored.
-            InvalidArgumentError: The group has as many files as it may.
+            InvalidArgumentError: The group has the maximum number of files already.
             StorageError: The store failed.
         """
         return call(self.async_impl.put, name, content, mime=mime, group=group)

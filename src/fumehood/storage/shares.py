@@ -48,8 +48,8 @@ class SharedView:
         sandbox_id: The sandbox.
         context_id: Its one shared context.
         shows: The parts.
-        from_at: What began before is not shown; None: everything is. Seconds since 1970, like all times here.
-        until_at: What ended later is not shown; None: it is live.
+        from_at: Anything that began earlier is hidden; None hides nothing. Seconds since 1970, like all times here.
+        until_at: Anything that ended later is hidden; None shows the sandbox live.
     """
 
     sandbox_id: str
@@ -123,7 +123,7 @@ class Shares:
         """Make a share that ends after so many seconds, and return it with its secret, which is nowhere else.
 
         Raises:
-            QuotaError: The key has as many as it may.
+            QuotaError: The key has the maximum number of them already.
         """
         now = self._clock()
         secret = secrets.token_urlsafe(_SECRET_BYTES)

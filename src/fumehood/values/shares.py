@@ -31,8 +31,8 @@ class MakeShare:
         shows: The parts that it shows.
         context_id: The one context that it shows.
         seconds: After how long it ends by itself.
-        from_at: What began earlier is not shown; None: everything is.
-        until_at: What ended later is not shown; None: it is live.
+        from_at: Anything that began earlier is hidden; None hides nothing.
+        until_at: Anything that ended later is hidden; None shows the sandbox live.
     """
 
     sandbox_id: str
@@ -74,8 +74,8 @@ class Share:
         sandbox_id: The sandbox that it shows.
         context_id: The one context that it shows.
         shows: The parts that it shows.
-        from_at: What began earlier is not shown; None: everything is.
-        until_at: What ended later is not shown; None: it is live.
+        from_at: Anything that began earlier is hidden; None hides nothing.
+        until_at: Anything that ended later is hidden; None shows the sandbox live.
         created_at: When it was made.
         ends_at: When it ends by itself.
         openings: How often its address was opened.

@@ -159,7 +159,7 @@ class Watchers:
         """Watches a directory and returns the watcher's id, which is the name of the watch.
 
         Raises:
-            InvalidArgumentError: The sandbox has as many as it may.
+            InvalidArgumentError: The sandbox has the maximum number already.
             FileError: There is no such directory.
         """
         if sum(owner == sandbox_id for owner, _ in self._all) >= _MAX_WATCHERS:

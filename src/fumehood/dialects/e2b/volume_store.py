@@ -124,7 +124,7 @@ class VolumeStore:
 
         Raises:
             VolumeError: The owner has one of this name.
-            QuotaError: It has as many as it may.
+            QuotaError: The key has the maximum number already.
         """
         if not _NAME.fullmatch(name):
             raise InvalidArgumentError(
@@ -292,7 +292,7 @@ class NewFiles:
 
         Raises:
             VolumeError: A folder is there, or a file in place of one of its folders.
-            QuotaError: The volume has as many entries as it may.
+            QuotaError: The volume has the maximum number of entries already.
             RequestTooLargeError: The content is larger than the remaining room.
         """
         self._check(path, is_file=True)
@@ -333,7 +333,7 @@ class NewFiles:
 
         Raises:
             VolumeError: A file is there, or in place of a folder above it.
-            QuotaError: The volume has as many entries as it may.
+            QuotaError: The volume has the maximum number of entries already.
         """
         self._check(path, is_file=False)
         await self._add(_record(self._volume, path, _FOLDER))

@@ -60,7 +60,7 @@ class Kernels:
 
         Raises:
             InvalidArgumentError: There is no such spec.
-            QuotaError: The caller has as many sandboxes as it may.
+            QuotaError: The caller has the maximum number of sandboxes already.
         """
         backend = self._services.backend_for(caller)
         spec = await asyncio.to_thread(find_spec, name)

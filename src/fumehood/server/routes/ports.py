@@ -337,7 +337,7 @@ def _counted_wait(services: AppServices, principal: Principal) -> Iterator[None]
     """Counts a wait of a key.
 
     Raises:
-        OverloadedError: The key has as many as it may.
+        OverloadedError: The key has the maximum number of them already.
     """
     key_id = principal.key_id
 

@@ -146,7 +146,7 @@ class _Socket:
     """One connection with its subscriptions; the caller closes it.
 
     Raises:
-        OverloadedError: The key has as many as it may.
+        OverloadedError: The key has the maximum number of them already.
     """
 
     def __init__(self, websocket: WebSocket, services: AppServices, principal: Principal) -> None:
