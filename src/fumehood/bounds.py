@@ -1,6 +1,6 @@
 """Bounds of numbers that callers give: units, the range of each limit, and how a value of one is written.
 
-Pure data and arithmetic; imports nothing of ours, so that errors can name a bound.
+Pure data and arithmetic; imports no other module of fumehood, so that the module of errors can import it.
 """
 
 from __future__ import annotations

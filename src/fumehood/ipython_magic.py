@@ -1,7 +1,7 @@
 """`%load_ext fumehood`: cells of a notebook on this machine that run in a sandbox, `%%fumehood`.
 
 Runs in the process of the notebook's kernel, over the public `Sandbox` only. Output of a sandbox is shown without
-anything that could run in the page, and variables are copied out as JSON or as a table: nothing of a guest is
+anything that could run in the page, and variables are copied out as JSON or as a table: no data from a guest is
 unpickled.
 """
 

@@ -1,6 +1,6 @@
 """The configuration of this machine's pip, as `pip config list` prints it.
 
-Runs in the host process; asks the pip beside this process's Python, and imports nothing of it. Values may hold
+Runs in the host process; runs the pip installed with this process's Python, and does not import it. Values may hold
 credentials: they are passed on to installers of this machine, and are never logged or shown.
 """
 

@@ -40,7 +40,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def set_memory_bytes(self, memory_bytes: int) -> None:
-        """Sets the limit of memory; nothing of it may be swapped out."""
+        """Sets the limit of memory; no memory may be swapped out."""
 
     @abstractmethod
     def cpu_seconds(self) -> tuple[float, float]:

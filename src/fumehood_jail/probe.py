@@ -1,7 +1,7 @@
 """The probe: which layers of isolation this system really gives, found by trying each of them.
 
 `probe` runs in the host process and starts a process of its own for the trials, since a raw clone needs a single-
-threaded process; nothing of the caller is changed. A layer counts as present only if a child process has just used
+threaded process; the caller's process is not changed. A layer counts as present only if a child process has just used
 it: version numbers and configuration prove nothing.
 """
 

@@ -1,10 +1,10 @@
 """`scan`: advice about a piece of code, or about files, before it runs. Defence in depth, never the boundary.
 
-Nothing of the code is run or imported. Whatever the code is, the answer comes as a value and in time that grows with
-its length: what is too large, too dense, too deep or broken is `unparsable`, and refused where anything is. As plain
-text, in any language, it is searched for hidden characters, disguised names, secrets, escapes and declared encodings;
-what is Python or a shell's is parsed as well. A file is read up to a bound; what is not text, or not a notebook
-although it is named like one, is never passed over.
+The code is neither run nor imported. Whatever the code is, the answer comes as a value and in time that grows with
+its length: code that is too large, too dense, too deep or broken is `unparsable`, and refused wherever findings are
+refused. As plain text, in any language, it is searched for hidden characters, disguised names, secrets, escapes and
+declared encodings; what is Python or a shell's is parsed as well. A file is read up to a bound; a file that is not
+text, or is named like a notebook and is none, is always reported.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def scan(
 ) -> Findings:
     """Look at code before it runs, and say what is dangerous, hidden or out of place in it.
 
-    This is advice: it finds what models and hasty attackers write, and a determined one gets around it. What contains
-    the code is the sandbox. The answer can be given to `CodeInterpreter(scan=fumehood.scan)`, which refuses what
+    This is advice: it finds what models and hasty attackers write, and a determined one gets around it. Only the
+    sandbox contains the code. The answer can be given to `CodeInterpreter(scan=fumehood.scan)`, which refuses what
     `blocks`.
 
     Args:

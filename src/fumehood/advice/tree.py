@@ -2,7 +2,7 @@
 
 The tree is gone over once, from its leaves to its root, without recursion; each check looks at one node and at what
 its names may stand for. What is not known of an argument is reported where that alone is a reason to look twice.
-Nothing of the code is run.
+The code is not run.
 """
 
 from __future__ import annotations

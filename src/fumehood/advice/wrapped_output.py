@@ -62,13 +62,13 @@ class WrappedOutput:
 def wrap_output(text: str, *, max_characters: int | None = None, tag: str | None = None) -> WrappedOutput:
     """Make an output safe to read: marked off as data, with nothing hidden in it.
 
-    This lowers the chance that a model takes words of an output for orders; it does not rule that out. What such
-    orders could reach is bounded by the sandbox, its network and its tools. The answer can be given to
+    This lowers the chance that a model takes words of an output for orders; it does not rule that out. The sandbox,
+    its network and its tools bound the effect of such orders. The answer can be given to
     `CodeInterpreter(wrap_output=fumehood.wrap_output)`.
 
     Args:
-        text: The output. Control characters, text direction, zero-width characters and tags are written out; what could
-            pass for a delimiter or a role is broken up.
+        text: The output. Control characters, text direction, zero-width characters and tags are written out; text
+            that looks like a delimiter or a role is broken up.
         max_characters: Characters of the output within its delimiters, at least 100. Of a longer one head and tail are
             kept, with the number of characters between them. None: no limit.
         tag: The beginning of the delimiters: small letters, digits and hyphens.

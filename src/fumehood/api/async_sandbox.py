@@ -427,7 +427,7 @@ class AsyncSandbox(AsyncContexts):
             remote: Its path in the sandbox; None: its own name, in the home directory, where code finds it by that.
 
         Returns:
-            What was written.
+            The files that were written.
 
         Raises:
             OSError: The file cannot be read.
@@ -649,7 +649,7 @@ class AsyncSandbox(AsyncContexts):
 
         A fork has the variables, modules, open files, working directory, environment and record of the default context,
         and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
-        is a sandbox like any other: it sees nothing of its parent and of other forks, lives on when they end, and ends
+        is a sandbox like any other: it sees no changes of its parent and of other forks, survives their end, and ends
         when it is killed or its `with` is left. What cannot come along is named in its `left_behind`: other contexts,
         running commands, threads, child processes, sockets.
 
@@ -722,7 +722,7 @@ class AsyncSandbox(AsyncContexts):
                 `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
 
         Returns:
-            What was kept, and what was left out and why.
+            A report on the saved parts, and on the parts that were left out and why.
 
         Raises:
             SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.

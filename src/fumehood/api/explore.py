@@ -25,7 +25,7 @@ _S = TypeVar("_S", Sandbox, AsyncSandbox)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(Generic[_S]):
-    """One continuation.
+    """One branch of the exploration.
 
     Attributes:
         code: The code that ran.

@@ -76,7 +76,7 @@ def sandbox_options(
     """Return the options of a new sandbox.
 
     Args:
-        files_go_to: Where uploaded files go, in words.
+        files_go_to: A description of the folder for uploaded files.
         only: The names of the options; None: all of them.
     """
     default = Limits()

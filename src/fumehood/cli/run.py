@@ -175,7 +175,7 @@ def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] |
     """Print an error as its language prints it; a plain exit is none.
 
     Args:
-        screen: Where it is printed.
+        screen: The stream to which it is printed.
         error: The error.
         hints: Hints by the kind of error, for errors without a hint of their own.
     """

@@ -58,7 +58,7 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
     """Show a bar while the block runs, where colours are shown; gives a function that adds to what is done.
 
     Args:
-        stream: Where it is shown.
+        stream: The stream on which the bar is shown.
         what: The word in front of it.
         total: The total amount; None if it is not known.
     """

@@ -356,7 +356,7 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
         """Send a template of this host daemon to another one's machine; a server refuses this.
 
         Raises:
-            TemplateStoreError: It cannot be sent, or not be used there; nothing of it is there then.
+            TemplateStoreError: It cannot be sent, or not be used there; no part of it is there then.
         """
         path = f"/v1/host/templates/{quoted(name)}"
 

@@ -136,7 +136,7 @@ async def answers_of(
         concurrency: How many run at once; None: as many as the server allows.
 
     Raises:
-        FumehoodError: The server refused the whole batch: nothing of it was begun.
+        FumehoodError: The server refused the whole batch: the request was not begun.
     """
     left = dict(enumerate(number for number, _ in batch))
     body: dict[str, Any] = {

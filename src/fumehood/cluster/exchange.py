@@ -1,4 +1,4 @@
-"""What an adapter and a server say to each other: requests as text and bytes, answers as bytes alone.
+"""The messages between an adapter and a server: requests as text and bytes, answers as bytes alone.
 
 Used in both processes; it only computes. An answer is one `bytes` object, which Ray carries as it is: a server
 unpickles nothing that an adapter sends. The head of an answer is its status and its headers, with their

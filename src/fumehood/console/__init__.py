@@ -2,6 +2,6 @@
 
 Runs in the server process. A folder of constants: the built page (`dist/`, made from `web/` by `make console` or by the
 build of the wheel), two frame documents for what guests display, and the policies under which a browser shows them.
-It does not use sandboxes and needs no token; what the page shows, it asks of the native API with the viewer's own
-login. It can be removed: the server looks for it by name, and no other package imports it.
+It does not use sandboxes and needs no token; the page gets its data from the native API with the viewer's own login.
+It can be removed: the server looks for it by name, and no other package imports it.
 """

@@ -75,7 +75,7 @@ async def taken_template(name: str, pieces: AsyncIterator[bytes]) -> None:
     """Makes a template of this machine from a stream.
 
     Raises:
-        TemplateStoreError: The stream is not a template, was cut off, or cannot be used here; nothing of it is left.
+        TemplateStoreError: The stream is not a template, was cut off, or cannot be used here; no part of it is left.
     """
     read_end, write_end = os.pipe()
 

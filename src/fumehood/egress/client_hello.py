@@ -1,7 +1,7 @@
 """Parser of a TLS client's first message, as far as it names the server.
 
-Runs in the host process and only computes: takes bytes, returns a name. It parses lengths within lengths, each checked
-against the one around it, and nothing of the cryptography (RFC 8446, section 4.1.2; RFC 6066, section 3).
+Runs in the host process and only computes: takes bytes, returns a name. It parses lengths within lengths, each
+checked against the enclosing length, and no cryptography (RFC 8446, section 4.1.2; RFC 6066, section 3).
 """
 
 from __future__ import annotations

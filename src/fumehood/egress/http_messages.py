@@ -1,8 +1,8 @@
 """A request to the proxy: its head parsed strictly and rewritten, its body carried to its end and no further.
 
 A form that two parsers could read differently is refused and not repaired: line ends without a carriage return, folded
-lines, contradicting lengths, a Host that is not the target. Chunks are rewritten: what comes between their sizes
-and their ends is not passed on, and a body that breaks the rules ends the connection.
+lines, contradicting lengths, a Host that is not the target. Chunks are rewritten: extensions between a size and the
+end of its line are not passed on, and a body that breaks the rules ends the connection.
 """
 
 from __future__ import annotations
@@ -258,9 +258,9 @@ async def send_body(
     """Carries the body of one request.
 
     Args:
-        incoming: Where it comes from.
+        incoming: Reads the body.
         head: Its head, which says how long it is.
-        upstream: Where it goes.
+        upstream: Receives the body.
         count: Called with the number of bytes of each piece; it may wait.
 
     Raises:

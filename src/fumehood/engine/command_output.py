@@ -23,7 +23,7 @@ _PIECE_BYTES = 1 << 16
 # How many switches between the two streams are recorded; beyond that only the order within each is kept.
 _MAX_RUNS = 20_000
 _MAX_UNSEEN_BYTES = 1 * MIB
-# What is kept of the read output of a terminal.
+# The size up to which read output of a terminal is kept.
 SCROLLBACK_BYTES = 256 * 1024
 
 
@@ -148,7 +148,7 @@ class CommandOutput:
 
 
 class TerminalOutput:
-    """The output of a terminal: what is unread, and of what was read the last 256 KiB for later readers."""
+    """The output of a terminal: all unread output, and for later readers the last 256 KiB of the read output."""
 
     truncated = NOTHING_CUT
 
@@ -165,7 +165,7 @@ class TerminalOutput:
 
     @property
     def size_bytes(self) -> int:
-        """The size of what is kept."""
+        """The size of the kept output."""
         return len(self._kept)
 
     def end(self) -> None:
@@ -182,8 +182,9 @@ class TerminalOutput:
         A chunk counts as read when the next one is requested.
 
         Args:
-            after_bytes: How many bytes of all that was written come before the first one; what is not kept of them is
-                counted as skipped. None: the unread output, which each of several readers without it gets a part of.
+            after_bytes: How many bytes of all that was written come before the first one; those that are not kept any
+                more are counted as skipped. None: the unread output, which each of several readers without it gets a
+                part of.
         """
         position = self._seen_bytes if after_bytes is None else after_bytes
 

@@ -1,4 +1,4 @@
-"""The last checks before a sandbox or its forks are handed out; what fails one of them is ended.
+"""The last checks before a sandbox or its forks are handed out; a sandbox that fails one of them is ended.
 
 Runs in the host process. A caller never learns the id of a sandbox that did not pass.
 """

@@ -1,4 +1,4 @@
-"""Shares of the engine's loop: what one sandbox sends keeps the loop busy for a bounded time, then others are served.
+"""Shares of the engine's loop: data from one sandbox keeps the loop busy for a bounded time, then others are served.
 
 Every reader of a guest's bytes registers here instead of at the loop. A reader works for one turn of about two
 milliseconds. A sandbox has a small credit of loop time, refilled at a rate; while the credit lasts its readers run as

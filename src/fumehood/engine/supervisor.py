@@ -1,8 +1,8 @@
 """The supervisor: every sandbox of this host, from the hand-out to the end.
 
 It hands sandboxes out under ids that cannot be guessed as long as there is room, ends or pauses them when their time is
-over, and remembers for a while how each one ended. What it never does itself: make a sandbox (`provisioner`), keep the
-time of one (`lifetime`), log (`lifecycle_log`).
+over, and remembers for a while how each one ended. Other modules make sandboxes (`provisioner`), time them
+(`lifetime`) and log (`lifecycle_log`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A sandbox as the backend of a deep agent: `create_deep_agent(..., backend=FumehoodSandbox())`.
 
 Runs in the agent's process; the synchronous verbs block their thread, and deepagents brings the asynchronous ones by
-threads of its own. Commands and files of the agent's tools are those of one sandbox: nothing of the agent's machine is
-read or written here.
+threads of its own. Commands and files of the agent's tools are those of one sandbox: no file of the agent's machine
+is read or written here.
 """
 
 from __future__ import annotations

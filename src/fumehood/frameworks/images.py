@@ -1,4 +1,4 @@
-"""What an adapter's sandboxes start from: a template by its name, or an image that is built into one.
+"""The base of an adapter's sandboxes: a template by its name, or an image that is built into one.
 
 Runs in the process of a framework. No container tool is used; a template of an image is named by what describes it:
 all sandboxes with the same image share one, and it is built again only when something that it is made of has changed.

@@ -1,8 +1,8 @@
 """A sandbox as the executor of a smolagents `CodeAgent`: `CodeAgent(tools, model, executor=FumehoodExecutor())`.
 
 Runs in the agent's process. Code runs in the sandbox; tools and managed agents run here, called back while the code
-runs, so their keys and their network stay here. What comes out is text, JSON and pictures in PNG: nothing of the
-guest's is unpickled, whatever smolagents' own remote executors may do.
+runs, so their keys and their network stay here. Outputs are text, JSON and pictures in PNG: no data from the
+guest is unpickled, unlike in smolagents' own remote executors.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Runs in the process of a framework, on one asyncio loop. Where a line begins and ends is marked in the output, with a
 random word of this shell's own. The guest can read the word and forge a mark: output and exit code are its own claims
-anyway. What it writes is kept up to a bound, and must never be taken for anything but text.
+anyway. Its output is kept up to a bound, and must never be interpreted as anything but text.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Reply:
     """The outcome of one line.
 
     Attributes:
-        output: What was written, without escape sequences and with plain ends of lines.
+        output: The output, without escape sequences and with plain line ends.
         exit_code: Its code; None if it still runs and waits for input.
-        matched: What matched the pattern that it was awaited with; empty when it ended.
+        matched: The text that matched the pattern waited for; empty when it ended.
     """
 
     output: str

@@ -46,7 +46,7 @@ class Plan:
         has_host: Whether a host daemon is started here.
         host_socket: The socket of a host daemon that runs already, as under a unit of its own; empty: none.
         host_id: The name of that daemon's host.
-        server_address: Where a server listens, HOST:PORT; empty: none is started here.
+        server_address: The address on which a server listens, HOST:PORT; empty: none is started here.
     """
 
     FILE: ClassVar[str] = "plan.json"

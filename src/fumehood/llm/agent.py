@@ -389,7 +389,7 @@ class Agent:
         """Write the conversation as a notebook (nbformat 4.5), with prompts, prose, code and outputs; return its text.
 
         Args:
-            path: Where to write it; a file there is replaced. None: nothing is written.
+            path: The path to write it to; a file there is replaced. None: nothing is written.
         """
         return self._async.to_notebook(path)
 

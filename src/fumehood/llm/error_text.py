@@ -1,7 +1,7 @@
 """The text of an error for a model: its own lines, each once, the message, and a hint about the next step.
 
 Runs in the user's process; pure functions over an `ExecutionError` and the state of the sandbox. A traceback is a
-guest's text: it is read line by line, and nothing of it is evaluated. A hint states only facts about this sandbox;
+guest's text: it is read line by line, and never evaluated. A hint states only facts about this sandbox;
 guest text never enters it, except for the path in the engine's own message about a denied access.
 """
 

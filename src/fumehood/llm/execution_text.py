@@ -1,8 +1,8 @@
 """The text of an `Execution` for a model: output, values, tables, the error with a hint, a line for each file.
 
 Pure functions. The text is bounded as a whole: short parts stay whole, long ones share the space, each with its head,
-its tail and the number of characters between. Nothing of a guest is rendered: HTML, SVG and scripts are named, not
-shown. The description of a data frame comes from the guest, so its numbers are checked to be numbers.
+its tail and the number of characters between. Text from a guest is never rendered: HTML, SVG and scripts are named,
+not shown. The description of a data frame comes from the guest, so its numbers are checked to be numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A record in the form of a path's suffix, and its file; a Python file is its cells with `# %%` between them.
 
 A file appears completely or not at all. Code that is no Python, such as magics, bash and cells that could not be
-parsed, is kept as comments, so that the file can be run; nothing of it is run or parsed here.
+parsed, is kept as comments, so that the file can be run; its content is neither run nor parsed here.
 """
 
 from __future__ import annotations

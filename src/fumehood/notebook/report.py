@@ -1,4 +1,4 @@
-"""A record as one page of HTML without external resources, in which nothing of a guest can run.
+"""A record as one page of HTML without external resources, in which no code from a guest can run.
 
 Pure functions. All text is escaped and its control characters spelled out. Of a cell's results, pictures appear as data
 URLs, which run no script, tables from their data, and the rest as plain text: HTML, JavaScript and Markdown of a guest

@@ -319,7 +319,7 @@ class Backend(ABC):
         Closing the iterator early leaves nothing behind.
 
         Raises:
-            SaveError: A context does not answer, or the files cannot be kept; nothing of the sandbox was changed.
+            SaveError: A context does not answer, or the files cannot be kept; the sandbox was not changed.
         """
 
     @abstractmethod

@@ -187,7 +187,7 @@ class Guest(ABC):
         """Makes another guest in namespaces nested in this one, ready for requests, empty, without a context.
 
         Raises:
-            ForkError: It cannot be made; nothing of it remains.
+            ForkError: It cannot be made; no part of it remains.
         """
         raise ForkError(step="make the fork", reason=f"{sandbox_id!r} is of a runtime that has no forks")
 
@@ -301,7 +301,7 @@ class Spawner(ABC):
             first: Returns the launch data of the first context; called once the guest is on its way.
 
         Raises:
-            SandboxStartError: A step failed; nothing of the guest remains.
+            SandboxStartError: A step failed; no part of the guest remains.
         """
 
     @abstractmethod

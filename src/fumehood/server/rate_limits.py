@@ -3,7 +3,7 @@
 Runs in the server process, behind the authenticator, through which every route of every dialect goes; a refusal is an
 error, which each of them answers in its own form. An address that has sent too many wrong tokens is refused before its
 token is checked, unless that token was right a short while ago: other clients behind the same address are not affected.
-Visitors of addresses that a key has signed have a rate of their own, and use up nothing of the key's.
+Visitors of addresses that a key has signed have a rate of their own, and do not use up the key's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Signed addresses: one method on one file of one sandbox, for a time, without a token.
 
 A signature carries the rights of the key that asked for it, and ends with that key. The secret is derived from the
-server's own; addresses outlive a restart, and nothing of them is stored.
+server's own; addresses stay valid after a restart, and are not stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies a built template from the store of one machine to the store of another, as one stream.
 
 Runs in host daemons, in worker threads. The paths in a build are absolute, so both stores must lie in the same folder.
-A stream is a tar: the record first, then the build. It comes from another daemon of the same cluster; nothing of it is
-run here, and nothing is written outside the new build.
+A stream is a tar: the record first, then the build. It comes from another daemon of the same cluster; no code of it
+is run here, and nothing is written outside the new build.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads a Python environment of the host: the paths of its interpreter, libraries and scripts.
 
 Runs in the host process, on an environment that the user chose. For the environment of this very process nothing is
-started; for another one its interpreter is run once. Nothing of the environment is imported here.
+started; for another one its interpreter is run once. No module of the environment is imported here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the paths of an interpreter's environment: of this process, or of the interpreter that runs this file.
 
 Imported by the host process, and run as a program by interpreters that templates name: standard library only, for
-Python 3.9 and later, and nothing of fumehood. It imports no package of the environment.
+Python 3.9 and later, and no other module of fumehood. It imports no package of the environment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A recipe: all inputs of a named template, checked, with one digest of them; and the interface of a source.
 
 A source describes its inputs as plain data, which a rebuild compares with those of the last build, and makes the
-environment in an empty folder. Requirements are one source, container images another; each needs these two verbs and
-nothing of the builder. A template is built again only when the digest of its recipe has changed. Modules of the preload
-list that are left out are reported with the reason.
+environment in an empty folder. Requirements are one source, container images another; each needs only these two
+methods of the builder. A template is built again only when the digest of its recipe has changed. Modules of the
+preload list that are left out are reported with the reason.
 """
 
 from __future__ import annotations

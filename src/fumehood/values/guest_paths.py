@@ -1,6 +1,6 @@
 """The two folders of a sandbox that its user and the programs of the host name: paths inside it, never on the host.
 
-The guest and the jail declare theirs themselves, because they import nothing of the engine.
+The guest and the jail declare their own constants, because they import no module of the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shell of a context that runs no Python of its user: the streams of the process, and nothing of IPython.
+"""The shell of a context that runs no Python of its user: the streams of the process, without IPython.
 
 Lives in the branches of the zygote, before any context, and in the contexts that are their forks. It must never import
 IPython or asyncio: each context would pay for a share of it, and for the pages of it that the interpreter writes to.
@@ -28,7 +28,7 @@ class BareRepairs:
 
 
 class BareShell:
-    """What a context uses of a shell beside its language.
+    """The parts of a shell that every context needs, whatever its language.
 
     Attributes:
         user_ns: Empty: there are no variables of Python.

@@ -237,7 +237,7 @@ class DrivenAnswerer:
         self._shell = shell
 
     def complete(self, code: str, cursor: int) -> Matches:
-        """Returns names and properties; nothing of the user is run for it."""
+        """Returns names and properties; no user code is run for it."""
         found = self._shell.ask({"type": "complete", "code": code, "cursor": cursor})
         matches, start = found.get("matches"), found.get("start")
 

@@ -52,7 +52,7 @@ _REQUEST: Dict[str, Any] = {
 def prepare_shell(preload: Preloading) -> PythonShell:
     """Makes the one shell of this process, imports `preload`, and runs everything once.
 
-    Afterwards no thread is alive and nothing of the rehearsal is left.
+    Afterwards no thread is alive, and no object of the rehearsal remains.
     """
     shell = PythonShell.make()
     _warm_up(shell, preload)

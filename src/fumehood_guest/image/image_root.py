@@ -1,7 +1,7 @@
 """The root of a step of a build: the layers of an image, and on top the one that the step writes.
 
-Runs in an image jail before any program of the image. Afterwards nothing of the host is left but the layers, which are
-read-only, the new layer, and six devices.
+Runs in an image jail before any program of the image. Afterwards only these parts of the host remain visible: the
+layers, which are read-only, the new layer, and six devices.
 """
 
 from __future__ import annotations

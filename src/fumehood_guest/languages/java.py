@@ -2,7 +2,7 @@
 
 The driver is a Java class. It is compiled once, in the branch of the zygote that forks contexts of Java, and they
 inherit the compiled bytes. They also inherit an archive of the classes that a driver loads, which saves each later JVM
-a third of its start time. A context writes both where its JVM finds them. Nothing of a sandbox is ever compiled here.
+a third of its start time. A context writes both where its JVM finds them. Code of a sandbox is never compiled here.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Code that several processes of the guest side share; it must import nothing of the other folders."""
+"""Code that several processes of the guest side share; it must not import modules of the other folders."""

@@ -1,6 +1,6 @@
 """The control plane: sandboxes made, found, paused and ended, in both generations of E2B's API.
 
-What a caller sees is what its key owns.
+A caller sees only the sandboxes of its key.
 """
 
 from __future__ import annotations

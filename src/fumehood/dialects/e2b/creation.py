@@ -77,7 +77,7 @@ class _Rule(Message):
 
 
 class NetworkRules(Message):
-    """What code in a sandbox may reach, and how its ports are reached."""
+    """The destinations that code in a sandbox may reach, and the access to its ports."""
 
     allow_out: Texts = ()
     deny_out: Texts = ()
@@ -296,7 +296,7 @@ class Creation:
         idempotency: The store of earlier requests.
         tokens: The sandboxes' tokens.
         settings: The settings of the server.
-        stored: What a sandbox can be made from or hold: the snapshots and the volumes.
+        stored: The snapshots that a sandbox can be made from, and the volumes that it can hold.
         resolve: Returns our name of a template that a client names by one of its builds.
         inside: The interpreters inside sandboxes.
     """

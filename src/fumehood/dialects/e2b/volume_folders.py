@@ -223,7 +223,7 @@ class VolumeFolders:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a round has to do.
+    """The work of one round.
 
     Attributes:
         files: The files that have a place in the volume.

@@ -104,7 +104,7 @@ class Sockets(Audience):
     """The sockets of a kernel, over which its messages are sent.
 
     Args:
-        connection: Where they listen.
+        connection: The addresses on which they listen.
 
     Raises:
         OSError: An address is in use.
@@ -256,7 +256,7 @@ async def serve(
 
     Args:
         sockets: Its sockets.
-        backend: Where its sandbox is.
+        backend: The backend of its sandbox.
         sandbox_id: Its sandbox.
         spec: Its kernel spec.
         parent: The process that has started this one, as `parent_of_kernel` has returned it.

@@ -224,7 +224,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest], LandlockGuestSpawner):
         except OSError:
             self._begin(asyncio.to_thread(_remove_room, guest.folder))
 
-        # Its reaper has ended; nothing of it may block the other guests.
+        # Its reaper has ended; a failure of its clean-up must not block the other guests.
         guest.kill()
         self._let_go(guest)
 

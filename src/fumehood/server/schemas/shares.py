@@ -89,7 +89,7 @@ class ShareSecret(Body):
 
 
 class SharedSandboxAnswer(BaseModel):
-    """A share as its reader sees it: nothing of keys, and no id of the sandbox."""
+    """A share as its reader sees it: no keys, and no id of the sandbox."""
 
     shows: list[SharedPart]
     context_id: str

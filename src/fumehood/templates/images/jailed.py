@@ -1,7 +1,7 @@
 """Starts the jailed processes that handle an image's content, feeds them, and reads their bounded answers.
 
 Runs in the host process. The process that is started acts for the host until it has cloned the jailed one
-(`fumehood_guest.image.jail`); it gets a plan on a descriptor, and nothing of the image.
+(`fumehood_guest.image.jail`); it gets a plan on a descriptor, and no data of the image.
 """
 
 from __future__ import annotations

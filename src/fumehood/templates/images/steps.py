@@ -1,7 +1,8 @@
 """Runs programs of an image in a jail: the steps of a build, and inspections of the image.
 
-Runs in the host process. A program sees the image's layers and nothing of the host; what it writes goes to a new layer,
-or is dropped. The only way out is the egress proxy, by the rules of the build, served from a thread of this process.
+Runs in the host process. A program sees the image's layers and no files of the host; what it writes goes to a new
+layer, or is dropped. The only way out is the egress proxy, by the rules of the build, served from a thread of this
+process.
 """
 
 from __future__ import annotations
