@@ -217,7 +217,7 @@ class Backend(ABC):
     async def set_network(self, sandbox_id: str, network: Network) -> None:
         """Change the network policy of a sandbox; connections that it no longer allows are closed.
 
-        Running processes keep their environment. Secrets without a value keep the one that they have.
+        Running processes keep their environment. Secrets without a value keep their present value.
 
         Raises:
             InvalidArgumentError: The policy cannot be carried out on the sandbox's host.
@@ -605,7 +605,7 @@ class Backend(ABC):
         """Do what `run_once` does with each request, and yield each answer with its number as it comes.
 
         A request that fails gives its error, and the others continue. Closing the iterator before the end kills the
-        sandboxes of those that run, and begins no other.
+        sandboxes of running requests, and begins no further request.
 
         Args:
             requests: The requests; taken one by one as there is room.

@@ -105,7 +105,7 @@ def note_refused_caller() -> None:
 
 
 def admit_every_caller() -> None:
-    """Notes that the current request is for something that is open to every caller, whatever credential it brings."""
+    """Notes that the current request needs no authentication, whatever credential it contains."""
     admission = _ADMISSION.get(None)
 
     if admission is not None:
@@ -150,9 +150,9 @@ async def until_right_is_lost() -> FumehoodError:
     """Returns when the caller's credential no longer allows the current request; checked every two seconds.
 
     Returns:
-        The error for a caller that has lost the right: its key was revoked, has expired or lost a scope, its token was
-        replaced, or its login has ended; or that of the checks, which have failed for 30 seconds. Waits without an end
-        for a caller that was admitted without a credential.
+        The error that says why: the caller's key was revoked, has expired or lost a scope, its token was replaced, or
+        its login has ended; or the checks themselves have failed for 30 seconds. For a caller that was admitted
+        without a credential it never returns.
     """
     check = _check_of_request()
     return await (asyncio.Future() if check is None else until_refused_by(check))

@@ -342,10 +342,10 @@ class Allowance:
                 await self.backend.kill(info.id, wait=False)
 
     def begin(self, count: int = 1) -> None:
-        """Counts so many executions of the day that begin now.
+        """Counts `count` executions that begin now against the daily quota.
 
         Raises:
-            QuotaError: The caller has used up its day, or would begin more than is left of it.
+            QuotaError: The caller has used up its daily quota, or these would exceed it.
         """
         if self.is_counted:
             return

@@ -1,4 +1,4 @@
-"""Requests that bring no credential, or a wrong one, and are refused: counted by client address, to cost little.
+"""Refused requests without a credential, or with a wrong one: counted by client address, to cost little.
 
 Runs in the server process, inside the ingress. A refusal by the app passes its middleware, its router and the route,
 which takes several times as long as the rest of the request; an address that was refused too often is answered before

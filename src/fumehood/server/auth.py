@@ -29,7 +29,7 @@ _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="The same
 
 
 def token_of(connection: HTTPConnection) -> str | None:
-    """Returns the token that a request brings, from `Authorization: Bearer` or `X-API-Key`."""
+    """Returns the token of a request, from `Authorization: Bearer` or `X-API-Key`."""
     kind, _, value = connection.headers.get("authorization", "").partition(" ")
 
     if kind.lower() == "bearer" and value.strip():
@@ -92,7 +92,7 @@ async def principal_of_websocket(websocket: WebSocket) -> Principal:
 
 
 async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") -> FumehoodError:
-    """Checks every two seconds whether the caller of what is open or under way may still have it.
+    """Checks every two seconds whether the caller of an open connection or a running request is still authorised.
 
     A check counts neither as a use of the key or login nor as a request. It refreshes the scopes in `principal_of`.
 
@@ -108,7 +108,7 @@ async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") 
 
 
 async def refusal_of(connection: HTTPConnection, scope: Scope = "sandboxes") -> FumehoodError | None:
-    """Returns the error for a caller that has lost the right to what it has open; None while it has it.
+    """Returns the error for a caller whose credential is not valid any more; None while it has it.
 
     For the moment before something new is handed out: unlike in `until_refused`, a check that fails is a refusal.
     """

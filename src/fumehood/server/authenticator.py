@@ -148,7 +148,7 @@ class TokenAuthenticator(Authenticator):
 
         Args:
             key_id: Its id.
-            fits: Whether a digest is that of the token.
+            fits: Returns whether a digest is the digest of the token.
             is_use: Whether this is a use of the key, and a request of it.
 
         Raises:

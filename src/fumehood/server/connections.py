@@ -61,8 +61,8 @@ def bounded_http(
 async def break_off(scope: Scope, reason: str) -> None:
     """Ends a connection by a reset, in the middle of an answer that cannot be completed.
 
-    An ordinary end in the middle of a body is taken for a timeout, or for the whole, by some clients. What was sent
-    before is delivered first, as far as the client receives it within two seconds.
+    An ordinary end in the middle of a body is taken for a timeout, or for the whole, by some clients. Data sent
+    before is delivered first, for at most two seconds.
 
     Args:
         scope: The scope of the request whose answer it is.

@@ -270,7 +270,7 @@ class DetachedRuns:
         return False
 
     def find(self, principal: Principal, sandbox_id: str, name: str) -> DetachedRun:
-        """Returns a run of the caller by its own name, or by that of its execution.
+        """Returns a run of the caller by its own id, or by the id of its execution.
 
         Raises:
             ExecutionNotFoundError: There is none.
@@ -331,7 +331,7 @@ class DetachedRuns:
             self._kept_bytes -= self._shorten()
 
     def _shorten(self) -> int:
-        """Drops lines of the key that keeps most: its oldest ended run's, or else half of those of its largest run."""
+        """Drops lines of the key that keeps most: all of its oldest ended run, or else half of its largest run."""
         kept: Counter[str] = Counter()
 
         for run in self._runs.values():

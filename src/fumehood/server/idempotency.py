@@ -50,7 +50,7 @@ async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Re
         act: Does it.
 
     Raises:
-        IdempotencyConflictError: The key stands for another request, or for one whose outcome is not known.
+        IdempotencyConflictError: The key was used for another request, or for a request whose outcome is not known.
         InvalidArgumentError: There is a key, and this is a host daemon, which has no database.
     """
     if key is None:

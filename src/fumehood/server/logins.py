@@ -115,7 +115,7 @@ class ConsoleLogins:
             is_use: Whether this is a use of the login, and a request of its key.
 
         Raises:
-            UnauthenticatedError: The cookie does not count for this request, or its login has ended.
+            UnauthenticatedError: The cookie does not authenticate this request, or its login has ended.
         """
         cookies = self._cookies(connection)
 
@@ -181,7 +181,7 @@ class ConsoleLogins:
             ends_at: When the login ends at the latest, in seconds since 1970; None: after the longest time.
 
         Raises:
-            UnauthenticatedError: The token is no longer the one that its key has.
+            UnauthenticatedError: The key has another token by now.
         """
         # After a rotation the old token is valid for a while, but begins no login, which would outlive it.
         if await self._authenticator.digest_of(key_id) != digest:

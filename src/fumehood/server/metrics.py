@@ -83,7 +83,7 @@ class ServerMetrics:
         }
 
     def note_machines(self, machines: Iterable[MachineInfo]) -> None:
-        """Sets the gauges of the machines to their last reports; removes those of machines that are gone."""
+        """Sets the gauges of the machines to their last reports; removes the metrics of machines that are gone."""
         for gauge in self._machines.values():
             gauge.clear()
 

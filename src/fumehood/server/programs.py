@@ -273,15 +273,15 @@ async def _end(bench: Workbench, allowance: Allowance) -> None:
 def limits_within(
     principal: Principal, chosen: Mapping[str, float | None] | None = None, **wanted: float
 ) -> Limits:
-    """Returns the default limits with those that are wanted, each within its range and what the caller may have.
+    """Returns the default limits, replaced by the requested ones, each within its range and the caller's bounds.
 
     Args:
         principal: The caller.
-        chosen: The caller's values, which are never cut; None stands for a missing one.
+        chosen: The caller's values, which are never cut; None means that the limit was not given.
         wanted: The limits that the dialect needs by itself.
 
     Raises:
-        LimitForbiddenError: The caller has chosen more than it may have.
+        LimitForbiddenError: A requested limit is above the caller's bound.
     """
     for name, value in (chosen or {}).items():
         if value is not None:

@@ -47,7 +47,7 @@ class FairQueue:
         self._mean_seconds = 0.05
 
     def set_places(self, places: int) -> None:
-        """Changes how many run at once; runs that wait begin if there are more, and those that run go on."""
+        """Changes how many run at once; waiting runs begin if there are more places, and current runs continue."""
         self.places = places
 
         while self._waiting and self.running < self.places:

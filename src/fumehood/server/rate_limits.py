@@ -79,11 +79,12 @@ class RateLimits:
     async def attempt(self, digest: bytes) -> AsyncGenerator[None, None]:
         """Holds the turn of the client address to try a token, while the block finds out whether it is right.
 
-        An address tries one token at a time, except those that are known to have been right: of many that are sent at
-        once, all would otherwise pass before the first of them is counted.
+        An address tries one token at a time, except tokens that are known to have been right: of many that are sent
+        at once, all would otherwise pass before the first of them is counted.
 
         Raises:
-            RateLimitError: The address has sent too many wrong ones, and this one is not known to have been right.
+            RateLimitError: The address has sent too many wrong tokens, and this token is not known to have been
+                right.
         """
         if digest in self._right or not self._wrong_tokens.per_minute:
             yield

@@ -235,7 +235,7 @@ async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive)
     Sending to a disconnected client raises no error: without this, an endless iterator would be read for no client.
 
     Raises:
-        FumehoodError: The caller may have it no longer, so that sending was cancelled too.
+        FumehoodError: The caller's credential is not valid any more, so that sending was cancelled too.
     """
     task = asyncio.create_task(sending)
     gone = asyncio.create_task(_until_gone(receive))

@@ -2,7 +2,8 @@
 
 Runs in the server process. The holder of one right credential can make many: openings of a share, other
 spellings of a token, a right one with something beside it. When the table is full, the holder with the most entries
-loses its oldest, so that no holder pushes out those of others. It never holds a credential, and admits no caller.
+loses its oldest, so that no holder can displace the entries of others. It never holds a credential, and admits no
+caller.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class AppServices(ABC):
             is_use: Whether this is a use of the login, and a request of its key.
 
         Raises:
-            UnauthenticatedError: The cookie does not count for this request.
+            UnauthenticatedError: The cookie does not authenticate this request.
         """
         return None
 

@@ -1,8 +1,8 @@
 """What a reader of a share may see of audit records, connections and events: the kinds and fields that are listed here.
 
-Runs in the server process. What is not listed does not pass: keys, other sandboxes, other contexts, commands, paths,
-names of tools and of environment variables. An entry of no context passes only if it is about the sandbox as a whole.
-Entries that lack fields cannot be verified, so they have no hash here.
+Runs in the server process. Fields that are not listed are removed: keys, other sandboxes, other contexts, commands,
+paths, names of tools and of environment variables. An entry of no context passes only if it is about the sandbox as a
+whole. Entries that lack fields cannot be verified, so they have no hash here.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def part_of(event: WatchEvent) -> SharedPart | None:
 
 
 def shown_event(event: WatchEvent) -> WatchEvent:
-    """Returns an event of a part that is shown, without what is not."""
+    """Returns an event of a shown part, without the fields that are hidden."""
     fields = _only(frozenset(_EVENTS[event.type][1].split()), event.fields)
 
     if isinstance(record := fields.get("record"), Mapping):

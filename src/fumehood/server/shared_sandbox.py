@@ -88,7 +88,7 @@ class SharedSandbox:
         """Returns one execution with its outputs.
 
         Raises:
-            ExecutionNotFoundError: There is none, or none that is shown.
+            ExecutionNotFoundError: There is no such cell, or it is hidden.
         """
         self._require("record")
         cell: Cell = await self._backend.look(self._id, ReadCell(execution_id=execution_id))

@@ -41,7 +41,7 @@ class Places:
     """Bounds how many answers are sent to readers at once: for each share, and for all.
 
     Args:
-        what: What is sent, in the plural.
+        what: A plural noun for the data that is sent.
     """
 
     def __init__(self, what: str) -> None:
@@ -243,7 +243,7 @@ class SandboxShares:
 
 
 def share_token_of(connection: HTTPConnection) -> str | None:
-    """Returns the token of a share that a request brings, in its one place."""
+    """Returns the share token of a request, which is accepted in `Authorization: Bearer` only."""
     kind, _, value = connection.headers.get("authorization", "").partition(" ")
     return value.strip() if kind.lower() == "bearer" else None
 

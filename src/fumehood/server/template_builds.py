@@ -34,7 +34,7 @@ async def build_lines(arguments: Mapping[str, Any]) -> AsyncGenerator[Mapping[st
         arguments: What `build_template` takes, as JSON data.
 
     Raises:
-        TemplateStoreError: A step failed; the store is as it was.
+        TemplateStoreError: A step failed; the store is unchanged.
         InvalidArgumentError: An argument cannot work; nothing was done.
     """
     process = await asyncio.create_subprocess_exec(

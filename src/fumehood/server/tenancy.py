@@ -1,6 +1,6 @@
 """The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
 
-It stands between every route or dialect and the real backend. A sandbox of another key answers as if it had never
+Every route and dialect calls it, and it calls the real backend. A sandbox of another key answers as if it had never
 existed; no other module decides about the ownership of a sandbox. A verb of the port passes only if it has an entry
 here, which declares its cost: a new verb without an entry is refused.
 """

@@ -200,7 +200,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path, files: dict[str, dict[
 
 
 class _Digested:
-    """A file whose digest is that of the bytes that were read from it."""
+    """A file that computes the digest of the bytes read from it."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -214,7 +214,7 @@ class _Digested:
 
 
 def new_file(path: Path) -> IO[bytes]:
-    """Opens a new file, readable only by this user, in place of one that may be there."""
+    """Opens a new file, readable only by this user, and replaces an existing file."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
 

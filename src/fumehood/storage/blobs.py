@@ -163,7 +163,7 @@ class Blobs:
             data: All of them, or a stream; an error of the stream is raised, and nothing is stored.
             kind: First part of the name: letters.
             max_bytes: A longer stream is refused.
-            name: The name, in place of one that is made here.
+            name: The name to use instead of a generated one.
             attributes: Headers of a remote store's responses; a folder keeps none.
 
         Raises:

@@ -277,7 +277,7 @@ class Database:
     Attributes:
         location: Its address without a password.
         quarantined: The broken database that this one replaced at the start, or None.
-        presence: This process among those that use the database.
+        presence: Registers this process among the users of the database.
     """
 
     def __init__(self, engine: AsyncEngine, location: str, quarantined: Quarantine | None) -> None:

@@ -47,7 +47,7 @@ class KeyRecord:
         policy: Its quotas and limits.
         created_at: Seconds since 1970, like all times here.
         revoked_at: When it was revoked, or None.
-        last_used_at: When it was last verified, as far as that is stored already, or None.
+        last_used_at: The latest stored time at which it was verified, or None.
         previous_until: Until when the token before the last rotation is valid, or None.
         made_by: The id of the key whose holder made it; empty: the server's owner did.
     """

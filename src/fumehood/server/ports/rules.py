@@ -32,10 +32,10 @@ class PortDialect(Protocol):
     """The rules of a dialect for the ports of its sandboxes, for requests by a host name."""
 
     async def opened(self, connection: HTTPConnection, sandbox_id: str) -> Backend | None:
-        """Returns the backend for a request that brings a token of the dialect for this sandbox, or None."""
+        """Returns the backend for a request with the dialect's token for this sandbox, or None."""
 
     async def rules(self, sandbox_id: str) -> PortRules:
-        """Returns the rules of a sandbox's ports; the default ones for a sandbox that is not known."""
+        """Returns the rules of a sandbox's ports; the default rules for a sandbox that is not known."""
 
     def refused(
         self, connection: HTTPConnection, error: FumehoodError, sandbox_id: str, port: int

@@ -41,7 +41,8 @@ _DAYS = 30
 async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresOf) -> KeyWithToken:
     """Makes a key; its token is shown in this answer only.
 
-    A key that makes another gives it no scope and no quota beyond its own; what is not named is as its own.
+    A key that makes another gives it no scope and no quota beyond its own; fields that are not given are copied from
+    its own.
     """
     policy = wanted.policy.policy()
     made_by = ""

@@ -59,7 +59,7 @@ class CreateKey(Body):
 
 
 class PolicyChange(_Quotas):
-    """Quotas of a key that change; null means no bound from now on, and one that is not named stays."""
+    """Quotas of a key that change; null means no bound from now on, and a bound that is not given stays."""
 
     max_limits: dict[str, int | float | None] = Field(
         default_factory=dict,
@@ -78,7 +78,7 @@ class PolicyChange(_Quotas):
 
 
 class ChangeKey(Body):
-    """The fields of a key to change; missing ones stay."""
+    """The fields of a key to change; missing fields stay."""
 
     # Made, not given, so that the description shows no default.
     name: str = Field(default_factory=str, min_length=1, max_length=200, description="What you call it.")
