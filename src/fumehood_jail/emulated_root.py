@@ -25,7 +25,7 @@ def command(argv: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Becomes the program that the arguments name."""
+    """Becomes root of a new user namespace, and executes the program that the arguments name."""
     try:
         _become_root()
     except (OSError, JailError) as error:

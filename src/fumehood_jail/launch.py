@@ -187,7 +187,7 @@ def enter_sandbox(init_pidfd: int, gate: int, cgroup_fds: List[int]) -> None:
 
 
 def become_owner_of_fork(has_migrators: bool) -> None:
-    """Takes the user id that is to own a fork's namespaces, inside the namespace of the sandbox that is forked.
+    """Changes to the user id that will own a fork's namespaces, inside the namespace of the forked sandbox.
 
     Guest code of that sandbox sees this process, and can neither trace it nor, where sandboxes have ids of their own,
     signal it.

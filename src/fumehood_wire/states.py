@@ -115,12 +115,12 @@ _MAX_NAME_CHARS = 40
 class Conversation:
     """The order of messages between the host and one context.
 
-    The id of a request, an execution or a question, is the conversation's name and a counter: every earlier id
-    is known for ever, and no memory is spent on it.
+    The id of a request, an execution or a question, is the conversation's name and a counter: so every earlier id is
+    recognised without being stored.
 
     Args:
         name: Different for each conversation and not to be guessed; at most 40 characters.
-        count: How many requests went before, where a conversation goes on with a process made from a checkpoint.
+        count: How many requests came before, if the conversation continues with a process made from a checkpoint.
     """
 
     __slots__ = (

@@ -54,7 +54,7 @@ _ORDINARY = ("lifetime", "no_daemon", "stop_daemon")
 
 
 def main() -> None:
-    """Serve until nothing has run for a while; return at once if another process does."""
+    """Serve until no run was requested for a while; return at once if another process serves already."""
     # The identity of this process, which was started with the settings and the packages of its callers.
     path = socket_path()
 

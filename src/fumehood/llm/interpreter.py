@@ -233,7 +233,7 @@ class CodeInterpreter:
 
     Args:
         sandbox: A sandbox of yours, which is not killed; without it one is made at first use and killed by `close()`.
-        template: The template of a sandbox that is made here; the next seven are for such a one too.
+        template: The template of a sandbox that is made here; the next seven arguments also apply only to it.
         limits: Its limits.
         envs: Environment of everything that runs in it.
         network: The network that it may reach.

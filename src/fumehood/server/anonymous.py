@@ -3,8 +3,8 @@
 Runs in the server process, inside the ingress. A refusal by the app passes its middleware, its router and the route,
 which takes several times as long as the rest of the request; an address that was refused too often is answered before
 all of that. A credential is right or wrong by whether it admitted its caller, not by the status of the answer: routes
-that look at no credential show nothing about one. One that admitted its caller when it was last looked at is never
-refused here, whatever its address sends besides; others of an address that floods have their turn ten times a second.
+that look at no credential show nothing about one. A credential that was right at its last check is never refused
+here, whatever else its address sends; other credentials of an address that floods are checked ten times a second.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Runs on the server's loop. A hash chain like the record of a sandbox: the newest entries in memory, all of them in a
 file where the server has an audit folder. A chain begins at each start. Entries hold ids, never tokens, secrets or text
 of a guest. What the owner does is always noted; what keys and the readers of shares do is bounded, and counted beyond
-that, so that they cannot fill the file, nor push the entries before out of memory but in days.
+that, so that they cannot fill the file, and would need days to displace earlier entries from memory.
 """
 
 from __future__ import annotations

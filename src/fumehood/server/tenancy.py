@@ -156,11 +156,11 @@ def _forwarded(verb: str) -> Callable[..., Any]:
 class TenantBackend(Backend, RecordKeeping):
     """The backend for one caller.
 
-    A verb that is not defined here goes to the real backend once its sandbox is known to be the caller's; one that
-    `WORK_OF` does not name is refused.
+    A method that is not defined here is passed to the real backend after a check that the sandbox belongs to the
+    caller; a method that `WORK_OF` does not name is refused.
 
     Args:
-        inner: The real one.
+        inner: The real backend.
         owners: The owner of each sandbox.
         principal: The caller.
         allowance: The quotas of the caller; it also counts.

@@ -107,7 +107,7 @@ class StoredFiles:
         self._clock = clock
 
     async def add(self, file: StoredFile) -> StoredFile:
-        """Record a file whose bytes are stored; return it with its time."""
+        """Record a file whose bytes are stored; return the record with the time of its creation."""
         return (await self.add_all([file]))[0]
 
     async def add_all(self, files: Sequence[StoredFile]) -> Sequence[StoredFile]:

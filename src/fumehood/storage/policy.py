@@ -113,8 +113,8 @@ class KeyPolicy:
         """Return the time of an execution, or of a judged case, within `max_limits.wall_seconds`.
 
         Args:
-            seconds: The requested time; None: that of the sandbox.
-            default: The time if none was chosen, which is cut.
+            seconds: The requested time; None for the sandbox's own limit.
+            default: The time if none was requested; it is cut to the bound instead of refused.
 
         Raises:
             LimitForbiddenError: The chosen time is above it.

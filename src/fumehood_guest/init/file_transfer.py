@@ -26,7 +26,7 @@ def send(sock: socket.socket, taken: Dict[str, Entry]) -> None:
     """Sends the files of a snapshot; returns when they have been copied.
 
     Raises:
-        OSError: One was not kept, or the receiver has ended.
+        OSError: A file is missing from the snapshot, or the receiver has ended.
     """
     sock.settimeout(_PATIENCE_SECONDS)
     entries = list(taken.values())

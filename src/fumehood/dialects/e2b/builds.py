@@ -261,7 +261,7 @@ class Builds:
         """Checks that a caller may change templates.
 
         Raises:
-            ForbiddenError: It may not.
+            ForbiddenError: The caller may not change templates.
         """
         if not caller.principal.is_owner:
             raise ForbiddenError(reason="templates are built and changed with the owner's token")
@@ -428,7 +428,7 @@ def stored_name(name: str, tag: str) -> str:
     """Returns the name in the store of a template with a tag.
 
     Raises:
-        InvalidArgumentError: The tag is none.
+        InvalidArgumentError: The tag is not valid.
     """
     found = name if tag in ("", DEFAULT_TAG) else f"{name}:{tag}"
 

@@ -81,7 +81,7 @@ def _object(value: object) -> object:
 
 
 def objects(most: int) -> BeforeValidator:
-    """Returns an annotation of a list of messages, as `AnObject` is one of a message.
+    """Returns a validator for a list of messages (`AnObject` is the one for a single message).
 
     A list is bounded before its items become models, each of which costs as much as a hundred bytes of JSON.
     """

@@ -429,7 +429,7 @@ class NewFiles:
 
 
 class LeftBytes:
-    """What a key has left for its volumes, shared by all that store in them now, so that each counts the others.
+    """The remaining quota of a key for its volumes; all concurrent stores of the key share one object.
 
     Args:
         owner: The key.

@@ -1,6 +1,6 @@
 """The models of the requests of the code API: executions of both generations, and code that calls tools.
 
-A field of another form is refused with its name. The identifiers of tools in code are made as the clients make them, or
+A field of another type is refused by name. The identifiers of tools in code are made as the clients make them, or
 a call would not find its tool.
 """
 

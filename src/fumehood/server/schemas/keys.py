@@ -169,7 +169,7 @@ class UsageItem(BaseModel):
 
     @classmethod
     def of(cls, period: UsagePeriod) -> UsageItem:
-        """Makes it from the ledger's line."""
+        """Makes the item from a period of the usage ledger."""
         counts = period.counts
         return cls(
             key_id=period.key_id,

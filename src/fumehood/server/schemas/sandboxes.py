@@ -336,7 +336,7 @@ class CheckpointList(BaseModel):
 
 
 class NewJudgement(Body):
-    """A program, and the input of each run of it."""
+    """A program to judge, and the input of each of its runs."""
 
     code: Code = Field(description="The program; one in Python runs as `__main__`.")
     language: Language = Field("python", description="What it is written in.")
