@@ -29,9 +29,11 @@ from typing import IO
 from tests import tls_contexts
 
 _MODULES = (
+    "aiosqlite",
     "alembic.command",
     "alembic.script",
     "sqlalchemy.dialects.sqlite.aiosqlite",
+    "uvicorn.lifespan.off",
     "uvicorn.protocols.http.httptools_impl",
     "uvicorn.protocols.websockets.websockets_sansio_impl",
     "fumehood.cli.main",
@@ -39,6 +41,11 @@ _MODULES = (
     "fumehood.cli.run",
     "fumehood.cli.template",
     "fumehood.assemble",
+    "fumehood.cluster.ray_settings",
+    "fumehood.engine.backend",
+    "fumehood.engine.supervisor",
+    "fumehood.runtimes.landlock.runtime",
+    "fumehood.runtimes.namespaces.runtime",
     "fumehood.client.backend",
     "fumehood.cli.serve",
     "fumehood.cli.host",
