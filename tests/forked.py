@@ -30,6 +30,7 @@ from tests import tls_contexts
 
 _MODULES = (
     "aiosqlite",
+    "aiosqlite.core",
     "alembic.command",
     "alembic.script",
     "sqlalchemy.dialects.sqlite.aiosqlite",
