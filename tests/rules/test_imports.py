@@ -73,6 +73,7 @@ FOREIGN = {
     # The extras `server` and `blobs`.
     "fumehood.saved.object_store": {"obstore"},
     # The extra `otel`.
+    "fumehood.log.traces": {"opentelemetry"},
     "fumehood.server.tracing": {"fastapi", "opentelemetry"},
     "fumehood.dialects": {"cachetools", "pydantic", "starlette"},
     # The extras of the frameworks.

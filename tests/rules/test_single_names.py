@@ -117,6 +117,8 @@ def test_the_environment_is_read_in_one_place(modules):
         # Ray makes the adapter, with the environment of its machine.
         "fumehood.cluster.adapter",
         "fumehood.cli.mcp",
+        # The variables of OpenTelemetry, as for `fumehood.server.run`.
+        "fumehood.daemon.app",
         # XDG_STATE_HOME: where the user's state lies is no setting of ours.
         "fumehood.cli.outputs",
         "fumehood.cli.serve",

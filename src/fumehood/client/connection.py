@@ -37,6 +37,7 @@ from fumehood.errors import (
     ServiceError,
 )
 from fumehood.log.request_ids import request_id
+from fumehood.log.traces import TRACE_HEADER, TRACES
 from fumehood.port.backend import ByteStream
 from fumehood.values import carried
 from fumehood.values.codec import DataError, read_value
@@ -130,9 +131,12 @@ class ServerAddress:
 
 
 async def _name_request(request: httpx2.Request) -> None:
-    """Gives a request to a host daemon the id of the current one, so that their log lines belong together."""
+    """Gives a request to a host daemon the id and the trace of the current one, so that they belong together."""
     if name := request_id():
         request.headers["X-Request-Id"] = name
+
+    if parent := TRACES.parent():
+        request.headers[TRACE_HEADER] = parent
 
 
 def _trust_in_none() -> ssl.SSLContext:

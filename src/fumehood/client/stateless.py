@@ -40,17 +40,22 @@ class GroupedRun:
     Attributes:
         request: The run.
         request_id: Of the request of its caller, for the lines that are logged meanwhile.
+        trace: Its trace, as the header has it; empty if there is none.
     """
 
     request: StatelessRequest
     request_id: str
+    trace: str = ""
 
 
 def group_body(name: str, runs: Sequence[GroupedRun]) -> dict[str, Any]:
     """Returns the body that asks a host daemon for runs that begin together."""
     return {
         "name": name,
-        "runs": [{"request": stateless_body(run.request), "request_id": run.request_id} for run in runs],
+        "runs": [
+            {"request": stateless_body(run.request), "request_id": run.request_id, "trace": run.trace}
+            for run in runs
+        ],
     }
 
 

@@ -11,12 +11,13 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpcore2
 
 from fumehood.cluster.exchange import BROKEN_OFF, NOT_REACHED, PIECE_BYTES, pack, unpack_headers
+from fumehood.log.traces import TRACE_HEADER, TRACES
 
 # `fumehood cluster` and the units give it to Ray, whose workers inherit it.
 SOCKET_VARIABLE = "FUMEHOOD_HOST_SOCKET"
@@ -29,6 +30,7 @@ _KEPT_SECONDS = 2.0
 _MAX_WAITING = 8
 # A server that died in the middle of an upload leaves it here.
 _MAX_UPLOADS = 4096
+_TRACE = TRACE_HEADER.encode()
 _NOT_BEGUN = (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.PoolTimeout)
 
 
@@ -42,6 +44,7 @@ class HostAdapter:
     def __init__(self, socket_path: str = "") -> None:
         self._socket_path = socket_path or os.environ.get(SOCKET_VARIABLE, "")
         self._pool: httpcore2.AsyncConnectionPool | None = None
+        TRACES.begin(os.environ, "fumehood-adapter")
         self._uploads: OrderedDict[str, asyncio.Queue[bytes]] = OrderedDict()
 
     async def call(self, method: str, target: str, headers: bytes, body: bytes, upload: str) -> bytes:
@@ -120,7 +123,10 @@ class HostAdapter:
         await self._upload(name).put(piece)
         return b""
 
-    def _opened(self, method: str, target: str, headers: bytes, body: bytes, upload: str) -> Any:
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, target: str, headers: bytes, body: bytes, upload: str
+    ) -> AsyncIterator[Any]:
         if self._pool is None:
             # Here, since it belongs to the loop of the actor.
             self._pool = httpcore2.AsyncConnectionPool(
@@ -130,13 +136,19 @@ class HostAdapter:
                 keepalive_expiry=_KEPT_SECONDS,
             )
 
-        return self._pool.stream(
-            method,
-            f"http://host{target}",
-            headers=unpack_headers(headers),
-            content=self._pieces(upload) if upload else body,
-            extensions={"timeout": {"connect": _CONNECT_SECONDS}},
-        )
+        given = unpack_headers(headers)
+        parent = next((value for name, value in given if name.lower() == _TRACE), b"").decode("latin-1")
+        others = [header for header in given if header[0].lower() != _TRACE]
+
+        with TRACES.span("adapter", parent) as trace:
+            async with self._pool.stream(
+                method,
+                f"http://host{target}",
+                headers=[*others, *([(_TRACE, trace.encode("latin-1"))] if trace else [])],
+                content=self._pieces(upload) if upload else body,
+                extensions={"timeout": {"connect": _CONNECT_SECONDS}},
+            ) as response:
+                yield response
 
     def _upload(self, name: str) -> asyncio.Queue[bytes]:
         queue = self._uploads.get(name)

@@ -18,6 +18,7 @@ from fumehood.client.backend import HttpBackend
 from fumehood.client.stateless import GroupedRun, fits_one_request, weight_of
 from fumehood.errors import FumehoodError, HostUnavailableError
 from fumehood.log.request_ids import apart, request_id
+from fumehood.log.traces import TRACES
 from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 MOST_RUNS = 64
@@ -118,7 +119,8 @@ class Grouping:
         if not fits_one_request(request) or weight > _MOST_BYTES:
             return await self._backend.run_once(request)
 
-        waiting = _Waiting(GroupedRun(request, request_id()), weight, self._loop.create_future())
+        run = GroupedRun(request, request_id(), TRACES.parent())
+        waiting = _Waiting(run, weight, self._loop.create_future())
         self._waiting.append(waiting)
         self._send_soon()
 

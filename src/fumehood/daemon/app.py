@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
+from fumehood.client.stateless import GroupedRun
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.runs import RunGroups, RunIndex, RunName
 from fumehood.daemon.settings import HostSettings
@@ -53,6 +54,7 @@ from fumehood.server.schemas.machines import NewDraining
 from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
+from fumehood.server.tracing import trace
 from fumehood.setting_fields import changed_settings, shown_settings
 
 # The server in front has bounded the request; only base64 makes a body larger than that.
@@ -61,7 +63,8 @@ _HOST_NAME = "host"
 # In the state folder while the host is drained.
 _DRAINING = "draining"
 
-
+# Servers ask for these again and again, and for no caller.
+_UNTRACED = "/v1/host/figures$"
 # Servers of a cluster ask twice a second each, and one answer serves them all.
 _FIGURES_SECONDS = 0.3
 
@@ -230,7 +233,7 @@ async def take_template(name: str, request: Request) -> Response:
 async def run_together(body: RunGroupBody, request: Request) -> Response:
     """Runs each piece of code in a sandbox of its own, and streams a line for each as they end."""
     services = _services(request)
-    runs = [(run.request.request(), run.request_id) for run in body.runs]
+    runs = [GroupedRun(run.request.request(), run.request_id, run.trace) for run in body.runs]
     return await stream_response(request, services.run_groups.lines(body.name, services.engine, runs))
 
 
@@ -266,6 +269,7 @@ async def keep_sandboxes(
 
     async with open_host_services(settings, state) as services:
         app = assemble_app(services, _ROUTERS, PORT_ROUTES)
+        finish_traces = trace(app, os.environ, "fumehood-host", _UNTRACED)
         events.HOST_STARTED.log(
             address=settings.socket,
             version=metadata.version("fumehood"),
@@ -278,4 +282,6 @@ async def keep_sandboxes(
             sys.stderr.write("\n".join([f"fumehood host listens on {settings.socket}", *changed, ""]))
             sys.stderr.flush()
 
-        return await serve_app(app, services, listener, PeerProtocol)
+        code = await serve_app(app, services, listener, PeerProtocol)
+        await asyncio.to_thread(finish_traces)
+        return code

@@ -13,14 +13,15 @@ from typing import Annotated, Any
 from fastapi import Path
 
 from fumehood.cancellation import cancel_and_wait
+from fumehood.client.stateless import GroupedRun
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.log.request_ids import logged_request
+from fumehood.log.traces import TRACES
 from fumehood.port.backend import Backend
 from fumehood.server.problems import problem_data
 from fumehood.server.responses import Line, LinesAtOnce, line_of
 from fumehood.server.schemas.execute import GROUP_NAME, MOST_GROUPED
 from fumehood.values.plain_data import as_data
-from fumehood.values.stateless import StatelessRequest
 
 # Each piece of an answer costs a server and an adapter more than a run does; a sandbox takes some milliseconds.
 _GATHER_SECONDS = 0.005
@@ -33,15 +34,12 @@ class RunGroup:
 
     Args:
         backend: The engine.
-        runs: Each with the id of its request.
+        runs: The runs.
     """
 
-    def __init__(self, backend: Backend, runs: Sequence[tuple[StatelessRequest, str]]) -> None:
+    def __init__(self, backend: Backend, runs: Sequence[GroupedRun]) -> None:
         self._backend = backend
-        self._tasks = [
-            asyncio.create_task(self._run(index, request, request_id))
-            for index, (request, request_id) in enumerate(runs)
-        ]
+        self._tasks = [asyncio.create_task(self._run(index, run)) for index, run in enumerate(runs)]
 
     def end(self, index: int) -> None:
         """Ends a run; one that has ended, or never was, is no error."""
@@ -64,12 +62,12 @@ class RunGroup:
         finally:
             await cancel_and_wait(*self._tasks)
 
-    async def _run(self, index: int, request: StatelessRequest, request_id: str) -> Line:
-        with logged_request(request_id):
+    async def _run(self, index: int, run: GroupedRun) -> Line:
+        with logged_request(run.request_id), TRACES.span("run of a group", run.trace):
             try:
-                reply = await self._backend.run_once(request)
+                reply = await self._backend.run_once(run.request)
             except FumehoodError as error:
-                return {"index": index, "problem": problem_data(error, request_id)}
+                return {"index": index, "problem": problem_data(error, run.request_id)}
 
             return await line_of({"index": index, "reply": reply}, _as_object)
 
@@ -81,7 +79,7 @@ class RunGroups:
         self._groups: dict[str, RunGroup] = {}
 
     async def lines(
-        self, name: str, backend: Backend, runs: Sequence[tuple[StatelessRequest, str]]
+        self, name: str, backend: Backend, runs: Sequence[GroupedRun]
     ) -> AsyncGenerator[Line, None]:
         """Begins runs and yields their lines.
 

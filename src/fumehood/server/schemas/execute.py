@@ -144,6 +144,7 @@ class GroupedRunBody(Body):
 
     request: ExecuteBody = Field(description="The run.")
     request_id: str = Field(max_length=255, description="Given to the lines that are logged meanwhile.")
+    trace: str = Field(default="", max_length=255, description="Its trace, as a `traceparent` header has it.")
 
 
 class RunGroupBody(Body):
