@@ -7,6 +7,7 @@ code imports what it needs, which is the same but for the time. EVERY_ENGINE=1 h
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -123,6 +124,47 @@ def test_the_example_over_http_says_what_it_needs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, example], cwd=tmp_path, env=envs, capture_output=True, text=True)
     assert (done.returncode, "set FUMEHOOD_URL" in done.stderr) == (1, True)
     assert "Traceback" not in done.stderr
+
+
+def test_programs_of_a_model_are_judged(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The figures of pass@k are those of the samples; each way to fail has its word."""
+    folder = ROOT / "examples" / "pass_at_k"
+    problems = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]
+    assert len({problem["task_id"] for problem in problems}) == 164
+    right = {problem["task_id"]: problem["canonical_solution"] for problem in problems}
+    first, second = [problem["task_id"] for problem in problems[:2]]
+    samples = [
+        (first, right[first]),
+        (first, "    return 0\n"),
+        (second, "    return missing\n"),
+        (second, ""),
+    ]
+    lines = [json.dumps({"task_id": name, "completion": completion}) for name, completion in samples]
+    (tmp_path / "samples.jsonl").write_text("\n".join(lines))
+    words = [str(folder / "pass_at_k.py"), "--samples", "samples.jsonl", "--limit", "2"]
+    shown = _run(words, tmp_path, _addresses("stateless", request))
+    counted = dict(reversed(line.split()) for line in shown.splitlines()[1:4])
+    assert shown.startswith("2 problems, 4 programs\n")
+    assert counted == {"passed": "1", "AssertionError": "2", "NameError": "1"}
+    assert shown.splitlines()[-2:] == ["pass@1   25.0%", "pass@2   50.0%"]
+
+
+def test_each_problem_has_an_answer_that_passes() -> None:
+    """And a test that an answer of nothing fails."""
+    check = """
+import json, sys
+for problem in map(json.loads, open(sys.argv[1])):
+    for body, is_right in ((problem["canonical_solution"], True), ("    return NotImplemented\\n", False)):
+        names = {}
+        exec(problem["prompt"] + body + problem["test"], names)
+        try:
+            names["check"](names[problem["entry_point"]])
+            assert is_right, problem["task_id"]
+        except AssertionError:
+            assert not is_right, problem["task_id"]
+"""
+    path = ROOT / "examples" / "pass_at_k" / "problems.jsonl"
+    subprocess.run([sys.executable, "-c", check, path], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
