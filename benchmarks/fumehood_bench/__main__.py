@@ -51,6 +51,8 @@ GROUPS = {
 }
 # Those that are measured by name alone: they take most of a machine, or a browser.
 _BY_NAME = frozenset({"many-live", "console"})
+# Settings of the engine that a group needs.
+_SETTINGS = {"many-live": {"FUMEHOOD_MAX_SANDBOXES": "2100"}}
 
 # What must be there to measure: preloaded in zygote and floor, and for some groups a reference or a server.
 _LOADED = ("numpy", "pandas", "matplotlib")
@@ -148,7 +150,7 @@ def _measure_here(group: str, plan: Plan) -> int:
 
 def _measure_apart(group: str, figures: list[Figure], *, quick: bool) -> None:
     command = [sys.executable, "-m", "fumehood_bench", "--one", group, *(["--quick"] if quick else [])]
-    envs = os.environ | {"FUMEHOOD_POOL_SIZE": str(GROUPS[group])}
+    envs = os.environ | {"FUMEHOOD_POOL_SIZE": str(GROUPS[group])} | _SETTINGS.get(group, {})
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # In a process group of its own: of Ctrl-C it, and all that it starts, hears from us alone.
     with subprocess.Popen(
