@@ -17,6 +17,8 @@ import httpx2
 import pytest
 from tests.waiting import until
 
+from fumehood import Sandbox
+
 from .load import Load, Told, new_sandbox, run
 from .machines import Cluster, Machine, Server, missing
 
@@ -50,6 +52,18 @@ class Scene:
                         kept.append(name)
                     else:
                         api.delete(f"/v1/sandboxes/{name}")
+
+    def restored_on(self, number: int) -> Sandbox:
+        """A sandbox on a machine that is made again elsewhere when the machine is lost."""
+        at = {"url": self.second.url, "api_key": self.second.token}
+
+        while True:
+            sandbox = Sandbox(on_host_loss="restore", **at)
+
+            if sandbox.id.startswith(self.machine(number).host_id):
+                return sandbox
+
+            sandbox.kill()
 
     def client(self, server: Server | None = None) -> httpx2.Client:
         """A client of the second server, or of another."""
@@ -254,8 +268,14 @@ def test_a_machine_is_cut_off_and_comes_back(scene: Scene) -> None:
     scene.assert_state_is_there(1, 2, 3)
 
 
-def test_a_machine_is_gone(scene: Scene) -> None:
-    """Callers are told within 10 s; new sandboxes are made elsewhere at once; later calls have a definite answer."""
+def test_a_machine_is_gone(scene: Scene, tmp_path: Path) -> None:
+    """Callers are told within 10 s; new sandboxes are made elsewhere at once; later calls have a definite answer.
+
+    A sandbox that is to be restored goes on from its last save on another machine.
+    """
+    restored = scene.restored_on(3)
+    restored.run_code("n = 41")
+    restored.save(tmp_path / "state.fumehood")
     load = scene.load()
     load.run_for(2)
     at = elapsed(load)
@@ -281,6 +301,9 @@ def test_a_machine_is_gone(scene: Scene) -> None:
     only_known(scene.of(told, 3), "host_unavailable", "sandbox_closed")
     assert not any(one.errors for one in scene.of(told, 1, 2))
     scene.assert_state_is_there(1, 2)
+    assert restored.run_code("n + 1").text == "42"
+    assert (restored.restored, restored.id.startswith(host_id)) == (1, False)
+    restored.kill()
 
 
 def test_everything_is_restarted(scene: Scene) -> None:

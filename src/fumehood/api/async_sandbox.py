@@ -26,6 +26,7 @@ from fumehood.api.handle import SandboxHandle, check_child, default_backend, nam
 from fumehood.api.packages import check_installable, explain_denial, install_command
 from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
+from fumehood.api.restoring import OnHostLoss, RestoringBackend, check_on_host_loss, restoring
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.screenshots import take_screenshot
 from fumehood.api.security_events import follow_security_events
@@ -48,7 +49,14 @@ from fumehood.values.execution import Record
 from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.limits import LimitFields, LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
-from fumehood.values.requests import DEFAULT_CONTEXT_ID, ForkRequest, ForkSeconds, LoadRequest, SandboxSpec
+from fumehood.values.requests import (
+    DEFAULT_CONTEXT_ID,
+    ForkRequest,
+    ForkSeconds,
+    Loaded,
+    LoadRequest,
+    SandboxSpec,
+)
 from fumehood.values.sandbox import CheckpointInfo, IsolationLevel, Metrics, SandboxInfo, TimeoutAction
 from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule, SecuritySettings
@@ -89,6 +97,9 @@ class AsyncSandbox(AsyncContexts):
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
+        on_host_loss: What a call does that finds the sandbox lost, because its machine or host daemon is gone: `raise`
+            SandboxClosedError, or `restore` it from its last `save`, which may be in a bucket, and go on from there. A
+            call that may have been carried out raises in any case, and the next one goes on.
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
         isolation: The weakest level of isolation that is accepted, such as `namespaces` or `landlock-only`; without it
@@ -119,6 +130,7 @@ class AsyncSandbox(AsyncContexts):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
+        on_host_loss: OnHostLoss = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -146,12 +158,19 @@ class AsyncSandbox(AsyncContexts):
             network=read_network(network),
             security=SecuritySettings(rules=security_policy, telemetry=telemetry),
         )
+        check_on_host_loss(on_host_loss)
         check_callbacks(on_security_event=on_security_event)
         self._on_security_event = on_security_event
         self._sandbox_handle = SandboxHandle(named_backend(url, api_key, backend))
         self._is_open = False
         self._left_behind: tuple[str, ...] = ()
         self._load_report: LoadReport | None = None
+        self._restored = 0
+
+        if on_host_loss == "restore":
+            request = LoadRequest(spec=self._spec, keep_template=template == "default")
+            self._sandbox_handle.wrap(lambda plain: restoring(plain, request, self._note_restored))
+
         self.files = AsyncFilesystem(self._sandbox_handle)
         self.commands = AsyncCommands(self._sandbox_handle)
         self.pty = AsyncPty(self._sandbox_handle)
@@ -170,6 +189,7 @@ class AsyncSandbox(AsyncContexts):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
+        on_host_loss: OnHostLoss = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -192,6 +212,7 @@ class AsyncSandbox(AsyncContexts):
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
+            on_host_loss=on_host_loss,
             auto_resume=auto_resume,
             strict=strict,
             isolation=isolation,
@@ -730,7 +751,30 @@ class AsyncSandbox(AsyncContexts):
         # Imported late, as below: only saving needs the archive writer.
         from fumehood.saved.places import save_to
 
-        return await save_to(self._sandbox_handle.backend, self._sandbox_handle.id, place)
+        report = await save_to(self._sandbox_handle.backend, self._sandbox_handle.id, place)
+        self._note_saved(place)
+        return report
+
+    def _note_saved(self, place: StatePlace) -> None:
+        backend = self._sandbox_handle.backend
+
+        if isinstance(backend, RestoringBackend):
+            backend.place = place
+
+    @property
+    def restored(self) -> int:
+        """How often it was made again from its last save because its machine was lost; see `on_host_loss`."""
+        return self._restored
+
+    def _note_restored(self, loaded: Loaded) -> None:
+        self._sandbox_handle.grant(loaded.sandbox)
+        self._load_report = loaded.report
+        self._restored += 1
+
+        if self._on_security_event is not None:
+            follow_security_events(
+                self._sandbox_handle.plain_backend, loaded.sandbox.id, self._on_security_event
+            )
 
     @classmethod
     async def load(
@@ -744,6 +788,7 @@ class AsyncSandbox(AsyncContexts):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
+        on_host_loss: OnHostLoss = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         network: NetworkChoice = "none",
@@ -764,6 +809,7 @@ class AsyncSandbox(AsyncContexts):
             timeout: Seconds after which it is killed, or paused.
             idle_timeout: Seconds without a call after which it is killed.
             on_timeout: What happens when the `timeout` is over.
+            on_host_loss: As for `Sandbox`; `place` counts as its last save.
             auto_resume: Whether a call resumes it.
             strict: Refuse to start when a layer of isolation is missing.
             network: The network that it may reach.
@@ -788,6 +834,7 @@ class AsyncSandbox(AsyncContexts):
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
+            on_host_loss=on_host_loss,
             auto_resume=auto_resume,
             strict=strict,
             network=network,
@@ -800,6 +847,7 @@ class AsyncSandbox(AsyncContexts):
         sandbox._sandbox_handle.grant(loaded.sandbox)
         sandbox._is_open = True
         sandbox._load_report = loaded.report
+        sandbox._note_saved(place)
         return sandbox
 
 

@@ -7,6 +7,7 @@ started. A handle never ends a sandbox.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NoReturn
 
 from fumehood.errors import InvalidArgumentError, SandboxNotStartedError, WrongProcessError
@@ -29,6 +30,8 @@ class SandboxHandle:
 
     def __init__(self, backend: Backend | None) -> None:
         self._backend = backend
+        self._wrap: Callable[[Backend], Backend] | None = None
+        self._wrapped: Backend | None = None
         self._info: SandboxInfo | None = None
         self._owner_pid = os.getpid()
 
@@ -45,10 +48,23 @@ class SandboxHandle:
     @property
     def backend(self) -> Backend:
         """The backend of the sandbox; the one of this process unless another was named."""
+        if self._wrapped is None:
+            plain = self.plain_backend
+            self._wrapped = plain if self._wrap is None else self._wrap(plain)
+
+        return self._wrapped
+
+    @property
+    def plain_backend(self) -> Backend:
+        """The same without what `wrap` has put before it."""
         if self._backend is None:
             self._backend = default_backend()
 
         return self._backend
+
+    def wrap(self, make: Callable[[Backend], Backend]) -> None:
+        """Put what `make` makes of the backend in its place, before its first use."""
+        self._wrap = make
 
     @property
     def info(self) -> SandboxInfo:

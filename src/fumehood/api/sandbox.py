@@ -43,6 +43,7 @@ from fumehood.api.files import (
 )
 from fumehood.api.handle import Uncopied, check_child
 from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
+from fumehood.api.restoring import OnHostLoss
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import called_apart
 from fumehood.api.shares import AsyncShares, SharedParts, ShareList
@@ -103,6 +104,9 @@ class Sandbox(Uncopied):
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
+        on_host_loss: What a call does that finds the sandbox lost, because its machine or host daemon is gone: `raise`
+            SandboxClosedError, or `restore` it from its last `save`, which may be in a bucket, and go on from there. A
+            call that may have been carried out raises in any case, and the next one goes on.
         auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
         strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
         isolation: The weakest level of isolation that is accepted, such as `namespaces` or `landlock-only`; without it
@@ -133,6 +137,7 @@ class Sandbox(Uncopied):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
+        on_host_loss: OnHostLoss = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -154,6 +159,7 @@ class Sandbox(Uncopied):
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
+            on_host_loss=on_host_loss,
             auto_resume=auto_resume,
             strict=strict,
             isolation=isolation,
@@ -194,6 +200,7 @@ class Sandbox(Uncopied):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
+        on_host_loss: OnHostLoss = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -216,6 +223,7 @@ class Sandbox(Uncopied):
             timeout=timeout,
             idle_timeout=idle_timeout,
             on_timeout=on_timeout,
+            on_host_loss=on_host_loss,
             auto_resume=auto_resume,
             strict=strict,
             isolation=isolation,
@@ -683,6 +691,11 @@ class Sandbox(Uncopied):
         """
         return call(self._async.save, place)
 
+    @property
+    def restored(self) -> int:
+        """How often it was made again from its last save because its machine was lost; see `on_host_loss`."""
+        return self._async.restored
+
     @classmethod
     def load(
         cls,
@@ -695,6 +708,7 @@ class Sandbox(Uncopied):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
+        on_host_loss: OnHostLoss = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         network: NetworkChoice = "none",
@@ -715,6 +729,7 @@ class Sandbox(Uncopied):
             timeout: Seconds after which it is killed, or paused.
             idle_timeout: Seconds without a call after which it is killed.
             on_timeout: What happens when the `timeout` is over.
+            on_host_loss: As for `Sandbox`; `place` counts as its last save.
             auto_resume: Whether a call resumes it.
             strict: Refuse to start when a layer of isolation is missing.
             network: The network that it may reach.
@@ -740,6 +755,7 @@ class Sandbox(Uncopied):
                 timeout=timeout,
                 idle_timeout=idle_timeout,
                 on_timeout=on_timeout,
+                on_host_loss=on_host_loss,
                 auto_resume=auto_resume,
                 strict=strict,
                 network=network,
