@@ -11,7 +11,7 @@ import binascii
 import dataclasses
 import json
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -30,75 +30,127 @@ class DataError(ValueError):
     """The data does not describe a value of this class."""
 
 
+class _UnfitError(Exception):
+    """A part of the data that does not fit; the path to it grows on the way out."""
+
+    def __init__(self, path: str, fault: str) -> None:
+        super().__init__(fault)
+        self.path = path
+        self.fault = fault
+
+
+_Reader = Callable[[object], object]
+
+
 def read_value(kind: type[_T], data: object) -> _T:
     """Returns the value of a public dataclass from its plain data.
 
     Raises:
         DataError: The data does not fit the class.
     """
-    return cast("_T", _read(kind, data, kind.__name__))
+    try:
+        return cast("_T", _reader(kind)(data))  # type: ignore[arg-type]  # classes can be hashed
+    except _UnfitError as unfit:
+        raise DataError(f"{kind.__name__}{unfit.path} {unfit.fault}") from None
 
 
-def _read(hint: Any, data: object, where: str) -> object:
+@cache
+def _reader(hint: Any) -> _Reader:
+    """Returns what reads values of a type; made once, since looking into types takes longer than reading."""
     if hint is Result:
-        return _result(_mapping(data, where), where)
+        return _result
 
     if dataclasses.is_dataclass(hint):
-        return _dataclass(cast("type", hint), _mapping(data, where), where)
+        return _reader_of_fields(cast("type", hint))
 
     origin, parts = get_origin(hint), get_args(hint)
 
     if origin in (Union, types.UnionType):
-        return None if data is None and type(None) in parts else _read_one_of(parts, data, where)
+        return _reader_of_one(parts)
 
     if origin is Literal:
-        return _expect(data in parts, data, where, data)
+        return lambda data: _expect(data in parts, data, data)
 
     if origin in (tuple, list, Sequence):
-        items = _expect(isinstance(data, list), data, where, cast("list[object]", data))
-        return tuple(_read(parts[0], item, where) for item in items)
+        read_item = _reader(parts[0])
+        return lambda data: tuple(
+            [read_item(item) for item in _expect(isinstance(data, list), data, cast("list[object]", data))]
+        )
 
     if origin is not None and issubclass(origin, Mapping):
-        given = _mapping(data, where).items()
-        return {name: _read(parts[1], item, f"{where}.{name}") for name, item in given}
+        return _reader_of_mapping(_reader(parts[1]))
 
-    return _plain(hint, data, where)
+    return _plain_reader(hint)
 
 
-def _read_one_of(parts: tuple[Any, ...], data: object, where: str) -> object:
+def _reader_of_fields(kind: type) -> _Reader:
+    def read(data: object) -> object:
+        values, given = _mapping(data), {}
+
+        for name, hint, is_required in _fields(kind):
+            if name in values:
+                try:
+                    given[name] = _reader(hint)(values[name])
+                except _UnfitError as unfit:
+                    unfit.path = f".{name}{unfit.path}"
+                    raise
+            elif is_required:
+                raise _UnfitError(f".{name}", "is missing")
+
+        return kind(**given)
+
+    return read
+
+
+def _reader_of_mapping(read_item: _Reader) -> _Reader:
+    def read(data: object) -> object:
+        found = {}
+
+        for name, item in _mapping(data).items():
+            try:
+                found[name] = read_item(item)
+            except _UnfitError as unfit:
+                unfit.path = f".{name}{unfit.path}"
+                raise
+
+        return found
+
+    return read
+
+
+def _reader_of_one(parts: tuple[Any, ...]) -> _Reader:
     kinds = [part for part in parts if part is not type(None)]
+
     # The only union of several types is JsonValue: any JSON value.
-    return data if len(kinds) > 1 else _read(kinds[0], data, where)
+    if len(kinds) > 1:
+        return _as_it_is
+
+    read = _reader(kinds[0])
+    return (lambda data: None if data is None else read(data)) if len(kinds) < len(parts) else read
 
 
-def _plain(hint: Any, data: object, where: str) -> object:
+def _plain_reader(hint: Any) -> _Reader:
     if hint is datetime:
-        return _time(data, where)
+        return _time
 
     if hint is bytes:
-        return _bytes(data, where)
+        return _bytes
 
     if hint is float:
-        return _float(data, where)
+        return _float
 
-    if hint in (str, int, bool):
-        fits = isinstance(data, hint) and (hint is bool or not isinstance(data, bool))
-        return _expect(fits, data, where, data)
+    if hint is bool:
+        return lambda data: _expect(data is True or data is False, data, data)
+
+    if hint in (str, int):
+        return lambda data: _expect(isinstance(data, hint) and not isinstance(data, bool), data, data)
 
     # JsonValue, and types without bounds of their own.
+    return _as_it_is
+
+
+def _as_it_is(data: object) -> object:
     return data
-
-
-def _dataclass(kind: type, data: Mapping[str, object], where: str) -> object:
-    given = {}
-
-    for name, hint, is_required in _fields(kind):
-        if name in data:
-            given[name] = _read(hint, data[name], f"{where}.{name}")
-        elif is_required:
-            raise DataError(f"{where}.{name} is missing")
-
-    return kind(**given)
 
 
 @cache
@@ -116,61 +168,61 @@ def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
     )
 
 
-def _result(data: Mapping[str, object], where: str) -> Result:
-    parts = {_MIMES[name]: _part(name, data[name], where) for name in _MIMES if data.get(name) is not None}
+def _result(given: object) -> Result:
+    data = _mapping(given)
+    parts = {_MIMES[name]: _part(name, data[name]) for name in _MIMES if data.get(name) is not None}
 
     # "parts" is what a host daemon sends, see `fumehood.values.carried`.
     for name in ("extra", "parts"):
-        given = _mapping(data.get(name, {}), where)
-        parts |= {mime: _bytes(part, where) for mime, part in given.items()}
+        parts |= {mime: _bytes(part) for mime, part in _mapping(data.get(name, {})).items()}
 
     return Result(
         parts=parts,
-        metadata=cast("dict[str, JsonValue]", _mapping(data.get("metadata", {}), where)),
+        metadata=cast("dict[str, JsonValue]", _mapping(data.get("metadata", {}))),
         is_main_result=bool(data.get("is_main_result")),
-        display_id=cast("str | None", _read(str | None, data.get("display_id"), where)),
-        truncated=cast("dict[str, int]", _read(Mapping[str, int], data.get("truncated", {}), where)),
+        display_id=cast("str | None", _reader(str | None)(data.get("display_id"))),
+        truncated=cast("dict[str, int]", _reader(Mapping[str, int])(data.get("truncated", {}))),
     )
 
 
-def _part(name: str, data: object, where: str) -> bytes:
+def _part(name: str, data: object) -> bytes:
     if name in _JSON:
         return json.dumps(data).encode()
 
     if name in _BINARY:
-        return _bytes(data, where)
+        return _bytes(data)
 
-    return _expect(isinstance(data, str), data, where, str(data)).encode("utf-8", "replace")
+    return _expect(isinstance(data, str), data, str(data)).encode("utf-8", "replace")
 
 
-def _float(data: object, where: str) -> float:
+def _float(data: object) -> float:
     is_number = isinstance(data, int | float) and not isinstance(data, bool)
     try:
-        return float(_expect(is_number, data, where, cast("float", data)))
+        return float(_expect(is_number, data, cast("float", data)))
     except OverflowError:
-        raise DataError(f"{where} is a number that is too large") from None
+        raise _UnfitError("", "is a number that is too large") from None
 
 
-def _time(data: object, where: str) -> datetime:
+def _time(data: object) -> datetime:
     try:
         return datetime.fromisoformat(cast("str", data))
     except (TypeError, ValueError):
-        raise DataError(f"{where} is no time") from None
+        raise _UnfitError("", "is no time") from None
 
 
-def _bytes(data: object, where: str) -> bytes:
+def _bytes(data: object) -> bytes:
     try:
         return base64.b64decode(cast("str", data), validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise DataError(f"{where} is no base64") from None
+        raise _UnfitError("", "is no base64") from None
 
 
-def _mapping(data: object, where: str) -> Mapping[str, object]:
-    return _expect(isinstance(data, dict), data, where, cast("dict[str, object]", data))
+def _mapping(data: object) -> Mapping[str, object]:
+    return _expect(isinstance(data, dict), data, cast("dict[str, object]", data))
 
 
-def _expect(fits: bool, data: object, where: str, value: _T) -> _T:
+def _expect(fits: bool, data: object, value: _T) -> _T:
     if not fits:
-        raise DataError(f"{where} is {type(data).__name__}, which does not fit")
+        raise _UnfitError("", f"is {type(data).__name__}, which does not fit")
 
     return value

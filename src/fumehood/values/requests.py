@@ -11,6 +11,7 @@ import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 from fumehood.bounds import MIB
@@ -54,6 +55,12 @@ DEFAULT_CONTEXT_ID = "default"
 def flag(description: str) -> Any:
     """Declares a field that is False by default; HTTP bodies and their documentation are derived from it."""
     return field(default=False, metadata={"description": description})
+
+
+@cache
+def _ordinary_limits() -> Mapping[str, float | None]:
+    """Returns the default limits by name."""
+    return {item.name: getattr(Limits(), item.name) for item in fields(Limits)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +131,10 @@ class SandboxSpec:
     @property
     def limits_asked(self) -> dict[str, float | None]:
         """Return the limits that were chosen, by name: sent to a server, which knows the defaults of its keys."""
-        values = {item.name: getattr(self.limits, item.name) for item in fields(Limits)}
-        ordinary = Limits()
         return {
             name: value
-            for name, value in values.items()
-            if name in self.chosen_limits or value != getattr(ordinary, name)
+            for name, ordinary in _ordinary_limits().items()
+            if (value := getattr(self.limits, name)) != ordinary or name in self.chosen_limits
         }
 
     @property

@@ -10,8 +10,11 @@ import pytest
 
 from fumehood import Execution, ExecutionError, Limits, LogEntry, Logs, Result, Truncation, Usage
 from fumehood.values.charts import BarChart
+from fumehood.values.codec import DataError, read_value
 from fumehood.values.plain_data import as_data
 from fumehood.values.results import CHART_MIME, DATA_MIME
+from fumehood.values.sandbox import Isolation
+from fumehood.values.stateless import StatelessReply
 
 
 def test_an_execution_is_plain_data():
@@ -67,3 +70,32 @@ def test_other_things_are_refused():
     """What has no plain form is not guessed at."""
     with pytest.raises(TypeError):
         as_data(object())
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"execution": {"context_id": "c"}}, "StatelessReply.execution.id is missing"),
+        (
+            {"execution": {"id": 1, "context_id": "c"}},
+            "StatelessReply.execution.id is int, which does not fit",
+        ),
+        ({"isolation": None}, "StatelessReply.isolation is NoneType, which does not fit"),
+        ({"files": {"a": "b", "c": "?"}}, "StatelessReply.files.a is no base64"),
+        ({"skipped": ["a", True]}, "StatelessReply.skipped is bool, which does not fit"),
+    ],
+    ids=["missing", "of another type", "nothing", "in a mapping", "in a list"],
+)
+def test_what_does_not_fit_is_named(change: dict[str, object], fault: str) -> None:
+    """The path to it is in the error; what is not known is left out, and the whole is read back as it was."""
+    reply = StatelessReply(
+        execution=Execution(id="e", context_id="c"), isolation=Isolation(level="namespaces"), skipped=("s",)
+    )
+    data = as_data(reply)
+    assert isinstance(data, dict)
+    assert read_value(StatelessReply, {**data, "newer": 1}) == reply
+
+    with pytest.raises(DataError) as caught:
+        read_value(StatelessReply, {**data, **change})
+
+    assert str(caught.value) == fault
