@@ -79,6 +79,34 @@ def test_runs_that_begin_together_are_one_call(start_host: Callable[..., Any]) -
     asyncio.run(scene())
 
 
+NESTED = """
+from IPython.display import display
+class Deep:
+    def _repr_mimebundle_(self, **_):
+        value = []
+        for _ in range(DEPTH):
+            value = [value]
+        return {"application/json": value}
+Deep()
+"""
+
+
+def test_a_guest_s_result_harms_no_other_run_of_its_group(start_host: Callable[..., Any]) -> None:
+    """JSON of any depth, and more than the loop should parse at once, is the matter of its own run."""
+
+    async def scene() -> None:
+        async with grouping(start_host()) as (runs, _):
+            deep = [asked(NESTED.replace("DEPTH", str(depth))) for depth in (300, 900, 5000)]
+            many = asked("from IPython.display import JSON\nJSON({'zeros': [0] * 300_000})")
+            others = [asked("6 * 7") for _ in range(3)]
+            work = [runs.run(one) for one in (*deep, many, *others)]
+            answers = await asyncio.gather(*work, return_exceptions=True)
+            assert runs.calls == 1
+            assert [one.execution.text for one in answers[-3:]] == ["42"] * 3, answers
+
+    asyncio.run(scene())
+
+
 def test_one_of_a_group_ends_alone(start_host: Callable[..., Any]) -> None:
     """The caller of one leaves: its sandbox ends, and the others of the same call go on."""
 
@@ -133,6 +161,12 @@ def test_groups_are_bounded_and_named_once(start_host: Callable[..., Any]) -> No
             assert (again.status_code, again.json()["code"]) == (422, InvalidArgumentError.code)
             assert api.delete(f"/v1/host/runs/{name}/63").status_code == 204
             assert api.delete(f"/v1/host/runs/{name}/64").status_code == 422
+
+        # The end of a run may overtake its beginning.
+        early = "1" * 24
+        assert api.delete(f"/v1/host/runs/{early}/0").status_code == 204
+        answer = api.post("/v1/host/runs", json={"name": early, "runs": [run]})
+        assert (answer.status_code, answer.text.strip()) == (200, "")
 
 
 async def until_lives(backend: HttpBackend, count: int) -> None:

@@ -30,6 +30,7 @@ def test_a_lost_sandbox_goes_on_from_its_last_save(
     ended.save(tmp_path / "ended.fumehood")
     ended.kill()
     first_id = kept.id
+    old = kept.commands.run("sleep 600", background=True)
 
     kill(host)
     host = start_host(host.folder)
@@ -46,6 +47,17 @@ def test_a_lost_sandbox_goes_on_from_its_last_save(
     assert kept.load_report is not None
     assert kept.run_code("n").text == "41"
     assert kept.files.read("notes.txt") == "before"
+    # Its pid may be that of another process by now.
+    new = [kept.commands.run("sleep 600", background=True) for _ in range(3)]
+
+    with pytest.raises(SandboxClosedError):
+        old.kill()
+
+    assert {one.pid for one in new} <= {one.pid for one in kept.commands.list()}
+
+    with pytest.raises(InvalidArgumentError):
+        kept.shares.create(seconds=1)
+
     assert len(Sandbox.list(**at)) == kept.restored == 1
 
     for other in (unsaved, plain, ended):

@@ -205,7 +205,7 @@ class AsyncCommandHandle:
         on_stderr: AsyncTextCallback | None = None,
     ) -> None:
         self._pid = pid
-        self._sandbox_handle = sandbox_handle
+        self._sandbox_handle = sandbox_handle.bound()
         self._command = command
         self._timeout_seconds = timeout_seconds
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}

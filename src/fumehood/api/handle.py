@@ -62,6 +62,15 @@ class SandboxHandle:
 
         return self._backend
 
+    def bound(self) -> SandboxHandle:
+        """Return a handle of the present sandbox alone, for what has a pid in it: never of one that takes its place."""
+        if self._info is None:
+            return self
+
+        other = SandboxHandle(self._backend)
+        other._info, other._owner_pid, other._wrapped = self._info, self._owner_pid, self.backend
+        return other
+
     def wrap(self, make: Callable[[Backend], Backend]) -> None:
         """Put what `make` makes of the backend in its place, before its first use."""
         self._wrap = make

@@ -104,7 +104,7 @@ class AsyncPtyHandle:
         self._after = after
         self._position = after or 0
         self._exit_code: int | None = None
-        self._sandbox_handle = sandbox_handle
+        self._sandbox_handle = sandbox_handle.bound()
         self._pieces = self._follow()
 
     @property

@@ -11,19 +11,34 @@ import abc
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 from fumehood.api.saved_states import StatePlace
-from fumehood.errors import InvalidArgumentError, SandboxClosedError
+from fumehood.errors import FumehoodError, InvalidArgumentError, SandboxClosedError
 from fumehood.port.backend import Backend
 from fumehood.values.requests import Loaded, LoadRequest
 
 OnHostLoss: TypeAlias = Literal["raise", "restore"]
 # They only look.
 _NEVER_RESTORING = frozenset({"info", "look", "audit_log", "egress_log", "security_events", "watch_events"})
-# What it sends may be half read.
-_NEVER_REPEATED = frozenset({"write"})
+# What `write` sends may be half read; the others name what another sandbox may have too, such as the pid of a process.
+_NEVER_REPEATED = frozenset(
+    {
+        "write",
+        "process_call",
+        "process_output",
+        "answer_input",
+        "answer_tool",
+        "answer_commit",
+        "interrupt",
+        "checkpoint_call",
+        "fork",
+        "adopt",
+        "settle_watch",
+        "accept_port",
+    }
+)
 # Of these the port has versions made of others, which a backend may do in one step.
 _CONCRETE = ("run", "run_once", "stream_once", "run_many")
 
@@ -88,6 +103,9 @@ def _iterated(verb: str) -> Callable[..., Any]:
             error.outcome_unknown = error.outcome_unknown or has_begun
             other_id = await self.place_of(error, sandbox_id)
 
+            if verb in _NEVER_REPEATED:
+                raise
+
         async with aclosing(getattr(self.inner, verb)(other_id, *args, **options)) as found:
             async for item in found:
                 yield item
@@ -122,6 +140,12 @@ class RestoringBackend(Backend):
         """Do what the port says; it is not restored any more."""
         # A host that has been restarted does not know any more why it ended.
         self.place = None
+
+        # The machine of a lost one may have been cut off only, and be back with it.
+        for lost in [*self._successors]:
+            with suppress(FumehoodError):
+                await self.inner.kill(lost, wait=False)
+
         return await self.inner.kill(sandbox_id, wait=wait)
 
     async def place_of(self, error: SandboxClosedError, sandbox_id: str) -> str:

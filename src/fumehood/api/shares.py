@@ -85,7 +85,7 @@ class AsyncShares:
 
 
 def _sharing(handle: SandboxHandle) -> Sharing:
-    backend = handle.backend
+    backend = handle.plain_backend
 
     if not isinstance(backend, Sharing):
         raise InvalidArgumentError(

@@ -38,6 +38,7 @@ from fumehood.errors import (
 )
 from fumehood.log.request_ids import request_id
 from fumehood.log.traces import TRACE_HEADER, TRACES
+from fumehood.off_loop import SMALL_BYTES, off_loop
 from fumehood.port.backend import ByteStream
 from fumehood.values import carried
 from fumehood.values.codec import DataError, read_value
@@ -63,6 +64,8 @@ _SILENCE_SECONDS = 60.0
 _WRITE_SECONDS = 60.0
 _STREAM_TIMES = httpx2.Timeout(_CONNECT_SECONDS, read=_SILENCE_SECONDS, write=_WRITE_SECONDS)
 _MAX_CONNECTIONS = 10_000
+# More than any line has: all files of a run, and all that it printed.
+_MAX_LINE_BYTES = 512 << 20
 # By its name on Linux, or on macOS.
 _TCP_IDLE: int = getattr(socket, "TCP_KEEPIDLE", None) or socket.TCP_KEEPALIVE  # type: ignore[attr-defined,unused-ignore]
 # A machine that vanishes is noticed in half a minute.
@@ -226,24 +229,49 @@ class HttpConnection:
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yield the lines of an answer as `lines` does, those together that have arrived together."""
         headers = {"Accept": "application/x-ndjson"}
-        rest = b""
+        pieces: list[bytes] = []
+        held_bytes = 0
 
         async with self.stream(method, path, headers=headers, timeout=_STREAM_TIMES, **options) as response:
             async for data in response.aiter_bytes():
-                *whole, rest = (rest + data).split(b"\n")
-                found: list[dict[str, Any]] = []
-                refusal: FumehoodError | None = None
+                pieces.append(data)
+                held_bytes += len(data)
 
-                try:
-                    found.extend(line for text in whole if text and (line := self._line(text)) is not None)
-                except FumehoodError as error:
-                    refusal = error
+                if b"\n" not in data and held_bytes <= _MAX_LINE_BYTES:
+                    continue
+
+                *whole, rest = b"".join(pieces).split(b"\n")
+                pieces, held_bytes = [rest], len(rest)
+                found, refusal = await self._lines_in(whole, held_bytes)
 
                 if found:
                     yield found
 
                 if refusal is not None:
                     raise refusal
+
+    async def _lines_in(
+        self, texts: list[bytes], held_bytes: int
+    ) -> tuple[list[dict[str, Any]], FumehoodError | None]:
+        """Returns the lines up to the first that is a refusal, and the refusal."""
+        found: list[dict[str, Any]] = []
+
+        try:
+            for text in filter(None, texts):
+                if (line := await self._line_of(text)) is not None:
+                    found.append(line)
+        except FumehoodError as error:
+            return found, error
+
+        return found, self._too_long() if held_bytes > _MAX_LINE_BYTES else None
+
+    async def _line_of(self, text: bytes) -> dict[str, Any] | None:
+        """Does what `_line` does, apart from the loop if it is long."""
+        return self._line(text) if len(text) <= SMALL_BYTES else await off_loop("answers", self._line, text)
+
+    def _too_long(self) -> HostUnavailableError:
+        reason = f"a line of its answer has more than {_MAX_LINE_BYTES:,} bytes"
+        return HostUnavailableError(host=self.address.name, reason=reason, outcome_unknown=True)
 
     def _line(self, text: bytes) -> dict[str, Any] | None:
         """Returns a line, or None for one that only keeps the connection open."""

@@ -269,5 +269,6 @@ def answer_in(line: Mapping[str, Any]) -> Answer:
 
 def weight_of(request: StatelessRequest) -> int:
     """Returns about how many bytes a run takes in a request."""
-    text = len(request.code.code) + len(request.stdin or "")
-    return text + sum(len(path) + len(content) for path, content in request.files.items())
+    text = len(request.code.code) + len(request.stdin or "") + sum(map(len, request.outputs))
+    named = (request.files, request.spec.envs, request.code.envs, request.spec.labels)
+    return text + sum(len(name) + len(content) for given in named for name, content in given.items())

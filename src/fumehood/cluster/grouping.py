@@ -81,7 +81,7 @@ class _Group:
             error = fault
         finally:
             for index in [*self._left]:
-                self._settle(index, error)
+                self._settle(index, _one_more(error))
 
     def _settle(self, index: int, answer: StatelessReply | FumehoodError) -> None:
         member = self._left.pop(index, None)
@@ -93,6 +93,14 @@ class _Group:
             member.outcome.set_exception(answer)
         else:
             member.outcome.set_result(answer)
+
+
+def _one_more(error: FumehoodError) -> FumehoodError:
+    """Returns an error of one caller's own: each adds to the traceback of the one that it raises."""
+    if not isinstance(error, HostUnavailableError):
+        return error
+
+    return HostUnavailableError(host=error.host, reason=error.reason, outcome_unknown=error.outcome_unknown)
 
 
 class Grouping:

@@ -7,6 +7,7 @@ nearly the same time is sent as one piece. The server in front has checked the r
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any
 
@@ -14,17 +15,20 @@ from fastapi import Path
 
 from fumehood.cancellation import cancel_and_wait
 from fumehood.client.stateless import GroupedRun
-from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.errors import FumehoodError, InvalidArgumentError, SandboxClosedError
+from fumehood.log import events
 from fumehood.log.request_ids import logged_request
 from fumehood.log.traces import TRACES
 from fumehood.port.backend import Backend
 from fumehood.server.problems import problem_data
 from fumehood.server.responses import Line, LinesAtOnce, line_of
 from fumehood.server.schemas.execute import GROUP_NAME, MOST_GROUPED
+from fumehood.values.carried import carried
 from fumehood.values.plain_data import as_data
 
 # Each piece of an answer costs a server and an adapter more than a run does; a sandbox takes some milliseconds.
 _GATHER_SECONDS = 0.005
+_MOST_EARLY = 10_000
 RunName = Annotated[str, Path(pattern=GROUP_NAME, description="The name of the group.")]
 RunIndex = Annotated[int, Path(ge=0, lt=MOST_GROUPED, description="The place of the run in it.")]
 
@@ -66,10 +70,14 @@ class RunGroup:
         with logged_request(run.request_id), TRACES.span("run of a group", run.trace):
             try:
                 reply = await self._backend.run_once(run.request)
+                # Results stay bytes, as in a single run's answer: a guest chooses how deep their JSON is.
+                return await line_of({"index": index, "reply": carried(reply)}, _as_object)
             except FumehoodError as error:
                 return {"index": index, "problem": problem_data(error, run.request_id)}
-
-            return await line_of({"index": index, "reply": reply}, _as_object)
+            except Exception as error:  # noqa: BLE001 - of this run alone: the others are of other callers
+                events.REQUEST_FAILED.log(exc_info=error, method="POST", route="/v1/host/runs")
+                unknown = SandboxClosedError(sandbox_id="", reason="died", outcome_unknown=True)
+                return {"index": index, "problem": problem_data(unknown, run.request_id)}
 
 
 class RunGroups:
@@ -77,6 +85,8 @@ class RunGroups:
 
     def __init__(self) -> None:
         self._groups: dict[str, RunGroup] = {}
+        # Runs that were ended before their group came: the two requests have connections of their own.
+        self._ended_early: OrderedDict[tuple[str, int], None] = OrderedDict()
 
     async def lines(
         self, name: str, backend: Backend, runs: Sequence[GroupedRun]
@@ -90,6 +100,11 @@ class RunGroups:
             raise InvalidArgumentError(field="name", value=name, allowed="a name that no group has")
 
         group = self._groups[name] = RunGroup(backend, runs)
+
+        for index in range(len(runs)):
+            if self._ended_early.pop((name, index), ()) is None:
+                group.end(index)
+
         lines = group.lines()
 
         try:
@@ -100,9 +115,15 @@ class RunGroups:
             await lines.aclose()
 
     def end(self, name: str, index: int) -> None:
-        """Ends a run of a group; one that has ended is no error."""
+        """Ends a run of a group, also before the group comes; one that has ended is no error."""
         if (group := self._groups.get(name)) is not None:
             group.end(index)
+            return
+
+        self._ended_early[name, index] = None
+
+        while len(self._ended_early) > _MOST_EARLY:
+            self._ended_early.popitem(last=False)
 
 
 def _as_object(value: Any) -> dict[str, Any]:
