@@ -114,7 +114,7 @@ class KeyPolicy:
 
         Args:
             seconds: The requested time; None for the sandbox's own limit.
-            default: The time if none was requested; it is cut to the bound instead of refused.
+            default: The time of a request that names none; it is cut to the bound instead of refused.
 
         Raises:
             LimitForbiddenError: The chosen time is above it.
