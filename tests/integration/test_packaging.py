@@ -171,7 +171,7 @@ def test_systemd_understands_a_printed_unit(tmp_path: Path, socket: str) -> None
         f"server.env: {name}=" in printed.stdout for name in ("FUMEHOOD_TOKEN", "FUMEHOOD_DATABASE_URL")
     )
     (start,) = [line for line in lines if line.startswith("ExecStart=")]
-    assert start.endswith(f"{sys.executable} -m fumehood serve")
+    assert start.endswith(f"{sys.executable} -P -m fumehood serve")
     # With sandboxes of its own it has control groups to hand down; without, nothing but its socket.
     assert ("own-cgroup.sh" in start, "Delegate=yes" in lines, "NoNewPrivileges=yes" in lines) == (
         not socket,

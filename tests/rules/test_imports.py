@@ -27,6 +27,8 @@ FRAMEWORKS: dict[str, set[str]] = {
     "smolagents": {"PIL", "smolagents"},
     "swerex": {"pydantic", "swerex"},
 }
+# Where the folder is wanted: the benchmarks are no part of the wheel; an attack is run from a folder of its own.
+STARTED_IN_A_CHECKOUT = {"fumehood.cli.bench", "fumehood.scorecard.places"}
 # Packages of others, for each of ours or a part of it; the rest is the standard library.
 FOREIGN = {
     "fumehood_wire": set(),
@@ -173,3 +175,24 @@ def test_no_import_is_relative(modules):
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert broken == []
+
+
+def test_no_process_of_ours_imports_from_the_folder_it_starts_in(modules):
+    """`python -m` looks there first, and what lies in it may be anybody's; -P and -I leave it out."""
+    broken = [
+        f"{module.name}, line {node.lineno}"
+        for module in modules
+        for node in module.nodes
+        if [ast.unparse(item) for item in _items(node)[:2]] == ["sys.executable", "'-m'"]
+        and module.top == "fumehood"
+        and module.name not in STARTED_IN_A_CHECKOUT
+    ]
+    assert broken == []
+
+
+def _items(node: ast.AST) -> list[ast.expr]:
+    """The arguments of a call, or the items of a list or tuple."""
+    if isinstance(node, ast.Call):
+        return node.args
+
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else []

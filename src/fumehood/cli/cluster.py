@@ -129,7 +129,7 @@ def _start(plan: Plan, options: Options) -> int:
         return keep(plan, os.environ)
 
     with open(plan.folder / "keeper.log", "ab") as log:
-        argv = [sys.executable, "-m", "fumehood", "cluster", "keep", "--state-folder", plan.state]
+        argv = [sys.executable, "-P", "-m", "fumehood", "cluster", "keep", "--state-folder", plan.state]
         keeper = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
         )

@@ -39,7 +39,7 @@ def systemd_unit(settings: ServerSettings, sources: Mapping[str, str]) -> str:
         sources: The source of each setting, as `load_settings` returns it.
     """
     own_cgroup = _DEPLOYMENT / "own-cgroup.sh"
-    program = f"{_unit_word(sys.executable)} -m fumehood serve"
+    program = f"{_unit_word(sys.executable)} -P -m fumehood serve"
 
     if settings.host_socket:
         unit = (_DEPLOYMENT / "systemd" / "fumehood.service").read_text(encoding="utf-8")

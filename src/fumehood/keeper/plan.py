@@ -146,7 +146,7 @@ def host_part(plan: Plan) -> Part:
     """Returns the host daemon."""
     envs = {SOCKET_VARIABLE: str(plan.socket), "FUMEHOOD_HOST_STATE_FOLDER": str(plan.folder / "host")}
     signs = (plan.socket, _host_id_file(plan))
-    return Part(name="host", argv=(sys.executable, "-m", "fumehood", "host"), envs=envs, signs=signs)
+    return Part(name="host", argv=(sys.executable, "-P", "-m", "fumehood", "host"), envs=envs, signs=signs)
 
 
 def ray_part(plan: Plan) -> Part:
@@ -163,7 +163,7 @@ def ray_part(plan: Plan) -> Part:
     envs = {**environment(str(plan.token_file)), SOCKET_VARIABLE: str(plan.socket)}
     envs |= head_environment(str(plan.folder / "gcs")) if plan.is_head else {}
     envs |= _reach(plan)
-    argv = (sys.executable, "-m", "ray.scripts.scripts", *arguments)
+    argv = (sys.executable, "-P", "-m", "ray.scripts.scripts", *arguments)
     # Ray writes it when it has started.
     started = plan.ray_folder / _RAY_NAME / "ray_current_cluster"
     return Part(name="ray", argv=argv, envs=envs, signs=(started,), stale=started, private=plan.ray_folder)
@@ -188,7 +188,7 @@ def server_part(plan: Plan) -> Part:
         "FUMEHOOD_STATE_FOLDER": str(plan.folder / "server"),
         **_reach(plan),
     }
-    argv = (sys.executable, "-m", "fumehood", "serve")
+    argv = (sys.executable, "-P", "-m", "fumehood", "serve")
     return Part(name="server", argv=argv, envs=envs, address=plan.server_address)
 
 

@@ -48,6 +48,8 @@ class MachineReport:
     async def _make(self) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            # Without the folder that the server was started in: what lies there is not the server's.
+            "-P",
             "-m",
             "fumehood",
             "doctor",
@@ -59,8 +61,7 @@ class MachineReport:
         )
         try:
             assert process.stdout is not None
-            text = await asyncio.wait_for(process.stdout.read(_MAX_BYTES), _LONGEST_SECONDS)
-            found = json.loads(text + await asyncio.wait_for(process.stdout.read(), _LONGEST_SECONDS))
+            found = json.loads(await asyncio.wait_for(_read(process.stdout), _LONGEST_SECONDS))
             self._rows = [row for row in found if row["name"] != _NOT_OURS]
             self._at = time.monotonic()
         except (TimeoutError, ValueError, TypeError, KeyError):
@@ -72,3 +73,16 @@ class MachineReport:
                 process.kill()
 
             await process.wait()
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes:
+    """Returns all that comes; raises ValueError if it is more than `_MAX_BYTES`."""
+    text = b""
+
+    while piece := await stream.read(_MAX_BYTES):
+        text += piece
+
+        if len(text) > _MAX_BYTES:
+            raise ValueError("the report is too long")
+
+    return text

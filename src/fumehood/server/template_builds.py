@@ -39,6 +39,8 @@ async def build_lines(arguments: Mapping[str, Any]) -> AsyncGenerator[Mapping[st
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        # Without the folder that the server was started in: what lies there is not the server's.
+        "-P",
         "-m",
         __name__,
         stdin=asyncio.subprocess.PIPE,
