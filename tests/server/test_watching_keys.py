@@ -126,6 +126,53 @@ def test_watching_changes_nothing_by_any_route(
     assert holder.delete(place).status_code == 204
 
 
+RUNS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/execute", {"code": "6 * 7"}),
+    ("/v1/execute/batch", {"requests": [{"code": "6 * 7"}]}),
+    ("/run_code", {"code": "print(6 * 7)", "language": "python"}),
+    ("/run_jupyter", {"cells": ["6 * 7"]}),
+    ("/librechat/exec", {"lang": "py", "code": "print(6 * 7)"}),
+    ("/replit", {"code": "6 * 7"}),
+    ("/v1/sandboxes", {}),
+    ("/sandboxes", {"templateID": "base", "timeout": 9}),
+    ("/v1/containers", {"name": "a"}),
+    ("/api/kernels", {"name": "python3"}),
+]
+
+
+def test_watching_runs_nothing_and_execute_beside_it_runs(api: httpx2.Client, client_of: NewClient) -> None:
+    """In no dialect does `watch` run right requests; with `execute` it makes stateless runs, and no sandboxes."""
+    holder = client_of(api, "sandboxes", "execute")
+    made = holder.post("/v1/sandboxes", json={}).json()["id"]
+    runs = [*RUNS, (f"/v1/sandboxes/{made}/executions", {"code": "6 * 7"})]
+    watcher, both = client_of(api, "watch"), client_of(api, "watch", "execute")
+
+    for path, body in runs:
+        assert watcher.post(path, json=body).status_code in (401, 403), path
+
+    for path, body in runs[:2]:
+        answer = both.post(path, json=body)
+        assert (answer.status_code, '"42"' in answer.text) == (200, True), answer.text
+
+    with both.stream(
+        "POST", "/v1/execute", json=RUNS[0][1], headers={"Accept": "application/x-ndjson"}
+    ) as lines:
+        assert '"42"' in "".join(lines.iter_text())
+
+    for path, body in runs[6:]:
+        assert both.post(path, json=body).status_code in (401, 403), path
+
+    # It sees what it watches, and nothing of its own runs is left in it.
+    assert made in {one["id"] for one in both.get("/v1/sandboxes", params={"limit": 1000}).json()["items"]}
+    cells = holder.get(f"/v1/sandboxes/{made}/contexts/default/executions").json()["items"]
+    assert cells == []
+    # Control: each request is right, since the key that may makes it.
+    for path, body in runs:
+        assert holder.post(path, json=body).status_code in (200, 201), path
+
+    assert api.delete(f"/v1/keys/{holder.headers['x-test-key']}").status_code == 204
+
+
 def test_no_key_gives_itself_a_wider_view(api: httpx2.Client, client_of: NewClient) -> None:
     """A key made by the owner that gave itself `watch` would see all; its own keys see its own, and get no more."""
     maker = client_of(api, "sandboxes", "keys")

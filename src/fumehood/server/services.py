@@ -160,7 +160,12 @@ class Services(AppServices):
         tenant = TenantBackend(  # type: ignore[abstract]
             self.backend, self.owners, allowance.principal, allowance, self.via, self.audit
         )
-        return WatchingBackend(tenant) if allowance.principal.only_watches else tenant  # type: ignore[abstract]
+
+        if not allowance.principal.only_watches:
+            return tenant
+
+        may_execute = "execute" in allowance.principal.scopes
+        return WatchingBackend(tenant, may_execute=may_execute)  # type: ignore[abstract]
 
     def spoken_by(self, dialect: str) -> Services:
         """Returns the same services for the handlers of a dialect; code that they run is recorded with its name."""

@@ -1,8 +1,8 @@
-"""The backend of a key that may look and do nothing else: the scope `watch`.
+"""The backend of a key that may look at sandboxes and do nothing with them: the scope `watch`.
 
 It stands before the backend of a tenant, which decides whose sandboxes the key sees. A verb passes only if it is named
-here: none of these resumes a sandbox, lengthens a life, runs code of the caller or counts as use. A verb of the port
-that is new is refused.
+here: none of these resumes a sandbox, lengthens a life or counts as use of one. Stateless runs, which touch no sandbox
+that the key sees, pass with the scope `execute` alone. A verb of the port that is new is refused.
 """
 
 from __future__ import annotations
@@ -11,18 +11,23 @@ import abc
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from fumehood.errors import ForbiddenError
 from fumehood.port.backend import Backend
 from fumehood.port.record_keeping import RecordKeeping
 from fumehood.server.tenancy import TenantBackend
+from fumehood.values.events import Event
+from fumehood.values.stateless import StatelessReply, StatelessRequest
 
 _LOOKS = (
     "info list page look watch_events watch_sandboxes capacity egress_log audit_log security_events metrics"
 )
 _RECORDS = "record find_records ended_sandbox look_back kept_record kept_audit"
 LOOKING = frozenset(f"{_LOOKS} {_RECORDS}".split())
+# With the scope `execute`. The port makes `run_many` of `run_once`.
+_STATELESS = frozenset({"run_once", "stream_once"})
 
 
 def _guarding(kind: type[Backend]) -> Any:
@@ -56,14 +61,26 @@ class WatchingBackend(Backend, RecordKeeping):
     """The sandboxes that a key may look at, and nothing that could be done with them.
 
     Args:
-        inner: The backend of that key, which knows whose sandboxes it sees.
+        inner: The backend of that key, which knows whose sandboxes it sees, and counts its runs.
+        may_execute: Whether the key has the scope `execute`.
     """
 
-    def __init__(self, inner: TenantBackend) -> None:
+    def __init__(self, inner: TenantBackend, *, may_execute: bool = False) -> None:
         self._inner = inner
+        self._passing = LOOKING | _STATELESS if may_execute else LOOKING
+
+    async def run_once(self, request: StatelessRequest) -> StatelessReply:
+        """Run code in a sandbox of its own, if the key has the scope `execute`."""
+        return await self._at("run_once").run_once(request)
+
+    async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
+        """Do what `run_once` does, and yield events as they happen."""
+        async with aclosing(self._at("stream_once").stream_once(request)) as items:
+            async for item in items:
+                yield item
 
     def _at(self, verb: str) -> TenantBackend:
-        if verb not in LOOKING:
+        if verb not in self._passing:
             raise ForbiddenError(
                 reason="it lacks the scope 'sandboxes': a key with 'watch' may look, and no more"
             )
