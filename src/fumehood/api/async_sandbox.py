@@ -44,7 +44,7 @@ from fumehood.port.backend import Backend
 from fumehood.port.record_keeping import RecordKeeping
 from fumehood.portal import check_callbacks
 from fumehood.values.audit import AuditLog
-from fumehood.values.checks import check_strings, check_text
+from fumehood.values.checks import check_labels, check_strings, check_text
 from fumehood.values.execution import Record
 from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.limits import LimitFields, LimitsChoice, check_seconds, read_limits
@@ -569,9 +569,10 @@ class AsyncSandbox(AsyncContexts):
         """Change labels of the sandbox: those of these names; None takes one away, others stay as they are.
 
         Args:
-            changes: New values by name.
+            changes: New values by name. A sandbox has at most 64 labels, names of up to 128 characters, and 16 KiB of
+                UTF-8 in all.
         """
-        check_strings("metadata", {name: text or "" for name, text in changes.items()})
+        check_labels({name: text or "" for name, text in changes.items()})
         await self._sandbox_handle.backend.set_labels(self.id, dict(changes))
 
     async def set_network(self, network: NetworkChoice) -> None:

@@ -523,7 +523,8 @@ class Sandbox(Uncopied):
         """Change labels of the sandbox: those of these names; None takes one away, others stay as they are.
 
         Args:
-            changes: New values by name.
+            changes: New values by name. A sandbox has at most 64 labels, names of up to 128 characters, and 16 KiB of
+                UTF-8 in all.
         """
         call(self._async.set_metadata, changes)
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from fumehood import failpoints
@@ -43,6 +44,7 @@ from fumehood.errors import (
 from fumehood.log import events
 from fumehood.log.request_ids import logged_request
 from fumehood.values.charts import JsonValue
+from fumehood.values.checks import check_labels
 from fumehood.values.looking import Family, ListSandboxes, SandboxList
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from fumehood.engine.kept_records import KeptRecords
 
 _REMEMBERED = 10_000
-# The approximate size of a sandbox's description.
+# The approximate size of a sandbox's description without its labels.
 _INFO_BYTES = 3000
 
 
@@ -345,6 +347,8 @@ class Supervisor:
     def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
         """Changes labels of a living sandbox: those of these names; None takes one away."""
         lifetime = self._lifetime(sandbox_id)
+        # Names that are taken away are bounded too.
+        check_labels({name: text or "" for name, text in changes.items()})
         given = {**lifetime.spec.metadata, **changes}
         kept = {name: text for name, text in given.items() if text is not None}
         # The new specification checks them.
@@ -365,13 +369,14 @@ class Supervisor:
         feed = lifetime.sandbox.feed
 
         if feed.is_live and lifetime.sandbox.alive:
-            feed.put("changed", {"sandbox": as_data(lifetime.info)}, _INFO_BYTES)
+            feed.put("changed", {"sandbox": as_data(lifetime.info)}, _info_bytes(lifetime))
 
         self._tell("sandbox_changed", lifetime)
 
     def _tell(self, kind: str, lifetime: Lifetime) -> None:
         if self._feeds.are_live and lifetime.sandbox.alive:
-            self._feeds.put(kind, lifetime.spec.owner, {"sandbox": as_data(lifetime.info)}, _INFO_BYTES)
+            told: dict[str, JsonValue] = {"sandbox": as_data(lifetime.info)}
+            self._feeds.put(kind, lifetime.spec.owner, told, _info_bytes(lifetime))
 
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool is full."""
@@ -449,6 +454,12 @@ class Supervisor:
 @cache
 def _version() -> str:
     return metadata.version("fumehood")
+
+
+def _info_bytes(lifetime: Lifetime) -> int:
+    """Returns the approximate size of a sandbox's description in memory."""
+    labels = lifetime.spec.metadata
+    return _INFO_BYTES + sum(map(getsizeof, (*labels, *labels.values())))
 
 
 def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:

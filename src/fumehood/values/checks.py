@@ -19,6 +19,10 @@ _MAX_PATH_BYTES = 4096
 # MAX_ARG_STRLEN and ARG_MAX of Linux: 32 pages for one string, 2 MiB for all of them.
 MAX_STRING_BYTES = 128 * 1024
 _MAX_STRINGS_BYTES = 1 << 20
+# Labels of a sandbox are in each list, each event of a change, and the index of kept records, which is in memory.
+MAX_LABELS = 64
+MAX_LABEL_NAME_CHARACTERS = 128
+MAX_LABELS_BYTES = 16 * 1024
 # PID_MAX_LIMIT of Linux, threads.h.
 _MAX_PID = 1 << 22
 # The boolean fields of each dataclass.
@@ -65,6 +69,33 @@ def check_strings(field: str, value: object) -> None:
     if total > _MAX_STRINGS_BYTES:
         raise InvalidArgumentError(
             field=field, value=f"{total} bytes", allowed=f"at most {_MAX_STRINGS_BYTES} bytes"
+        )
+
+
+def check_labels(value: object) -> None:
+    """Raise InvalidArgumentError unless `value` can be the labels of a sandbox, or changes of them."""
+    check_strings("metadata", value)
+    labels = value if isinstance(value, Mapping) else {}
+    size_bytes = sum(len(name.encode()) + len(text.encode()) for name, text in labels.items())
+    longest = max(map(len, labels), default=0)
+
+    if len(labels) > MAX_LABELS:
+        raise InvalidArgumentError(
+            field="metadata", value=f"{len(labels)} labels", allowed=f"at most {MAX_LABELS} labels"
+        )
+
+    if longest > MAX_LABEL_NAME_CHARACTERS:
+        raise InvalidArgumentError(
+            field="metadata",
+            value=f"a name of {longest} characters",
+            allowed=f"names of at most {MAX_LABEL_NAME_CHARACTERS} characters",
+        )
+
+    if size_bytes > MAX_LABELS_BYTES:
+        raise InvalidArgumentError(
+            field="metadata",
+            value=f"{size_bytes:,} bytes",
+            allowed=f"at most {MAX_LABELS_BYTES:,} bytes of UTF-8, names and values together",
         )
 
 

@@ -23,6 +23,7 @@ from fumehood.values.checks import (
     check_envs,
     check_flags,
     check_integer,
+    check_labels,
     check_language,
     check_path,
     check_pid,
@@ -73,7 +74,7 @@ class SandboxSpec:
         chosen_limits: Names of limits that the caller has chosen although they equal the defaults. Limits that differ
             from the defaults always count as chosen; a server reduces the others to the bounds of the key.
         envs: Environment of everything that runs in it.
-        metadata: The caller's own names and values.
+        metadata: The caller's own names and values: at most 64, names of up to 128 characters, 16 KiB of UTF-8 in all.
         labels: The labels that its machine must have, each with this value; machines of a cluster have labels.
         timeout_seconds: Its time; None: it lives until it is killed.
         idle_timeout_seconds: Its time without a call; None: never for that reason.
@@ -108,7 +109,7 @@ class SandboxSpec:
             check_text("template", self.template, max_bytes=MAX_TEMPLATE_NAME_BYTES)
 
         check_envs(self.envs)
-        check_strings("metadata", self.metadata)
+        check_labels(self.metadata)
         check_strings("labels", self.labels)
         check_seconds("timeout", self.timeout_seconds)
         check_seconds("idle_timeout", self.idle_timeout_seconds)
@@ -572,7 +573,7 @@ class ForkRequest:
             check_seconds("timeout", self.timeout_seconds)
 
         if self.metadata is not None:
-            check_strings("metadata", self.metadata)
+            check_labels(self.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from fumehood.server.schemas.base import (
 )
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
 from fumehood.values.audit import AuditEntry, AuditLog
+from fumehood.values.checks import MAX_LABEL_NAME_CHARACTERS, MAX_LABELS, MAX_LABELS_BYTES
 from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.languages import Language
 from fumehood.values.limits import Limits
@@ -58,6 +59,10 @@ from fumehood.values.security import (
 
 _NETWORK_WORDS = described_fields(Network)
 _MAX_RULES = 1000
+_LABELS_BOUND = (
+    f"At most {MAX_LABELS}, with names of up to {MAX_LABEL_NAME_CHARACTERS} characters, "
+    f"and {MAX_LABELS_BYTES // 1024} KiB of UTF-8 in all."
+)
 
 RuleText = Annotated[str, Field(min_length=1, max_length=300)]
 HostName = Annotated[str, Field(min_length=1, max_length=300)]
@@ -199,7 +204,9 @@ class NewSandbox(Body):
     template: Name = Field("default", description="What it starts from.")
     limits: NewLimits = Field(default_factory=NewLimits, description="What it may use.")
     envs: Envs = Field(default_factory=dict, description="Environment of everything that runs in it.")
-    metadata: Labels = Field(default_factory=dict, description="Names and values of your own.")
+    metadata: Labels = Field(
+        default_factory=dict, description=f"Names and values of your own. {_LABELS_BOUND}"
+    )
     labels: Labels = Field(
         default_factory=dict,
         description="Labels that its machine must have, such as `zone`; machines of a cluster have labels.",
@@ -247,7 +254,8 @@ class ChangeSandbox(Body):
     """What changes of a sandbox."""
 
     metadata: dict[str, str | None] = Field(
-        description="Labels by name: the new value, or null to take it away. Others stay as they are."
+        description="Labels by name: the new value, or null to take it away. Others stay as they are. "
+        f"{_LABELS_BOUND}"
     )
 
 
@@ -294,7 +302,9 @@ class NewForks(Body):
         description="The time of each, within the server's longest; null: the server's default; `inherit`: as much "
         "as the parent was given, counted from the fork.",
     )
-    metadata: Labels | None = Field(None, description="Labels of each; null: those of the parent.")
+    metadata: Labels | None = Field(
+        None, description=f"Labels of each; null: those of the parent. {_LABELS_BOUND}"
+    )
 
     def request(self) -> ForkRequest:
         """Returns the request of the port."""
