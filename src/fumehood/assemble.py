@@ -111,7 +111,7 @@ def _kept_records(settings: EngineSettings) -> KeptRecords | None:
         return None
 
     from fumehood.engine.kept_records import KeptRecords
-    from fumehood.engine.record_files import RecordBounds
+    from fumehood.engine.record_index import RecordBounds
 
     bounds = RecordBounds(
         max_bytes=settings.records_bytes,

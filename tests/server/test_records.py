@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,9 @@ CELLS = ("import secrets\nprint('hello')\n6 * 7", "secrets.token_hex(4)", "1 / 0
 @pytest.fixture(scope="module")
 def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server that keeps records."""
-    running = RunningServer(tmp_path_factory.mktemp("records") / "state", pool_size=0, records="keep")
+    running = RunningServer(
+        tmp_path_factory.mktemp("records") / "state", pool_size=0, records="keep", sandbox_seconds=0
+    )
     yield running
     running.stop()
 
@@ -100,20 +104,13 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
 ) -> None:
     """Over HTTP, at the command line, and in Python: the second cell gives another token each time."""
     ended_id, token, client = ended
-    # The last cell never ended, and would not again.
-    seen = []
-
-    with client.stream(
-        "POST", f"/v1/records/{ended_id}/replay", json={}, headers={"Accept": "application/x-ndjson"}
-    ) as answer:
-        for line in answer.iter_lines():
-            seen.append(json.loads(line))
-
-            if len([one for one in seen if one["type"] == "cell"]) == 3:
-                break
+    with replay_lines(client, ended_id) as coming:
+        seen = [*coming]
 
     cells = [one for one in seen if one["type"] == "cell"]
-    assert [bool(cell["differences"]) for cell in cells] == [False, True, False]
+    assert [bool(cell["differences"]) for cell in cells] == [False, True, False, False]
+    # The last cell never ended, and would not again.
+    assert [cell["skip_reason"] for cell in cells] == ["", "", "", "ended"]
     assert cells[1]["differences"][0]["what"] == "result 1 text/plain"
     # The sandbox of a replay ends with it, and leaves no record.
     while client.get("/v1/sandboxes").json()["items"]:
@@ -144,6 +141,69 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["kind"] == "ended"
     assert main(["records", "delete", name, *words]) == 0
     assert main(["records", "delete", name, *words]) == 1
+
+
+@contextmanager
+def replay_lines(client: httpx2.Client, ended_id: str) -> Iterator[Iterator[Any]]:
+    """The lines of a replay, as they come; who leaves before the last one has gone."""
+    headers = {"Accept": "application/x-ndjson"}
+
+    with client.stream("POST", f"/v1/records/{ended_id}/replay", json={}, headers=headers) as answer:
+        yield map(json.loads, answer.iter_lines())
+
+
+def test_a_replay_keeps_the_time_limits(keeping: RunningServer, owner: httpx2.Client) -> None:
+    """A cell has the time that it had, and one that was interrupted does not run on."""
+    token, client = key_of(owner, keeping.url)
+
+    with Sandbox(url=keeping.url, api_key=token) as sandbox:
+        sandbox.run_code("import time\ntime.sleep(600)", timeout=0.5)
+        begun = client.post(
+            f"/v1/sandboxes/{sandbox.id}/executions",
+            json={"code": "print(1)\ntime.sleep(600)", "detached": True},
+        ).json()
+        assert client.post(f"/v1/sandboxes/{sandbox.id}/contexts/default/interrupt").status_code < 300
+        place = f"/v1/sandboxes/{sandbox.id}/executions/{begun['id']}"
+
+        while client.get(place).json()["state"] != "ended":
+            pass
+
+        sandbox.run_code("1")
+
+    lines = []
+
+    with replay_lines(client, sandbox.id) as coming:
+        for line in coming:
+            lines.append(line)
+
+            if line["type"] == "cell" and line["number"] == 1:
+                (replaying,) = owner.get("/v1/sandboxes").json()["items"]
+                # Although this server gives sandboxes no end.
+                assert replaying["ends_at"] is not None
+
+    cells = [line for line in lines if line["type"] == "cell"]
+    assert [cell["skip_reason"] for cell in cells] == ["", "interrupted", ""]
+    assert [cell["differences"] for cell in cells] == [[], [], []]
+    assert lines[-1]["same"] == 2
+    client.close()
+
+
+def test_a_replay_ends_its_sandbox_when_its_client_leaves(
+    keeping: RunningServer, owner: httpx2.Client
+) -> None:
+    """Also right after the last cell, when the sandbox is being ended already."""
+    with Sandbox(url=keeping.url, api_key=keeping.token) as sandbox:
+        sandbox.run_code("1")
+
+    for _ in range(3):
+        with httpx2.Client(base_url=keeping.url, headers=keeping.headers, timeout=60) as client:
+            with replay_lines(client, sandbox.id) as coming:
+                assert next(line for line in coming if line["type"] == "cell")["number"] == 1
+
+    end = time.monotonic() + 30
+
+    while owner.get("/v1/sandboxes").json()["items"]:
+        assert time.monotonic() < end, "the sandbox of a replay lives on"
 
 
 def test_a_record_is_for_its_key_alone(

@@ -183,7 +183,11 @@ async def areplay(
 
         async def run(cell: RecordedCell) -> Execution:
             return await sandbox.run_code(
-                cell.code, language=known_language(record.language).name, context=context, stdin=cell.stdin
+                cell.code,
+                language=known_language(record.language).name,
+                context=context,
+                stdin=cell.stdin,
+                timeout=cell.wall_seconds,
             )
 
         compared = [one async for one in replayed(record, begin, run)]

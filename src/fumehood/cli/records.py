@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _COLUMNS = ("SANDBOX", "ENDED", "REASON", "TEMPLATE", "CELLS", "LAST", "KEY", "LABELS")
 _NAMES = {"url": "--url", "api_key": "--api-key"}
 _SHOWN_CHARACTERS = 60
+_SKIPPED = {
+    "interrupted": "not run: it was interrupted",
+    "ended": "not run: its sandbox ended meanwhile",
+}
 
 
 def run_list(options: Options) -> int:
@@ -119,7 +123,7 @@ def _show_cell(line: dict[str, Any]) -> None:
     code = visible_line(str(line["code"]).strip(), max_characters=_SHOWN_CHARACTERS)
     differences = line["differences"]
     word = (
-        "not run: it was undone"
+        _SKIPPED.get(line.get("skip_reason", ""), "not run: it was undone")
         if line["is_skipped"]
         else "differs"
         if differences

@@ -96,7 +96,12 @@ class Underway:
         """Returns the execution so far as a cell of a record."""
         request = self._request
         return RecordedCell(
-            code=request.code, execution=self.execution(), stdin=request.stdin, by=request.by, via=request.via
+            code=request.code,
+            execution=self.execution(),
+            stdin=request.stdin,
+            wall_seconds=request.wall_seconds,
+            by=request.by,
+            via=request.via,
         )
 
     def cell(self, *, whole: bool) -> Cell:

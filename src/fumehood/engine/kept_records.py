@@ -16,7 +16,8 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.cancellation import stop
 from fumehood.engine.looking import bytes_of, found_cell, recorded_cells
-from fumehood.engine.record_files import RecordBounds, RecordFiles, TakenRecord, WholeRecord
+from fumehood.engine.record_files import RecordFiles, TakenRecord, WholeRecord
+from fumehood.engine.record_index import RecordBounds
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.errors import ContextNotFoundError, InvalidArgumentError, RecordNotFoundError
 from fumehood.log import events

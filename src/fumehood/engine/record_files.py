@@ -2,55 +2,47 @@
 
 Runs in the host process, all of it in the thread for kept records, so that nothing here needs a lock. A file is read
 only under an id of the index, never under a name that a caller gave. Its content is the guest's: it is parsed line by
-line and never unpickled.
+line and never unpickled. No file of ours may be in the folder and not in the index: no bound would count it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fumehood.bounds import MIB
-from fumehood.engine.records import Recorder
+from fumehood.bounds import KIB, MIB
+from fumehood.engine.record_index import IndexedRecord, RecordBounds, RecordIndex
+from fumehood.engine.records import Recorder, without_outputs
 from fumehood.errors import InvalidArgumentError, RecordNotFoundError
 from fumehood.log import events
 from fumehood.off_loop import json_in_pieces
 from fumehood.values.audit import AuditEntry, AuditLog
+from fumehood.values.carried import carried
 from fumehood.values.codec import read_value
 from fumehood.values.execution import Record, RecordedCell
-from fumehood.values.json_values import parse
+from fumehood.values.json_values import has_more_values, parse
 from fumehood.values.kept_records import EndedSandbox, KeptContext, ListRecords, RecordList
 from fumehood.values.plain_data import as_data, fields_data
 from fumehood.values.sandbox import SandboxInfo
 
 FORMAT = "fumehood record 1"
+_BEGIN = f'{{"format":"{FORMAT}",'.encode()
 SUFFIX = ".record"
+PART = ".part"
 # More than a sandbox has: 16 MiB of records, of which JSON can take six bytes for each, and an audit record.
 _MAX_FILE_BYTES = 128 * MIB
 _MAX_LINE_VALUES = 2_000_000
-_MAX_HEAD_BYTES = 4 * MIB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordBounds:
-    """How much is kept: the oldest go first.
-
-    Attributes:
-        max_bytes: Of all files.
-        max_count: How many.
-        max_seconds: How long each, from the end of its sandbox.
-    """
-
-    max_bytes: int
-    max_count: int
-    max_seconds: float
+# Some times what the labels of a sandbox may take, with escapes.
+_MAX_HEAD_BYTES = 256 * KIB
+_MAX_PAGE_BYTES = 4 * MIB
+_UNREADABLE = (ValueError, RecursionError, LookupError, TypeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +79,7 @@ class RecordFiles:
     def __init__(self, folder: str, bounds: RecordBounds) -> None:
         self._folder = Path(folder).expanduser().absolute()
         self._bounds = bounds
-        # The oldest end first.
-        self._index: OrderedDict[str, EndedSandbox] | None = None
-        self._size_bytes = 0
+        self._index: RecordIndex | None = None
 
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,38 +89,52 @@ class RecordFiles:
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise _unusable(self._folder, "it cannot be written to")
 
-    def _known(self) -> OrderedDict[str, EndedSandbox]:
+    def _known(self) -> RecordIndex:
         if self._index is None:
-            found = [about for path in self._folder.glob(f"*{SUFFIX}") if (about := _head_of(path))]
-            found.sort(key=lambda about: about.ended_at)
-            self._index = OrderedDict((about.id, about) for about in found)
-            self._size_bytes = sum(about.size_bytes for about in found)
+            for unfinished in self._folder.glob(f"*{PART}"):
+                _unlink(unfinished, unfinished.stem)
+
+            found = [record for path in self._folder.glob(f"*{SUFFIX}") if (record := _indexed(path))]
+            self._index = RecordIndex(self._bounds)
+
+            for record in sorted(found, key=lambda record: record.place):
+                self._index.add(record)
+
             self._shrink()
 
         return self._index
 
     def page(self, request: ListRecords) -> RecordList:
-        """Returns a page of those that are kept, the latest end first."""
+        """Returns a page of those that are kept, the latest end first.
+
+        At most 4 MiB of descriptions are read for it, so it can have fewer than were asked for, and a next page.
+        """
         self.expire()
         text = request.text.casefold()
         items: list[EndedSandbox] = []
-        is_after = request.before is None
+        last: IndexedRecord | None = None
+        read_bytes = 0
 
-        for about in reversed(self._known().values()):
-            if is_after and request.owner in (None, about.sandbox.owner) and _fits(about, text):
-                if len(items) == request.limit:
-                    return RecordList(is_kept=True, items=tuple(items), next_cursor=items[-1].id)
+        for record in self._known().before(request.before, request.owner):
+            about, head_bytes = self._described(record.id)
+            read_bytes += head_bytes
+
+            if about is not None and _fits(about, text):
+                if last is not None and (len(items) == request.limit or read_bytes > _MAX_PAGE_BYTES):
+                    return RecordList(is_kept=True, items=tuple(items), next_cursor=last.cursor)
 
                 items.append(about)
+            elif read_bytes > _MAX_PAGE_BYTES:
+                return RecordList(is_kept=True, items=tuple(items), next_cursor=record.cursor)
 
-            is_after = is_after or about.id == request.before
+            last = record
 
         return RecordList(is_kept=True, items=tuple(items))
 
     def about(self, sandbox_id: str) -> EndedSandbox:
         """Describes a sandbox that has ended."""
         self.expire()
-        about = self._known().get(sandbox_id)
+        about = None if self._known().get(sandbox_id) is None else self._described(sandbox_id)[0]
 
         if about is None:
             raise RecordNotFoundError(sandbox_id=sandbox_id)
@@ -148,67 +152,67 @@ class RecordFiles:
             raise RecordNotFoundError(sandbox_id=sandbox_id) from None
 
     def write(self, taken: TakenRecord) -> None:
-        """Writes a record, and removes the oldest beyond the bounds."""
-        known, sandbox_id = self._known(), taken.about.id
-        path = self._path(sandbox_id)
-        temporary = path.with_suffix(".part")
+        """Writes a record, and removes those beyond the bounds."""
+        known, about = self._known(), taken.about
+        path = self._path(about.id)
+        temporary = path.with_suffix(PART)
 
         try:
             size_bytes = _write_lines(temporary, taken)
 
             if size_bytes > min(self._bounds.max_bytes, _MAX_FILE_BYTES):
                 temporary.unlink()
-                events.RECORD_NOT_KEPT.log(sandbox_id=sandbox_id, reason="it is larger than all may be")
+                events.RECORD_NOT_KEPT.log(sandbox_id=about.id, reason="it is larger than all may be")
                 return
 
             temporary.replace(path)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-
-            events.RECORD_NOT_KEPT.log(sandbox_id=sandbox_id, reason=error.strerror or str(error))
+        # Whatever it is: a file that stays here would be counted by no bound, and a loss must not be silent.
+        except Exception as error:  # noqa: BLE001
+            _unlink(temporary, about.id)
+            events.RECORD_NOT_KEPT.log(sandbox_id=about.id, reason=_reason(error))
             return
 
-        if (former := known.pop(sandbox_id, None)) is not None:
-            self._size_bytes -= former.size_bytes
-
-        # As it is read back: the sums were made while it was written.
-        if (about := _head_of(path)) is not None:
-            known[sandbox_id] = about
-            self._size_bytes += about.size_bytes
-
+        known.add(
+            IndexedRecord(
+                id=about.id,
+                owner=about.sandbox.owner,
+                ended_at=about.ended_at.timestamp(),
+                size_bytes=size_bytes,
+            )
+        )
         self._shrink()
 
     def remove(self, sandbox_id: str) -> bool:
         """Removes a record; returns whether there was one."""
-        about = self._known().pop(sandbox_id, None)
-
-        if about is None:
+        if self._known().pop(sandbox_id) is None:
             return False
 
-        self._size_bytes -= about.size_bytes
-
-        try:
-            self._path(sandbox_id).unlink(missing_ok=True)
-        except OSError as error:
-            events.RECORD_NOT_REMOVED.log(sandbox_id=sandbox_id, reason=error.strerror or str(error))
-
+        _unlink(self._path(sandbox_id), sandbox_id)
         return True
 
-    def _shrink(self) -> None:
-        known, bounds = self._known(), self._bounds
+    def _described(self, sandbox_id: str) -> tuple[EndedSandbox | None, int]:
+        """Returns a description and its bytes; one that cannot be parsed any more is removed with its file."""
+        try:
+            return _head_of(self._path(sandbox_id))
+        except OSError as error:
+            # It may be readable again, as when too many files are open.
+            events.RECORD_NOT_READ.log(sandbox_id=sandbox_id, reason=_reason(error))
+        except _UNREADABLE as error:
+            events.RECORD_NOT_READ.log(sandbox_id=sandbox_id, reason=type(error).__name__)
+            self.remove(sandbox_id)
 
-        while known and (len(known) > bounds.max_count or self._size_bytes > bounds.max_bytes):
-            self.remove(next(iter(known)))
+        return None, 0
+
+    def _shrink(self) -> None:
+        while (surplus := self._known().surplus()) is not None:
+            self.remove(surplus)
 
         self.expire()
 
     def expire(self) -> None:
         """Removes what is too old."""
-        known, oldest = self._known(), time.time() - self._bounds.max_seconds
-
-        while known and next(iter(known.values())).ended_at.timestamp() < oldest:
-            self.remove(next(iter(known)))
+        while (outdated := self._known().outdated(time.time())) is not None:
+            self.remove(outdated)
 
     def _path(self, sandbox_id: str) -> Path:
         return self._folder / f"{sandbox_id}{SUFFIX}"
@@ -240,47 +244,139 @@ def _write_lines(path: Path, taken: TakenRecord) -> int:
 
     with open(os.open(path, flags, 0o600), "wb") as file:
         for line in _lines(taken):
-            file.write(json_in_pieces(line, is_ascii=True).encode("ascii") + b"\n")
+            file.write(line)
 
         return file.tell()
 
 
-def _lines(taken: TakenRecord) -> Iterator[dict[str, Any]]:
-    yield {"format": FORMAT, "about": as_data(_summed(taken.about, taken.records))}
+def _lines(taken: TakenRecord) -> Iterator[bytes]:
+    yield _head(_summed(taken.about, taken.records))
 
     for record in taken.records:
-        yield {"context": as_data(replace(record, cells=()))}
+        yield _line({"context": as_data(replace(record, cells=()))})
 
         for cell in record.cells:
-            yield {"cell": _cell_data(cell)}
+            yield _cell_line(cell)
 
     audit = taken.read_audit()
-    yield {"audit": {"dropped": audit.dropped}}
+    yield _line({"audit": {"dropped": audit.dropped}})
 
     for entry in audit.entries:
-        yield {"entry": fields_data(entry)}
+        yield _line({"entry": fields_data(entry)})
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return json_in_pieces(data, is_ascii=True).encode("ascii") + b"\n"
+
+
+def _head(about: EndedSandbox) -> bytes:
+    """Returns the first line, without labels and contexts where it would be longer than one may be that is read."""
+    line = _line({"format": FORMAT, "about": as_data(about)})
+
+    if len(line) <= _MAX_HEAD_BYTES:
+        return line
+
+    line = _line(
+        {
+            "format": FORMAT,
+            "about": as_data(replace(about, sandbox=replace(about.sandbox, metadata={}), contexts=())),
+        }
+    )
+
+    if len(line) > _MAX_HEAD_BYTES:
+        raise ValueError("its description is too long")
+
+    return line
+
+
+def _cell_line(cell: RecordedCell) -> bytes:
+    """Returns the line of a cell; without its outputs where those cannot be written so that they can be read."""
+    with suppress(RecursionError, ValueError, TypeError):
+        line = _line({"cell": _cell_data(cell)})
+
+        if not has_more_values(line, _MAX_LINE_VALUES, 2 * _MAX_LINE_VALUES):
+            return line
+
+    bare = replace(cell, execution=without_outputs(cell.execution), outputs_dropped=True)
+    return _line({"cell": _cell_data(bare)})
 
 
 def _cell_data(cell: RecordedCell) -> dict[str, Any]:
-    data: dict[str, Any] = fields_data(cell)
+    # Results as bytes: as values, JSON of the guest could be nested deeper than can be written.
+    data: dict[str, Any] = fields_data(replace(cell, execution=carried(cell.execution)))
     # Only its entries are read back; the joined text of each stream would double them.
     data["execution"]["logs"] = {"entries": data["execution"]["logs"]["entries"]}
     return data
 
 
-def _head_of(path: Path) -> EndedSandbox | None:
-    """Returns the description in a file; None if it is not one of ours."""
-    try:
-        with path.open("rb") as file:
-            data = json.loads(file.readline(_MAX_HEAD_BYTES))
-            size_bytes = os.fstat(file.fileno()).st_size
+def _head_of(path: Path) -> tuple[EndedSandbox, int]:
+    """Returns the description in a file, and its bytes.
 
-        about = read_value(EndedSandbox, data["about"])
-        is_ours = data["format"] == FORMAT and f"{about.id}{SUFFIX}" == path.name
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: There is no description, or another's; also LookupError, RecursionError and TypeError.
+    """
+    with path.open("rb") as file:
+        line = file.readline(_MAX_HEAD_BYTES)
+        size_bytes = os.fstat(file.fileno()).st_size
+
+    data = json.loads(line)
+    about = read_value(EndedSandbox, data["about"])
+
+    if data["format"] != FORMAT or f"{about.id}{SUFFIX}" != path.name or about.ended_at.tzinfo is None:
+        raise ValueError("it is no description of this file")
+
+    return replace(about, size_bytes=size_bytes), len(line)
+
+
+def _indexed(path: Path) -> IndexedRecord | None:
+    """Returns what the index needs of a file in the folder; one of ours that cannot be read is removed."""
+    try:
+        about, _ = _head_of(path)
+        return IndexedRecord(
+            id=about.id,
+            owner=about.sandbox.owner,
+            ended_at=about.ended_at.timestamp(),
+            size_bytes=about.size_bytes,
+        )
+    except OSError as error:
+        events.RECORD_NOT_READ.log(sandbox_id=path.stem, reason=_reason(error))
+        return _unread(path)
+    except _UNREADABLE as error:
+        if _is_ours(path):
+            events.RECORD_NOT_READ.log(sandbox_id=path.stem, reason=type(error).__name__)
+            _unlink(path, path.stem)
+
         return None
 
-    return replace(about, size_bytes=size_bytes) if is_ours else None
+
+def _unread(path: Path) -> IndexedRecord | None:
+    """Returns a file that cannot be read now as the bounds count it."""
+    with suppress(OSError):
+        if stat.S_ISREG((found := path.lstat()).st_mode):
+            return IndexedRecord(id=path.stem, owner="", ended_at=found.st_mtime, size_bytes=found.st_size)
+
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file begins as ours do; one that is empty was ours when the machine ended."""
+    with suppress(OSError), path.open("rb") as file:
+        begin = file.read(len(_BEGIN)).rstrip(b"\0")
+        return not begin or begin == _BEGIN
+
+    return False
+
+
+def _unlink(path: Path, sandbox_id: str) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        events.RECORD_NOT_REMOVED.log(sandbox_id=sandbox_id, reason=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def _read_whole(about: EndedSandbox, path: Path) -> WholeRecord:
@@ -309,7 +405,12 @@ def _read_whole(about: EndedSandbox, path: Path) -> WholeRecord:
             else:
                 dropped = int(data["audit"]["dropped"])
 
-    whole = {record.context_id: replace(record, cells=tuple(cells)) for record, cells in records}
+    whole = {
+        record.context_id: replace(
+            record, cells=tuple(cells), dropped_outputs=sum(cell.outputs_dropped for cell in cells)
+        )
+        for record, cells in records
+    }
     recorder = Recorder(_MAX_FILE_BYTES)
 
     for record in whole.values():

@@ -130,6 +130,7 @@ class Recorder:
             code=request.code,
             execution=execution,
             stdin=request.stdin,
+            wall_seconds=request.wall_seconds,
             is_fresh=is_fresh,
             is_undone=is_undone,
             by=request.by,
@@ -277,7 +278,9 @@ class Recorder:
             return
 
         if not _is_bare(kept.cell.execution):
-            kept.cell = replace(kept.cell, execution=_bare(kept.cell.execution), outputs_dropped=True)
+            kept.cell = replace(
+                kept.cell, execution=without_outputs(kept.cell.execution), outputs_dropped=True
+            )
             kept.log.dropped_outputs += 1
             self._resize(kept, _size(kept.cell))
 
@@ -333,7 +336,8 @@ def _is_bare(execution: Execution) -> bool:
     return not (execution.results or execution.logs.entries or has_traceback or has_facts)
 
 
-def _bare(execution: Execution) -> Execution:
+def without_outputs(execution: Execution) -> Execution:
+    """Returns an execution without its outputs, and with the beginning of its error."""
     error = execution.error
 
     if error is not None:

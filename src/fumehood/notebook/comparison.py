@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from fumehood.text import visible_line
 from fumehood.values.execution import Execution, RecordedCell
@@ -48,7 +49,9 @@ class CellComparison:
         code: Its code.
         differences: The differences; empty when there are none, or nothing can be compared.
         is_known: Whether the record still has its outputs; without them there is nothing to compare with.
-        is_skipped: Whether it was not run, because it was undone.
+        is_skipped: Whether it was not run.
+        skip_reason: Why: undone, interrupted, or ended where it ran when its sandbox ended; empty when it was run. Only
+            one that was undone leaves nothing to compare with: the others count as unknown.
     """
 
     number: int
@@ -56,6 +59,7 @@ class CellComparison:
     differences: tuple[Difference, ...] = ()
     is_known: bool = True
     is_skipped: bool = False
+    skip_reason: Literal["", "undone", "interrupted", "ended"] = ""
 
     @property
     def is_same(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Literal
 
 from fumehood.notebook.comparison import CellComparison, compare_cell
 from fumehood.values.execution import Execution, Record, RecordedCell
@@ -19,6 +20,8 @@ async def replayed(
 ) -> AsyncGenerator[CellComparison, None]:
     """Run the cells of a record, and yield each as it compares.
 
+    Cells that were undone, and those that were stopped from outside, are not run: these would do what they never did.
+
     Args:
         record: The record.
         begin: Makes the context as a new one, before its first cell; called with whether it has never run any.
@@ -27,8 +30,14 @@ async def replayed(
     is_first = is_new = True
 
     for number, cell in enumerate(record.cells, 1):
-        if cell.is_undone:
-            yield CellComparison(number=number, code=cell.code, is_skipped=True)
+        if reason := _skip_reason(cell):
+            yield CellComparison(
+                number=number,
+                code=cell.code,
+                is_known=reason == "undone",
+                is_skipped=True,
+                skip_reason=reason,
+            )
             continue
 
         if is_new or cell.is_fresh:
@@ -38,3 +47,18 @@ async def replayed(
         execution = await run(cell)
         # In a thread: large outputs would block the loop.
         yield await asyncio.to_thread(compare_cell, number, cell, execution)
+
+
+def _skip_reason(cell: RecordedCell) -> Literal["", "undone", "interrupted", "ended"]:
+    error = cell.execution.error
+
+    if cell.is_undone:
+        return "undone"
+
+    if error is None:
+        return ""
+
+    if error.kind == "context_died" and error.name == "SandboxEnded":
+        return "ended"
+
+    return "interrupted" if error.kind == "interrupted" else ""

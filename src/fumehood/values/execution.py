@@ -311,6 +311,7 @@ class RecordedCell:
         code: The code.
         execution: Its record.
         stdin: Its standard input; None: empty.
+        wall_seconds: Its own time limit; None: that of the sandbox.
         is_fresh: Whether the context had no state from cells before: its first cell, or the first after a restart.
         outputs_dropped: Whether its logs, results, traceback, tool calls and changes were dropped, to stay within the
             bounds of the record.
@@ -323,6 +324,7 @@ class RecordedCell:
     code: str
     execution: Execution
     stdin: str | None = None
+    wall_seconds: float | None = None
     is_fresh: bool = False
     outputs_dropped: bool = False
     is_undone: bool = False

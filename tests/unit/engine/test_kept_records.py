@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,13 +14,16 @@ from pathlib import Path
 import pytest
 
 from fumehood.engine.kept_records import KeptRecords
-from fumehood.engine.record_files import RecordBounds, RecordFiles, TakenRecord
+from fumehood.engine.record_files import RecordFiles, TakenRecord
+from fumehood.engine.record_index import RecordBounds
 from fumehood.errors import InvalidArgumentError, RecordNotFoundError
 from fumehood.values.audit import AuditLog
+from fumehood.values.charts import JsonValue
 from fumehood.values.execution import Execution, LogEntry, Logs, Record, RecordedCell
 from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.limits import Limits, Usage
 from fumehood.values.looking import ReadCells
+from fumehood.values.results import Result
 from fumehood.values.sandbox import Isolation, SandboxInfo
 
 DAY = 86_400.0
@@ -25,9 +31,19 @@ NOW = datetime.now(UTC)
 ROOMY = RecordBounds(max_bytes=1 << 20, max_count=100, max_seconds=10 * DAY)
 
 
-def taken(name: str, *, ago: float = 0, output: str = "") -> TakenRecord:
+def taken(
+    name: str,
+    *,
+    ago: float = 0,
+    output: str = "",
+    owner: str = "",
+    labels: str = "",
+    results: tuple[Result, ...] = (),
+) -> TakenRecord:
     info = SandboxInfo(
         id=name,
+        owner=owner,
+        metadata={"label": labels},
         template="default",
         state="ending",
         started_at=NOW,
@@ -41,6 +57,7 @@ def taken(name: str, *, ago: float = 0, output: str = "") -> TakenRecord:
             id=f"{name}-1",
             context_id="default",
             usage=Usage(),
+            results=results,
             logs=Logs(entries=(LogEntry(stream="stdout", text=output, at_seconds=0.0),)),
         ),
     )
@@ -130,16 +147,172 @@ def test_a_file_that_was_changed_counts_as_absent(
 
 
 @pytest.mark.parametrize(
-    "head", [b"", b"{}", b'{"format": "fumehood record 1", "about": []}', b"\xff\n", b"[" * 100_000]
+    "head", [b"{}", b'{"format":"fumehood record 2","about":[]}', b"\xff\n", b"[" * 100_000]
 )
 def test_files_of_others_are_left_alone(tmp_path: Path, head: bytes) -> None:
-    """One whose description is none is not listed; nor is one under another's name."""
+    """One that does not begin as ours do is neither listed nor removed."""
     (tmp_path / "foreign.record").write_bytes(head)
+    RecordFiles(str(tmp_path), ROOMY).write(taken("own"))
+    assert names(RecordFiles(str(tmp_path), ROOMY)) == ["own"]
+    assert (tmp_path / "foreign.record").exists()
+
+
+OURS = b'{"format":"fumehood record 1",'
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        bytes(100),
+        OURS + b'"about":[]}',
+        OURS + b'"about":' + b"[" * 100_000,
+        OURS + b'"about":"' + b"x" * (5 << 20) + b'"}',
+    ],
+    ids=["empty", "zeros", "types", "deep", "long"],
+)
+def test_files_that_no_bound_would_count_are_removed(tmp_path: Path, head: bytes) -> None:
+    """Those of ours whose description cannot be read, or is another's, and those that were never finished."""
     files = RecordFiles(str(tmp_path), ROOMY)
     files.write(taken("own"))
     (tmp_path / "other.record").write_bytes((tmp_path / "own.record").read_bytes())
+    (tmp_path / "broken.record").write_bytes(head)
+    (tmp_path / "unfinished.part").write_bytes(b"x")
+    own = (tmp_path / "own.record").read_bytes()
+    (tmp_path / "naive.record").write_bytes(own.replace(b"+00:00", b"").replace(b'"own"', b'"naive"'))
     assert names(RecordFiles(str(tmp_path), ROOMY)) == ["own"]
-    assert (tmp_path / "foreign.record").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["own.record"]
+
+
+NESTED = b"[" * 900 + b"]" * 900
+DEEP: dict[str, JsonValue] = {"deep": json.loads(NESTED)}
+
+
+@pytest.mark.parametrize(
+    ("result", "is_whole"),
+    [(Result(parts={"application/json": NESTED}), True), (Result(parts={}, metadata=DEEP), False)],
+    ids=["json", "metadata"],
+)
+def test_a_guest_cannot_hide_its_record(tmp_path: Path, result: Result, is_whole: bool) -> None:
+    """JSON of a guest is kept as bytes; a cell that cannot be written loses its outputs, and nothing else is lost."""
+    files = RecordFiles(str(tmp_path), ROOMY)
+    plain = taken("deep").records[0].cells[0]
+    given = taken("deep", output="x", results=(result,))
+    cells = (*given.records[0].cells, plain)
+    files.write(replace(given, records=(replace(given.records[0], cells=cells),)))
+    assert [path.name for path in tmp_path.iterdir()] == ["deep.record"]
+    whole = files.read("deep")
+    first, second = whole.records["default"].cells
+    assert (first.code, first.execution.id) == ("print()", "deep-1")
+    assert [one.parts for one in first.execution.results] == ([result.parts] if is_whole else [])
+    assert first.outputs_dropped is not is_whole
+    assert second == plain
+    assert whole.audit.sandbox_id == "deep"
+
+
+def test_a_record_that_cannot_be_written_is_told_and_leaves_no_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever fails while it is written."""
+
+    def failing() -> AuditLog:
+        raise RecursionError
+
+    files = RecordFiles(str(tmp_path), ROOMY)
+
+    with caplog.at_level(logging.ERROR, "fumehood"):
+        files.write(replace(taken("a"), read_audit=failing))
+
+    assert [record.getMessage() for record in caplog.records]
+    assert [*tmp_path.iterdir()] == []
+    files.write(taken("b"))
+    assert names(files) == ["b"]
+
+
+def test_labels_hide_no_file_from_the_bounds(tmp_path: Path) -> None:
+    """A description that is too long is written without them."""
+    files = RecordFiles(str(tmp_path), replace(ROOMY, max_count=2))
+
+    for name in "abc":
+        files.write(taken(name, labels="\N{LATIN SMALL LETTER E WITH ACUTE}" * 960_000))
+
+    assert names(files) == ["c", "b"]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]
+    assert files.about("c").sandbox.metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "output"),
+    [(replace(ROOMY, max_count=3), ""), (replace(ROOMY, max_bytes=70_000), "x" * 20_000)],
+    ids=["count", "bytes"],
+)
+def test_a_key_displaces_its_own_records_alone(tmp_path: Path, bounds: RecordBounds, output: str) -> None:
+    """Of the key that has most of what is scarce the oldest goes, also in the next engine with the folder."""
+    files = RecordFiles(str(tmp_path), bounds)
+    files.write(taken("evidence", owner="a", output=output, ago=100))
+
+    for number in range(5):
+        files.write(taken(f"flood{number}", owner="b", output=output, ago=10 - number))
+
+    kept = names(files)
+    assert kept[-1] == "evidence"
+    assert kept[0] == "flood4"
+    assert len(kept) == 3
+    assert names(RecordFiles(str(tmp_path), bounds)) == kept
+
+
+def test_the_index_keeps_no_labels_in_memory(tmp_path: Path) -> None:
+    """Of 1,000 records they would be many megabytes of the engine."""
+    files = RecordFiles(str(tmp_path), replace(ROOMY, max_bytes=1 << 30))
+    tracemalloc.start()
+
+    try:
+        for number in range(40):
+            files.write(taken(f"s{number}", labels="x" * 16_000))
+
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 40 * 4_000
+    assert files.page(ListRecords(text="xxx", limit=1)).items[0].sandbox.metadata["label"] == "x" * 16_000
+
+
+def test_a_page_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """The next one goes on behind it, and none is left out."""
+    files = RecordFiles(str(tmp_path), replace(ROOMY, max_bytes=1 << 30))
+
+    for number in range(30):
+        files.write(taken(f"s{number:02}", labels="x" * 200_000, ago=30 - number))
+
+    page, found, pages = files.page(ListRecords()), list[str](), 1
+
+    while True:
+        assert sum(len(one.sandbox.metadata["label"]) for one in page.items) <= 4 << 20
+        found += [one.id for one in page.items]
+
+        if page.next_cursor is None:
+            break
+
+        page, pages = files.page(ListRecords(before=page.next_cursor)), pages + 1
+
+    assert pages == 2
+    assert found == [f"s{number:02}" for number in reversed(range(30))]
+
+
+def test_a_page_goes_on_behind_a_record_that_is_gone(tmp_path: Path) -> None:
+    """No record is left out because that with which the page before ended was removed."""
+    files = RecordFiles(str(tmp_path), ROOMY)
+
+    for number in range(4):
+        files.write(taken(f"s{number}", ago=10 - number))
+
+    first = files.page(ListRecords(limit=2))
+    files.remove("s2")
+    assert [one.id for one in files.page(ListRecords(before=first.next_cursor)).items] == ["s1", "s0"]
+
+    with pytest.raises(InvalidArgumentError, match="cursor"):
+        files.page(ListRecords(before="none"))
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:

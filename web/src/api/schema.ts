@@ -75,6 +75,7 @@ export type CellComparison = {
   differences: (Difference)[];
   is_known: boolean;
   is_skipped: boolean;
+  skip_reason: "" | "undone" | "interrupted" | "ended";
 };
 
 export type CellPage = {

@@ -129,8 +129,14 @@ export function Replay({ ended, contextId, cells, first: offset, choose }: Given
   );
 }
 
+const SKIPPED: Record<string, string> = {
+  undone: "undone, not run",
+  interrupted: "was interrupted, not run",
+  ended: "its sandbox ended meanwhile, not run",
+};
+
 function Verdict({ cell }: { cell: Compared }) {
-  if (cell.is_skipped) return <span className="chip">undone, not run</span>;
+  if (cell.is_skipped) return <span className="chip">{SKIPPED[cell.skip_reason] ?? "not run"}</span>;
   if (cell.differences.length > 0) return <span className="bad">✗ differs</span>;
   if (!cell.is_known) return <span className="chip">outputs not kept</span>;
   return <span className="good">✓ same</span>;

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from fumehood.cancellation import finish
 from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.determinism import fixing_code, not_fixed
 from fumehood.notebook.replaying import replayed
@@ -44,9 +45,12 @@ from fumehood.values.requests import (
     RestartContext,
     SandboxSpec,
 )
+from fumehood.values.sandbox import SandboxInfo
 
 router = guarded_router("records", "/v1/records")
 EndedId = Annotated[str, Path(max_length=64, description="The id that the sandbox had.")]
+# Beside the time limit of a cell: to make a context, and to compare.
+_SPARE_SECONDS = 60.0
 _PROBLEMS = problems(401, 403, 404, 422, 503)
 
 
@@ -65,15 +69,17 @@ async def list_records(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED_RECORDS, description="How many at most.")] = 100,
     cursor: Annotated[
-        str | None, Query(max_length=64, description="`next_cursor` of the page before.")
+        str | None, Query(max_length=128, description="`next_cursor` of the page before.")
     ] = None,
 ) -> Response:
     """Lists the caller's sandboxes that have ended and whose records are kept, the latest end first.
 
-    The server's owner sees those of all keys. `is_kept` is false where the server keeps no records: `--records keep`.
+    A page holds at most 4 MiB of descriptions: it may have fewer than `limit`, and is the last one where `next_cursor`
+    is null. The server's owner sees those of all keys. `is_kept` is false where the server keeps no records:
+    `--records keep`.
     """
     request = ListRecords(owner=owner, text=q, before=cursor, limit=limit)
-    return answer(await records_of(backend).find_records(request))
+    return await off_loop_answer(await records_of(backend).find_records(request))
 
 
 @router.get(
@@ -218,7 +224,8 @@ async def replay_record(
     A line of the type `cell` comes after each cell, and `replayed` is the last one. The sandbox is the caller's, has
     the limits of the one that ended, counts against the quotas as any other, and ends with the replay or when the
     client goes away. Output, results and errors are compared; times, usage and addresses of objects are not. Files
-    that were uploaded and variables of the environment are not part of a record.
+    that were uploaded and variables of the environment are not part of a record. Each cell has the time limit that it
+    had; those that were undone, interrupted, or running when the sandbox ended are not run (`skip_reason`).
     """
     records = records_of(backend)
     about = await records.ended_sandbox(sandbox_id)
@@ -238,6 +245,8 @@ async def _replay(
     spec = SandboxSpec(
         template=wanted.template or about.sandbox.template,
         limits=about.sandbox.limits,
+        # Its own end, if this server cannot end it; moved on before each cell.
+        timeout_seconds=about.sandbox.limits.wall_seconds + _SPARE_SECONDS,
         metadata={"replay_of": about.id},
         is_recorded=False,
     )
@@ -245,7 +254,7 @@ async def _replay(
     same, first, count = 0, None, 0
 
     try:
-        replaying = _Replaying(backend, made.id, record, wanted.deterministic)
+        replaying = _Replaying(backend, made, record, wanted.deterministic)
 
         async with aclosing(replayed(record, replaying.begin, replaying.run)) as compared:
             async for cell in compared:
@@ -254,7 +263,8 @@ async def _replay(
                 first = cell.number if first is None and cell.differences else first
                 yield {"type": "cell", **fields_data(cell)}
     finally:
-        await backend.kill(made.id, wait=False)
+        # The task of a client that has gone is cancelled here once more: the sandbox must end all the same.
+        await finish(backend.kill(made.id, wait=False))
 
     yield {
         "type": "replayed",
@@ -269,9 +279,10 @@ async def _replay(
 class _Replaying:
     """The context in which a record runs again."""
 
-    def __init__(self, backend: Backend, sandbox_id: str, record: Record, deterministic: bool) -> None:
+    def __init__(self, backend: Backend, made: SandboxInfo, record: Record, deterministic: bool) -> None:
         self._backend = backend
-        self._sandbox_id = sandbox_id
+        self._sandbox_id = made.id
+        self._wall_seconds = made.limits.wall_seconds
         self._language = known_language(record.language).name
         self._deterministic = deterministic
         self._context_id = DEFAULT_CONTEXT_ID
@@ -292,7 +303,13 @@ class _Replaying:
 
     async def run(self, cell: RecordedCell) -> Execution:
         """Runs a cell."""
+        seconds = cell.wall_seconds or self._wall_seconds
+        await self._backend.set_timeout(self._sandbox_id, seconds + _SPARE_SECONDS)
         request = ExecuteRequest(
-            code=cell.code, language=self._language, context_id=self._context_id, stdin=cell.stdin
+            code=cell.code,
+            language=self._language,
+            context_id=self._context_id,
+            stdin=cell.stdin,
+            wall_seconds=cell.wall_seconds,
         )
         return await self._backend.run(self._sandbox_id, request)

@@ -1,0 +1,154 @@
+"""The index of the records of sandboxes that have ended: what eviction and paging need of each, and no text of a guest.
+
+Runs in the host process, in the thread for kept records alone. It touches no file: it says which record goes next.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fumehood.errors import InvalidArgumentError
+
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBounds:
+    """How much is kept: where it is more, the oldest of the key that has most of it goes first.
+
+    Attributes:
+        max_bytes: Of all files.
+        max_count: How many.
+        max_seconds: How long each, from the end of its sandbox.
+    """
+
+    max_bytes: int
+    max_count: int
+    max_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedRecord:
+    """A record that is kept.
+
+    Attributes:
+        id: The id of its sandbox.
+        owner: The key that owned it.
+        ended_at: When it ended, in seconds of the epoch.
+        size_bytes: What its file takes.
+    """
+
+    id: str
+    owner: str
+    ended_at: float
+    size_bytes: int
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its place in the order of ends, also when it is gone."""
+        return round(self.ended_at * _MICROSECONDS), self.id
+
+    @property
+    def cursor(self) -> str:
+        """Its place as the cursor of a page that ends with it."""
+        at, name = self.place
+        return f"{at}.{name}"
+
+
+@dataclass(slots=True)
+class _Share:
+    """The records of one key, the oldest first."""
+
+    records: OrderedDict[str, IndexedRecord] = field(default_factory=OrderedDict)
+    size_bytes: int = 0
+
+
+class RecordIndex:
+    """The records that are kept.
+
+    Args:
+        bounds: How many, and how much of them, are kept.
+    """
+
+    def __init__(self, bounds: RecordBounds) -> None:
+        self._bounds = bounds
+        # The oldest end first, within the moment that writing takes.
+        self._all: OrderedDict[str, IndexedRecord] = OrderedDict()
+        self._shares: dict[str, _Share] = {}
+        self._size_bytes = 0
+
+    def add(self, record: IndexedRecord) -> None:
+        """Adds a record, in place of one with the same id."""
+        self.pop(record.id)
+        share = self._shares.setdefault(record.owner, _Share())
+        self._all[record.id] = share.records[record.id] = record
+        share.size_bytes += record.size_bytes
+        self._size_bytes += record.size_bytes
+
+    def get(self, sandbox_id: str) -> IndexedRecord | None:
+        """Returns a record."""
+        return self._all.get(sandbox_id)
+
+    def pop(self, sandbox_id: str) -> IndexedRecord | None:
+        """Removes a record, and returns it."""
+        if (record := self._all.pop(sandbox_id, None)) is None:
+            return None
+
+        share = self._shares[record.owner]
+        del share.records[sandbox_id]
+        share.size_bytes -= record.size_bytes
+        self._size_bytes -= record.size_bytes
+
+        if not share.records:
+            del self._shares[record.owner]
+
+        return record
+
+    def surplus(self) -> str | None:
+        """Returns the record that goes next because there are too many, or they are too large; None: none does."""
+        if len(self._all) > self._bounds.max_count:
+            most = max(len(share.records) for share in self._shares.values())
+            return self._oldest_of(share for share in self._shares.values() if len(share.records) == most)
+
+        if self._size_bytes > self._bounds.max_bytes:
+            most = max(share.size_bytes for share in self._shares.values())
+            return self._oldest_of(share for share in self._shares.values() if share.size_bytes == most)
+
+        return None
+
+    def outdated(self, now: float) -> str | None:
+        """Returns a record that is too old; None: none is."""
+        first = next(iter(self._all.values()), None)
+        return first.id if first is not None and first.ended_at < now - self._bounds.max_seconds else None
+
+    def before(self, cursor: str | None, owner: str | None) -> list[IndexedRecord]:
+        """Returns the records of an owner (None: of all) that ended before a cursor, the latest end first.
+
+        Raises:
+            InvalidArgumentError: The cursor is none.
+        """
+        place = None if cursor is None else _place(cursor)
+        found = [
+            record
+            for record in self._all.values()
+            if owner in (None, record.owner) and (place is None or record.place < place)
+        ]
+        return sorted(found, key=lambda record: record.place, reverse=True)
+
+    @staticmethod
+    def _oldest_of(shares: Iterator[_Share]) -> str:
+        oldest = (next(iter(share.records.values())) for share in shares)
+        return min(oldest, key=lambda record: record.place).id
+
+
+def _place(cursor: str) -> tuple[int, str]:
+    at, _, name = cursor.partition(".")
+
+    try:
+        return int(at), name
+    except ValueError:
+        raise InvalidArgumentError(
+            field="cursor", value=cursor, allowed="`next_cursor` of the page before"
+        ) from None
