@@ -13,6 +13,7 @@ import builtins
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
@@ -331,7 +332,19 @@ class AsyncSandbox(AsyncContexts):
         """
         found = named_backend(url, api_key, backend) or default_backend()
         request = ListRecords(text=text, limit=limit)
-        return [*(await found.find_records(request)).items] if isinstance(found, RecordKeeping) else []
+        ended: EndedSandboxes = []
+
+        # A page may hold less than its limit, however much follows: its size is bounded in bytes too.
+        while isinstance(found, RecordKeeping):
+            page = await found.find_records(request)
+            ended += page.items
+
+            if page.next_cursor is None or len(ended) >= limit:
+                break
+
+            request = replace(request, before=page.next_cursor, limit=limit - len(ended))
+
+        return ended
 
     @classmethod
     async def get_ended_record(

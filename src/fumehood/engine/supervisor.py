@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from fumehood.engine.kept_records import KeptRecords
 
 _REMEMBERED = 10_000
-# The approximate size of a sandbox's description without its labels.
-_INFO_BYTES = 3000
 
 
 class Supervisor:
@@ -369,14 +367,15 @@ class Supervisor:
         feed = lifetime.sandbox.feed
 
         if feed.is_live and lifetime.sandbox.alive:
-            feed.put("changed", {"sandbox": as_data(lifetime.info)}, _info_bytes(lifetime))
+            info = as_data(lifetime.info)
+            feed.put("changed", {"sandbox": info}, _info_bytes(info))
 
         self._tell("sandbox_changed", lifetime)
 
     def _tell(self, kind: str, lifetime: Lifetime) -> None:
         if self._feeds.are_live and lifetime.sandbox.alive:
-            told: dict[str, JsonValue] = {"sandbox": as_data(lifetime.info)}
-            self._feeds.put(kind, lifetime.spec.owner, told, _info_bytes(lifetime))
+            info = as_data(lifetime.info)
+            self._feeds.put(kind, lifetime.spec.owner, {"sandbox": info}, _info_bytes(info))
 
     async def wait_warm(self, template: str = "default") -> None:
         """Returns when the template's pool is full."""
@@ -456,10 +455,15 @@ def _version() -> str:
     return metadata.version("fumehood")
 
 
-def _info_bytes(lifetime: Lifetime) -> int:
-    """Returns the approximate size of a sandbox's description in memory."""
-    labels = lifetime.spec.metadata
-    return _INFO_BYTES + sum(map(getsizeof, (*labels, *labels.values())))
+def _info_bytes(value: JsonValue) -> int:
+    """Returns the size of a sandbox's description in memory: its labels and rules of network can be long."""
+    if isinstance(value, dict):
+        return getsizeof(value) + sum(getsizeof(name) + _info_bytes(item) for name, item in value.items())
+
+    if isinstance(value, list):
+        return getsizeof(value) + sum(map(_info_bytes, value))
+
+    return getsizeof(value)
 
 
 def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
