@@ -248,7 +248,7 @@ def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
     """A fresh one in its place would be without the state; the control is the same fork, left alone."""
 
     async def end_it(fork: LiveSandbox) -> None:
-        coming = fork.contexts.default.coming
+        coming = fork.contexts.first.coming
         fork.guest.first_context.kill()
         await asyncio.wait([coming])
 
