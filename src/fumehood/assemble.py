@@ -17,11 +17,13 @@ from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+import fumehood_jail
 from fumehood.engine.settings import AUTOMATIC_RESERVE, EngineSettings
-from fumehood.errors import FumehoodError, InvalidArgumentError, IsolationUnavailableError
+from fumehood.errors import FumehoodError, InvalidArgumentError, IsolationUnavailableError, SandboxStartError
 from fumehood.portal import Portal, Turn, call, shared_portal
 from fumehood.refusals import naming_arguments
 from fumehood.setting_fields import load_environment
+from fumehood.values.guest_paths import GUEST_PACKAGES_PATH
 from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.template import Template
 
@@ -73,6 +75,7 @@ def backend_on_loop(
         IsolationUnavailableError: This is another system than Linux.
     """
     require_linux()
+    _require_outside()
     allow_open_files()
 
     from fumehood.audit.files import AuditFolder
@@ -133,6 +136,16 @@ def require_linux() -> None:
             reason=f"sandboxes need Linux, and this is {sys.platform}",
             how_to_get_it='start a server in a container by eval "$(fumehood serve --print-docker | sh)", or name one '
             "in FUMEHOOD_URL and FUMEHOOD_API_KEY",
+        )
+
+
+def _require_outside() -> None:
+    """Raises SandboxStartError in a sandbox, where the packages of the guest stand in place of those of the host."""
+    if os.path.dirname(fumehood_jail.__path__[0]) == GUEST_PACKAGES_PATH:
+        raise SandboxStartError(
+            step="start",
+            reason="this code runs in a sandbox already, and none can be made inside",
+            hint="run the code itself here; a program that makes sandboxes is run outside, by `python FILE`",
         )
 
 

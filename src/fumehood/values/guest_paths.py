@@ -1,4 +1,4 @@
-"""The two folders of a sandbox that its user and the programs of the host name: paths inside it, never on the host.
+"""The folders of a sandbox that its user and the programs of the host name: paths inside it, never on the host.
 
 The guest and the jail declare their own constants, because they import no module of the engine.
 """
@@ -9,3 +9,5 @@ from __future__ import annotations
 HOME_PATH = "/home/user"
 # Where data files are put, and where artifacts are collected from.
 DATA_PATH = "/mnt/data"
+# Where the interpreters of a sandbox find the packages of the guest.
+GUEST_PACKAGES_PATH = "/opt/fumehood"

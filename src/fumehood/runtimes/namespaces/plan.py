@@ -21,12 +21,12 @@ from fumehood.errors import CapacityError
 from fumehood.runtimes.language_files import language_files
 from fumehood.runtimes.namespaces.guest_bytecode import guest_bytecode
 from fumehood.templates.environment import Environment
-from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
+from fumehood.values.guest_paths import DATA_PATH, GUEST_PACKAGES_PATH, HOME_PATH
 from fumehood_guest.init.egress import PORT
 from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
 from fumehood_jail.users import IdPlan
 
-GUEST_PACKAGES = "/opt/fumehood"
+GUEST_PACKAGES = GUEST_PACKAGES_PATH
 # Code of ours in each language that guests run.
 _GUEST_FILES = (".py", ".cjs", ".R", ".java")
 # Where `fumehood_guest.init.home` finds the files that each sandbox gets.
