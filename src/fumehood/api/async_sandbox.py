@@ -146,7 +146,7 @@ class AsyncSandbox(AsyncContexts):
     ) -> None:
         self._spec = SandboxSpec(
             template=template,
-            limits=read_limits(limits, limit_fields),
+            limits=read_limits(limits, limit_fields, called=AsyncSandbox.__init__),
             envs={} if envs is None else envs,
             metadata={} if metadata is None else metadata,
             labels={} if labels is None else labels,

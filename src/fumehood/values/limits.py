@@ -6,9 +6,10 @@ and wrongly typed values are refused when it is made, so no other module checks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from difflib import get_close_matches
+from inspect import signature
 from typing import Any, TypeAlias, TypedDict
 
 from fumehood.bounds import BOUNDS, GIB, MIB, Bound, read_size
@@ -18,6 +19,9 @@ from fumehood.text import visible_line
 # Limits that can be given as a size as well, under these names.
 _SIZES = ("memory", "disk")
 _NAMES = (*BOUNDS, *_SIZES)
+
+# A wrong name of fewer letters begins too many.
+_SHORTEST_BEGINNING = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +124,25 @@ class LimitFields(TypedDict, total=False):
     disk: str | int
 
 
-def read_limits(value: LimitsChoice | None, named: Mapping[str, Any] | None = None) -> Limits:
+def read_limits(
+    value: LimitsChoice | None,
+    named: Mapping[str, Any] | None = None,
+    *,
+    called: Callable[..., object] | None = None,
+) -> Limits:
     """Return the limits of a caller, which may give them as one value, one by one by name, or both.
 
     Args:
         value: The limits, as one value.
         named: Limits by name, which replace those in `value`.
+        called: The function that took `named`; a wrong name may be meant for one of its own arguments.
 
     Raises:
         InvalidArgumentError: A name or a value is refused.
         TypeError: A name in `named` is not that of a limit.
     """
     if named:
-        _check_names(named)
+        _check_names(named, called)
         known = read_limits(value)
         # A size replaces the bytes of that name.
         kept = {
@@ -160,19 +170,34 @@ def read_limits(value: LimitsChoice | None, named: Mapping[str, Any] | None = No
     return Limits(**value)
 
 
-def _check_names(named: Mapping[str, Any]) -> None:
+def _check_names(named: Mapping[str, Any], called: Callable[..., object] | None) -> None:
     """Refuses an argument that is no limit as Python refuses one that a function does not have."""
     for name in named:
         if name not in _NAMES:
             raise TypeError(
                 f"unexpected keyword argument {name!r}: it is no argument, and no limit such as memory='2G'"
-                f"{_meant(name)}"
+                f"{_meant(name, (*_arguments(called), *_NAMES))}"
             )
 
 
-def _meant(name: object) -> str:
-    near = get_close_matches(str(name), _NAMES, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _arguments(called: Callable[..., object] | None) -> list[str]:
+    """Returns the names of a function's own arguments; read only once a name is wrong."""
+    if called is None:
+        return []
+
+    taken = signature(called).parameters.values()
+    return [one.name for one in taken if one.kind is not one.VAR_KEYWORD and one.name != "self"]
+
+
+def _meant(name: object, known: Sequence[str] = _NAMES) -> str:
+    """Returns the question after the similar name, or after the few that begin with this one: `cpu`."""
+    word = str(name).lower()
+    near = get_close_matches(word, known, n=1)
+
+    if not near and len(word) >= _SHORTEST_BEGINNING:
+        near = [one for one in known if one.startswith(word)]
+
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def check_seconds(field: str, value: object, *, optional: bool = True, high: float = 86_400 * 365) -> None:

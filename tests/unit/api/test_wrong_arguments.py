@@ -155,3 +155,31 @@ def test_what_is_explored_is_a_sandbox(sandbox):
         InvalidArgumentError, match=r"child takes one of the sandboxes that `fork\(\)` has returned"
     ):
         Sandbox.__new__(Sandbox).adopt(sandbox)
+
+
+@pytest.mark.parametrize("begin", [Sandbox, AsyncSandbox, Sandbox.create], ids=["sync", "async", "create"])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("timout", "'timeout'"),
+        ("netwrok", "'network'"),
+        ("cpu", "'cpu_seconds' or 'cpu_cores'"),
+        ("cpus", "'cpu_cores'"),
+        ("Memory", "'memory'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_one_that_was_meant(begin, name, meant):
+    """Of an argument as of a limit; a short name may be the beginning of two."""
+    with pytest.raises(
+        TypeError, match=rf"unexpected keyword argument '{name}': .*; did you mean {meant}\?$"
+    ):
+        begin(**{name: 3})
+
+
+@pytest.mark.parametrize("name", ["cp", "kwargs", "image"])
+def test_a_name_that_is_like_no_other_gets_no_question(name):
+    """Two letters begin too much."""
+    with pytest.raises(TypeError) as refused:
+        Sandbox(**{name: 3})
+
+    assert "did you mean" not in str(refused.value)
