@@ -32,7 +32,7 @@ def test_what_is_installed_can_be_imported(index: Network) -> None:
         assert sandbox.run_code("import bouquet; bouquet.roses").text == "12"
 
         with pytest.raises(CommandExitError, match="nothing_like_it"):
-            sandbox.install("nothing_like_it")
+            sandbox.install(["bouquet", "nothing_like_it"])
 
 
 def test_a_denial_of_the_network_is_named(index: Network) -> None:

@@ -27,22 +27,33 @@ _PIP = [
 ]
 
 
-def install_command(packages: Sequence[str]) -> list[str]:
-    """Return the command that installs these packages, as a list of arguments.
+def install_command(packages: Sequence[str | Sequence[str]]) -> list[str]:
+    """Return the command that installs these packages, or those of the one list, as a list of arguments.
 
     Raises:
         InvalidArgumentError: The list is empty, or an item is not a requirement.
     """
-    if not 1 <= len(packages) <= MAX_PACKAGES:
-        allowed = f"1 to {MAX_PACKAGES} names"
-        raise InvalidArgumentError(field="packages", value=f"{len(packages)} names", allowed=allowed)
+    if isinstance(packages, str):
+        # Each letter would be a package of that name, and there are such.
+        allowed = f"a list of names, such as [{visible_line(repr(packages))}]"
+        raise InvalidArgumentError(field="packages", value=packages, allowed=allowed)
 
-    for package in packages:
+    names = packages[0] if len(packages) == 1 and isinstance(packages[0], list | tuple) else packages
+
+    if not 1 <= len(names) <= MAX_PACKAGES:
+        allowed = f"1 to {MAX_PACKAGES} names of packages, one by one or as one list, such as 'polars>=1'"
+        raise InvalidArgumentError(field="packages", value=f"{len(names)} names", allowed=allowed)
+
+    checked = []
+
+    for package in names:
         if not isinstance(package, str) or not _IS_REQUIREMENT(package):
             allowed = "names that begin with a letter or a digit, such as 'polars>=1'"
             raise InvalidArgumentError(field="packages", value=package, allowed=allowed)
 
-    return [*_PIP, *packages]
+        checked.append(package)
+
+    return [*_PIP, *checked]
 
 
 def check_installable(network: Network) -> None:

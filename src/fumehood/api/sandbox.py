@@ -469,13 +469,13 @@ class Sandbox(Uncopied):
         """
         return call(self._async.screenshot)
 
-    def install(self, *packages: str, timeout: float = 300.0) -> None:
+    def install(self, *packages: str | Sequence[str], timeout: float = 300.0) -> None:
         """Install packages of Python into the sandbox with pip; they can be imported at once.
 
         The sandbox must reach an index, as with `network="pip"`.
 
         Args:
-            packages: Names, with versions where needed: `polars>=1`.
+            packages: Names, one by one or as one list, with versions where needed: `polars>=1`.
             timeout: Seconds after which pip is ended.
 
         Raises:

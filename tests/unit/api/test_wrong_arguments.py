@@ -11,6 +11,7 @@ import pytest
 
 import fumehood
 from fumehood import AsyncSandbox, Sandbox
+from fumehood.api.packages import install_command
 from fumehood.assemble import remote_backend
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.network import read_network
@@ -183,3 +184,34 @@ def test_a_name_that_is_like_no_other_gets_no_question(name):
         Sandbox(**{name: 3})
 
     assert "did you mean" not in str(refused.value)
+
+
+def test_packages_are_named_one_by_one_or_as_one_list():
+    """A list is what `libraries` takes."""
+    separate = install_command(("polars>=1", "humanize"))
+    assert separate[-3:] == ["--", "polars>=1", "humanize"]
+    assert install_command((["polars>=1", "humanize"],)) == separate
+    assert install_command((("polars>=1", "humanize"),)) == separate
+
+
+@pytest.mark.parametrize(
+    ("packages", "said"),
+    [
+        ((), "one by one or as one list, such as 'polars>=1'"),
+        (([],), "one by one or as one list, such as 'polars>=1'"),
+        ((["--upgrade"],), "packages='--upgrade' is refused"),
+        ((["a"], "b"), "names that begin with a letter"),
+        (([["a"]],), "names that begin with a letter"),
+        (["a"] * 51, "packages='51 names' is refused"),
+    ],
+)
+def test_what_is_no_package_is_refused(packages, said):
+    """Before a sandbox starts, in a list as beside each other."""
+    with pytest.raises(InvalidArgumentError, match=said):
+        asyncio.run(AsyncSandbox().install(*packages))
+
+
+def test_one_text_is_no_list_of_libraries():
+    """Its letters would be installed, each a package of that name."""
+    with pytest.raises(InvalidArgumentError, match=r"takes a list of names, such as \['polars'\]"):
+        fumehood.run_code("1", libraries="polars")
