@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from typing import get_args
 
 import httpx2
 import pytest
 
 from fumehood.cli.main import main
+from fumehood.server.schemas.keys import ScopeName
 
 
 @pytest.fixture
@@ -163,6 +165,11 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
             ["keys", "create", "x", "--max-network", "all"],
             "--max-network 'all' is not one of none, pip, listed, internet",
         ),
+        (
+            ["keys", "create", "x", "--scope", "foo"],
+            f"--scope 'foo' is not one of {', '.join(get_args(ScopeName))}\n",
+        ),
+        (["keys", "set", "x", "--scope", "exec"], "watch; did you mean 'execute'?"),
     ],
 )
 def test_wrong_words_are_refused_here(words, said, capsys, monkeypatch):

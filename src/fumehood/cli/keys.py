@@ -1,7 +1,7 @@
 """`fumehood keys` and `fumehood usage`: the keys of a server, and what they have used.
 
-Runs in the user's terminal. A token is printed once, alone on standard output; whether a scope or a bound is allowed is
-decided by the server.
+Runs in the user's terminal. A token is printed once, alone on standard output; whether a key may
+have a scope or a bound is decided by the server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fumehood.cli.saved import SERVER_OPTIONS
 from fumehood.cli.terminal import note, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
+from fumehood.storage.policy import SCOPES
 from fumehood.text import visible_line
 from fumehood.values.network import NETWORK_LEVELS
 
@@ -253,9 +254,10 @@ KEYS = Verbs(
                 Argument("name", metavar="NAME", about="what you call it"),
                 Option(
                     ["--scope"],
+                    type=OneOf(SCOPES),
                     multiple=True,
                     metavar="SCOPE",
-                    help="what it may do: execute, sandboxes, keys, metrics; may be repeated "
+                    help=f"what it may do: {', '.join(SCOPES)}; may be repeated "
                     "(default: execute and sandboxes)",
                 ),
                 *_BOUND_OPTIONS,
@@ -296,6 +298,7 @@ KEYS = Verbs(
                 Option(["--name"], metavar="NAME", help="what you call it"),
                 Option(
                     ["--scope"],
+                    type=OneOf(SCOPES),
                     multiple=True,
                     metavar="SCOPE",
                     help="what it may do from now on, instead of what it may do now; may be repeated",

@@ -18,7 +18,7 @@ from fumehood.errors import InvalidArgumentError, LimitForbiddenError
 from fumehood.values.limits import Limits, check_bound
 from fumehood.values.network import NETWORK_LEVELS
 
-SCOPES = frozenset({"execute", "sandboxes", "keys", "metrics", "watch"})
+SCOPES = ("execute", "sandboxes", "keys", "metrics", "watch")
 
 _DEFAULTS = Limits()
 _QUOTAS = {
@@ -139,8 +139,10 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
 
     chosen = frozenset(scopes)
 
-    if not chosen or not chosen <= SCOPES:
-        raise InvalidArgumentError(field="scopes", value=sorted(map(str, chosen - SCOPES)), allowed=allowed)
+    unknown = chosen.difference(SCOPES)
+
+    if not chosen or unknown:
+        raise InvalidArgumentError(field="scopes", value=sorted(map(str, unknown)), allowed=allowed)
 
     if {"sandboxes", "watch"} <= chosen:
         # It would see two kinds of sandboxes: its own, and those that it may only look at.
