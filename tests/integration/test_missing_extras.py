@@ -47,6 +47,12 @@ CASES = {
         "model='anthropic:some' needs anthropic, which is not installed",
         "anthropic",
     ),
+    "provider": (
+        "openai",
+        RAISED.format("fumehood.llm.OpenAIResponses('some')"),
+        "model='openai:some' needs openai, which is not installed",
+        "openai",
+    ),
     "secret": (
         "cryptography",
         RAISED.format(

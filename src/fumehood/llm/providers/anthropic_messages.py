@@ -54,9 +54,13 @@ class AnthropicMessages(SdkProvider):
         options: More for each request, such as `max_tokens`, `thinking` or `extra_body`.
         max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
+
+    Raises:
+        InvalidArgumentError: The SDK is not installed.
     """
 
     name = "anthropic"
+    sdk = "anthropic"
 
     def _connect(self, settings: dict[str, Any]) -> AsyncAnthropic:
         from anthropic import AsyncAnthropic

@@ -1,12 +1,10 @@
 """Chooses a provider by a model's name, such as `anthropic:claude-...`.
 
-Only the part before the first colon is ours; no SDK is loaded before the first request, but whether it is installed is
-checked here, so that a missing one is reported at once.
+Only the part before the first colon is ours; no SDK is loaded before the first request, but a provider whose SDK is not
+installed is refused at once.
 """
 
 from __future__ import annotations
-
-import importlib.util
 
 from fumehood import InvalidArgumentError
 from fumehood.llm.fenced import FencedProvider
@@ -15,11 +13,11 @@ from fumehood.llm.providers.base import Provider
 from fumehood.llm.providers.openai_chat import OpenAIChat
 from fumehood.llm.providers.openai_responses import OpenAIResponses
 
-# The part before the colon: the API, and its SDK, which is also the name of our extra.
-_DIALECTS: dict[str, tuple[type[OpenAIResponses | OpenAIChat | AnthropicMessages], str]] = {
-    "openai": (OpenAIResponses, "openai"),
-    "openai-chat": (OpenAIChat, "openai"),
-    "anthropic": (AnthropicMessages, "anthropic"),
+# The part before the colon: the API.
+_DIALECTS: dict[str, type[OpenAIResponses | OpenAIChat | AnthropicMessages]] = {
+    "openai": OpenAIResponses,
+    "openai-chat": OpenAIChat,
+    "anthropic": AnthropicMessages,
 }
 _ALLOWED = '"openai:NAME" (Responses), "openai-chat:NAME" (Chat Completions), "anthropic:NAME" (Messages) or a Provider'
 
@@ -64,14 +62,4 @@ def _by_name(model: str, base_url: str | None, api_key: str | None, images: bool
     if dialect not in _DIALECTS or not colon or not name.strip():
         raise InvalidArgumentError(field="model", value=model, allowed=_ALLOWED)
 
-    kind, sdk = _DIALECTS[dialect]
-
-    if importlib.util.find_spec(sdk) is None:
-        raise InvalidArgumentError(
-            field="model",
-            value=model,
-            allowed=f"{sdk}, which is not installed",
-            extra=sdk,
-        )
-
-    return kind(name, base_url=base_url, api_key=api_key, images=images)
+    return _DIALECTS[dialect](name, base_url=base_url, api_key=api_key, images=images)

@@ -49,9 +49,13 @@ class OpenAIChat(SdkProvider):
         options: More for each request, such as `temperature`, `max_completion_tokens` or `extra_body`.
         max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
+
+    Raises:
+        InvalidArgumentError: The SDK is not installed.
     """
 
     name = "openai-chat"
+    sdk = "openai"
 
     def _connect(self, settings: dict[str, Any]) -> AsyncOpenAI:
         from openai import AsyncOpenAI

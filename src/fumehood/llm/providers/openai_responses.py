@@ -45,9 +45,13 @@ class OpenAIResponses(SdkProvider):
         options: More for each request, such as `reasoning`, `max_output_tokens` or `store`.
         max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
+
+    Raises:
+        InvalidArgumentError: The SDK is not installed.
     """
 
     name = "openai"
+    sdk = "openai"
 
     def _connect(self, settings: dict[str, Any]) -> AsyncOpenAI:
         from openai import AsyncOpenAI

@@ -7,12 +7,14 @@ of the body where servers of the same API differ in their codes.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from fumehood import InvalidArgumentError
 from fumehood.llm.model_errors import (
     ModelAnswerError,
     ModelAuthenticationError,
@@ -200,9 +202,14 @@ class SdkProvider(ABC):
         options: More for each request.
         max_retries: How often the SDK repeats a request that found the server busy or unreachable.
         timeout: Seconds without a sign of the server after which a request has failed.
+
+    Raises:
+        InvalidArgumentError: The SDK is not installed.
     """
 
     name: ClassVar[str]
+    # The SDK's package, which is also the name of our extra.
+    sdk: ClassVar[str]
 
     def __init__(
         self,
@@ -215,6 +222,15 @@ class SdkProvider(ABC):
         max_retries: int = 2,
         timeout: float = 600.0,
     ) -> None:
+        # It is loaded at the first request; that it is missing is reported at once.
+        if importlib.util.find_spec(self.sdk) is None:
+            raise InvalidArgumentError(
+                field="model",
+                value=f"{self.name}:{model}",
+                allowed=f"{self.sdk}, which is not installed",
+                extra=self.sdk,
+            )
+
         self.model = model
         self._images = images
         self._options = dict(options or {})
