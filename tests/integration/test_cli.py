@@ -164,6 +164,8 @@ def test_a_notebook_runs_cell_by_cell(tmp_path):
     done = fumehood("run", "a.ipynb", "ab", cwd=tmp_path)
 
     assert (done.stdout, done.returncode) == ("'abab'\n", 5)
+    # Cells are counted from 1, as in Jupyter; the line that sets the arguments does not count.
+    assert "Cell In[2], line 1\n" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert sorted(os.listdir(tmp_path)) == [".state", "a.ipynb"] or os.listdir(tmp_path) == ["a.ipynb"]
 

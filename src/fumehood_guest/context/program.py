@@ -26,8 +26,8 @@ def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = Fals
     shell = PythonShell.instance()
     sys.argv = list(argv)
     shell.compile.next_name = name
-    # The line that has called this does not count.
-    shell.execution_count = 0
+    # The line that has called this does not count; IPython counts it before it runs, or, up to 9.17, after.
+    shell.execution_count -= 1
 
     if path:
         shell.user_ns["__file__"] = os.path.abspath(path)
