@@ -121,6 +121,10 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
     with Sandbox(url=keeping.url, api_key=token) as sandbox:
         sandbox.run_code("x = 20\nx")
         sandbox.run_code("import time\ntime.time()")
+        sandbox.files.write("given.txt", "here")
+        sandbox.run_code("open('given.txt').read()")
+        shell = sandbox.create_code_context(language="bash")
+        sandbox.run_code("echo in bash", context=shell)
 
     name = sandbox.id
     words = ["--url", keeping.url, "--api-key", token]
@@ -129,14 +133,21 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
     assert "[1] same: x = 20" in out
     assert "[2] differs" in out
     assert "the first that differs is [2]" in err
+    assert "files that were uploaded and commands are not replayed" in err
     record = Sandbox.get_ended_record(name, url=keeping.url, api_key=token)
     report = replay(record, url=keeping.url, api_key=token)
     assert report.first_difference is not None
     assert report.first_difference.number == 2
     assert main(["records", "list", *words, "--filter", name]) == 0
     assert name in capsys.readouterr().out
+    assert main(["records", "--filter", "alpha", *words]) == 0
+    assert "no record has 'alpha' in its id, template, key, reason or a label" in capsys.readouterr().err
     assert main(["records", "show", name, *words]) == 0
-    assert "x = 20" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "x = 20" in shown
+    assert f"1 cell in the context '{shell.id}': `--context {shell.id}`" in shown
+    assert main(["records", "show", name, "--context", shell.id, *words]) == 0
+    assert "3 cells in the context 'default'" in capsys.readouterr().err
     assert main(["records", "show", name, "--audit", *words]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["kind"] == "ended"
     assert main(["records", "delete", name, *words]) == 0
@@ -264,7 +275,9 @@ def test_a_fork_that_takes_a_place_leaves_one_record(keeping: RunningServer, own
     assert [cell.code for cell in record.cells] == ["x = 1", "x = 2"]
 
 
-def test_nothing_is_kept_unless_that_is_set(server: Any, api: httpx2.Client) -> None:
+def test_nothing_is_kept_unless_that_is_set(
+    server: Any, api: httpx2.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Off by default; stateless runs leave none even where it is set."""
     with Sandbox(url=server.url, api_key=server.token) as sandbox:
         sandbox.run_code("1")
@@ -272,6 +285,8 @@ def test_nothing_is_kept_unless_that_is_set(server: Any, api: httpx2.Client) -> 
     assert api.get("/v1/records").json() == {"is_kept": False, "items": [], "next_cursor": None}
     assert api.get(f"/v1/records/{sandbox.id}").json()["code"] == "record_not_found"
     assert Sandbox.list_ended(url=server.url, api_key=server.token) == []
+    assert main(["records", "--filter", "alpha", "--url", server.url, "--api-key", server.token]) == 0
+    assert "no record is kept: a server keeps them with" in capsys.readouterr().err
 
     with pytest.raises(RecordNotFoundError):
         Sandbox.get_ended_audit(sandbox.id, url=server.url, api_key=server.token)

@@ -20,6 +20,7 @@ from fumehood.text import visible_line
 
 if TYPE_CHECKING:
     from fumehood.port.backend import Backend
+    from fumehood.port.record_keeping import RecordKeeping
     from fumehood.values.kept_records import EndedSandbox
 
 _COLUMNS = ("SANDBOX", "ENDED", "REASON", "TEMPLATE", "CELLS", "LAST", "KEY", "LABELS")
@@ -33,23 +34,36 @@ _SKIPPED = {
 
 def run_list(options: Options) -> int:
     """List the ended sandboxes whose records are kept; return the exit code."""
-    from fumehood.api.sandbox import Sandbox
+    from fumehood.portal import call
+    from fumehood.values.kept_records import ListRecords
     from fumehood.values.plain_data import as_data
 
-    with naming_arguments(_NAMES):
-        found = Sandbox.list_ended(options.filter or "", limit=options.limit, backend=_backend(options))
+    with naming_arguments(_NAMES | {"q": "--filter", "limit": "--limit"}):
+        request = ListRecords(text=options.filter or "", limit=options.limit)
+        # Not `Sandbox.list_ended`: it does not say whether records are kept at all.
+        found = call(_records(_backend(options)).find_records, request)
 
     if options.json:
-        print(json.dumps(as_data(found), indent=2))
+        print(json.dumps(as_data(list(found.items)), indent=2))
         return 0
 
     now = datetime.now(UTC)
-    write_table(_COLUMNS, [_row(ended, now) for ended in found], sys.stdout)
+    write_table(_COLUMNS, [_row(ended, now) for ended in found.items], sys.stdout)
 
-    if not found:
-        note("no record is kept: a server keeps them with `fumehood serve --records keep`")
+    if not found.items:
+        note(_why_none(options.filter, is_kept=found.is_kept))
 
     return 0
+
+
+def _why_none(text: str | None, *, is_kept: bool) -> str:
+    if not is_kept:
+        return "no record is kept: a server keeps them with `fumehood serve --records keep`"
+
+    if text:
+        return f"no record has {visible_line(text)!r} in its id, template, key, reason or a label"
+
+    return "no sandbox has ended yet whose record is kept"
 
 
 def _row(ended: EndedSandbox, now: datetime) -> tuple[str, ...]:
@@ -86,8 +100,18 @@ def run_show(options: Options) -> int:
         print(json.dumps(as_data(record), indent=2))
     else:
         show_record(Screen(), record, with_code=not options.quiet)
+        _tell_other_contexts(backend, options)
 
     return 0
+
+
+def _tell_other_contexts(backend: Backend, options: Options) -> None:
+    from fumehood.portal import call
+
+    for context in call(_records(backend).ended_sandbox, options.sandbox).contexts:
+        if context.cells and context.id != options.context:
+            name = visible_line(context.id)
+            note(f"{counted(context.cells, 'cell')} in the context {name!r}: `--context {name}`")
 
 
 def run_replay(options: Options) -> int:
@@ -101,12 +125,14 @@ def run_replay(options: Options) -> int:
         "deterministic": options.deterministic,
     }
     last: dict[str, Any] = {}
+    is_worse = False
 
     with naming_arguments(_NAMES):
         path = record_path(options.sandbox, "replay")
 
         for line in server_lines(options.url, options.api_key, "POST", path, json=body):
             last = line
+            is_worse |= _fails_now(line)
 
             if options.json:
                 print(json.dumps(line))
@@ -114,7 +140,7 @@ def run_replay(options: Options) -> int:
                 _show_cell(line)
 
     if not options.json:
-        _show_end(last)
+        _show_end(last, is_worse=is_worse)
 
     return int(last.get("first_difference") is not None)
 
@@ -139,7 +165,15 @@ def _show_cell(line: dict[str, Any]) -> None:
         print(f"      now {_quoted(each['actual'])}")
 
 
-def _show_end(line: dict[str, Any]) -> None:
+def _fails_now(line: dict[str, Any]) -> bool:
+    """Returns whether a cell that ended well has raised an error this time."""
+    return any(
+        each["what"] == "error" and each["expected"] is None and each["actual"] is not None
+        for each in line.get("differences", ())
+    )
+
+
+def _show_end(line: dict[str, Any], *, is_worse: bool) -> None:
     first = line.get("first_difference")
     missing = line.get("dropped_cells", 0)
     note(
@@ -147,6 +181,9 @@ def _show_end(line: dict[str, Any]) -> None:
         + (f"; the first that differs is [{first}]" if first is not None else "")
         + (f"; {counted(missing, 'older cell')} are not kept" if missing else "")
     )
+
+    if is_worse:
+        note("a cell that ended well fails now: files that were uploaded and commands are not replayed")
 
 
 def _quoted(text: object) -> str:
@@ -177,6 +214,13 @@ def _backend(options: Options) -> Backend:
     from fumehood.assemble import remote_backend
 
     return remote_backend(options.url, options.api_key)
+
+
+def _records(backend: Backend) -> RecordKeeping:
+    from fumehood.port.record_keeping import RecordKeeping
+
+    assert isinstance(backend, RecordKeeping), "the client of a server can ask for its records"
+    return backend
 
 
 _SANDBOX = Argument("sandbox", metavar="SANDBOX", about="the id that it had, as `fumehood records` lists it")
@@ -223,7 +267,8 @@ RECORDS = Verbs(
             run_replay,
             brief="run a record again, and say which cell does something else",
             about="Run the cells of an ended sandbox again, in a fresh sandbox of the server without a network, and "
-            "say which of them print, show or raise something else.",
+            "say which of them print, show or raise something else. Only cells run again: files that were uploaded and "
+            "commands are not replayed.",
             epilog="exit code: 0 when no cell differs, 1 when one does",
             params=[
                 _SANDBOX,
