@@ -1205,7 +1205,7 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
     def __init__(self, *, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
-            reason=f"there is no {checkpoint_id!r}",
+            reason=f"there is no checkpoint {checkpoint_id!r}",
             hint="`list_checkpoints()` shows which there are; the oldest is dropped when there are too many",
         )
 

@@ -61,6 +61,7 @@ def test_a_checkpoint_is_found_by_id_and_by_name(sandbox):
         sandbox.rollback("start")
 
     assert caught.value.checkpoint_id == "start"
+    assert "there is no checkpoint 'start'" in caught.value.message
 
 
 def test_checkpoints_form_a_tree(sandbox):
