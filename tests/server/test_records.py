@@ -17,7 +17,7 @@ from tests.conftest import RunningServer
 from fumehood import RecordNotFoundError, Sandbox, replay
 from fumehood.cli.main import main
 
-CELLS = ("import secrets\nprint('hello')\n6 * 7", "secrets.token_hex(4)", "1 / 0")
+CELLS = ("import secrets\nprint('hello')\nsum(range(10**6)) and 6 * 7", "secrets.token_hex(4)", "1 / 0")
 
 
 @pytest.fixture(scope="module")

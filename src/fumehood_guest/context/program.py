@@ -26,7 +26,7 @@ def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = Fals
     shell = PythonShell.instance()
     sys.argv = list(argv)
     shell.compile.next_name = name
-    # The line that has called this does not count; IPython counts it before it runs, or, up to 9.17, after.
+    # The line that has called this does not count; newer versions of IPython count it before it runs, older ones after.
     shell.execution_count -= 1
 
     if path:
