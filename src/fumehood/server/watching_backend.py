@@ -1,8 +1,9 @@
 """The backend of a key that may look at sandboxes and do nothing with them: the scope `watch`.
 
-It stands before the backend of a tenant, which decides whose sandboxes the key sees. A verb passes only if it is named
-here: none of these resumes a sandbox, lengthens a life or counts as use of one. Stateless runs, which touch no sandbox
-that the key sees, pass with the scope `execute` alone. A verb of the port that is new is refused.
+Runs in the server process, before the backend of a tenant, which decides whose sandboxes the key sees. A verb passes
+only if it is named here: none of these resumes a sandbox, lengthens a life or counts as use of one. Stateless runs,
+which touch no sandbox that the key sees, pass with the scope `execute` alone. A verb of the port that is new is
+refused.
 """
 
 from __future__ import annotations

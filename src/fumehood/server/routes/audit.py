@@ -25,6 +25,10 @@ from fumehood.values.plain_data import as_data
 
 router = guarded_router("audit", "/v1/sandboxes/{sandbox_id}/audit")
 LINES = "application/x-ndjson"
+AuditForm = Annotated[
+    Literal["json", "lines"],
+    Query(description="`lines`: JSON lines, as `fumehood audit verify` reads them."),
+]
 
 
 @router.get(
@@ -36,10 +40,7 @@ LINES = "application/x-ndjson"
 async def audit_log(
     sandbox_id: SandboxId,
     backend: CallersBackend,
-    form: Annotated[
-        Literal["json", "lines"],
-        Query(description="`lines`: JSON lines, as `fumehood audit verify` reads them."),
-    ] = "json",
+    form: AuditForm = "json",
 ) -> Response:
     """Returns the newest entries of the record, each chained to the one before. The sandbox may have ended lately."""
     log = await backend.audit_log(sandbox_id)

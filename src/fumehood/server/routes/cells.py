@@ -6,7 +6,7 @@ they are given as a download, under a policy by which nothing in them runs, what
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request
 from starlette.responses import Response
@@ -27,6 +27,14 @@ from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadResult
 
 router = guarded_router("executions", "/v1/sandboxes/{sandbox_id}")
 Position = Annotated[int | None, Query(ge=-1, le=1 << 53)]
+# What a route answers whose response is bytes of a guest.
+BYTES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The bytes; a part of them (206) where `Range` asks for one.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    206: {"description": "The part that was asked for."},
+}
 ResultNumber = Annotated[int, Path(ge=0, le=1 << 53, description="Which of its results, from 0.")]
 Mime = Annotated[
     str, Path(max_length=255, pattern=r"^[ -~]+$", description="The format, such as `image/png`.")
@@ -92,15 +100,7 @@ async def read_cell(
     "/executions/{execution_id}/results/{number}/{mime:path}",
     summary="Read one format of a result",
     response_class=Response,
-    responses={
-        200: {
-            "description": "The bytes; a part of them (206) where `Range` asks for one.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        206: {"description": "The part that was asked for."},
-        **SANDBOX_PROBLEMS,
-        **problems(416),
-    },
+    responses=BYTES | SANDBOX_PROBLEMS | problems(416),
 )
 async def read_result(
     sandbox_id: SandboxId,

@@ -1,6 +1,7 @@
 """Records of sandboxes that have ended: listed, read, run again and deleted; those of the caller's key alone.
 
-Translation only. What was recorded is a guest's: bytes and files of it are downloads, as those of a living sandbox are.
+Translation only, in the server process. What was recorded is a guest's: bytes and files of it are downloads, as those
+of a living sandbox are.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from fumehood.port.backend import Backend
 from fumehood.server.auth import CallersBackend, until_refused
 from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, off_loop_answer, stream_response
-from fumehood.server.routes.audit import LINES, written
-from fumehood.server.routes.cells import Mime, Position, ResultNumber, bytes_answer
+from fumehood.server.routes.audit import LINES, AuditForm, written
+from fumehood.server.routes.cells import BYTES, Mime, Position, ResultNumber, bytes_answer
 from fumehood.server.routes.contexts import RECORD_FILES, ContextId, Form, file_answer
 from fumehood.server.routes.executions import ExecutionId
 from fumehood.server.routes.guarded import guarded_router
@@ -146,15 +147,7 @@ async def read_cell(sandbox_id: EndedId, execution_id: ExecutionId, backend: Cal
     "/{sandbox_id}/executions/{execution_id}/results/{number}/{mime:path}",
     summary="Read one format of a result of an ended sandbox",
     response_class=Response,
-    responses={
-        200: {
-            "description": "The bytes; a part of them (206) where `Range` asks for one.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        206: {"description": "The part that was asked for."},
-        **_PROBLEMS,
-        **problems(416),
-    },
+    responses=BYTES | _PROBLEMS | problems(416),
 )
 async def read_result(
     sandbox_id: EndedId,
@@ -197,10 +190,7 @@ async def get_context_record(
 async def audit_log(
     sandbox_id: EndedId,
     backend: CallersBackend,
-    form: Annotated[
-        Literal["json", "lines"],
-        Query(description="`lines`: JSON lines, as `fumehood audit verify` reads them."),
-    ] = "json",
+    form: AuditForm = "json",
 ) -> Response:
     """Returns the newest entries of the audit record, each chained to the one before, to the end of the sandbox."""
     log = await records_of(backend).kept_audit(sandbox_id)

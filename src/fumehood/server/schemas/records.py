@@ -1,4 +1,4 @@
-"""Models of kept records: ended sandboxes, and the lines of a replay."""
+"""Models of kept records: ended sandboxes, and the lines of a replay. Used in the server process."""
 
 from __future__ import annotations
 
