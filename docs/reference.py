@@ -38,7 +38,7 @@ _SECTIONS: _Sections = (
     ("api.activity", "Activity"),
     ("api.shares values.shares", "Shares"),
     ("values.looking", "What ran"),
-    ("values.kept_records", "What ran in sandboxes that have ended"),
+    ("api.records values.kept_records", "What ran in sandboxes that have ended"),
     ("values.moments", "Two moments"),
     ("values.watching", "What happens"),
     ("values.execution", "Executions"),

@@ -29,7 +29,10 @@ _SOURCES = {
     "AsyncPtyHandle": "pty",
     "AsyncActivity": "activity",
     "AsyncShares": "shares",
+    "AsyncRecords": "records",
 }
+# Classes that a program makes itself, with the arguments of the asynchronous one.
+_MADE = ("AsyncRecords",)
 # Class -> its base class among the asynchronous ones, and the module of that: its methods become those of the class.
 _BASES = {"AsyncSandbox": ("AsyncContexts", "contexts")}
 # Parts of a sandbox: attribute -> class.
@@ -120,6 +123,8 @@ def _class(node: ast.ClassDef) -> str:
             f"        self.{part} = {_sync(kind)}(async_impl.{part})" for part, kind in _PARTS.items()
         )
         lines += [_constructor(node), _AROUND.format(parts=parts)]
+    elif node.name in _MADE:
+        lines.append(_plain_constructor(node))
     elif node.name == _WITH_TURN:
         lines.append(
             f"\n    def __init__(self, async_impl: {node.name}, turn: Turn) -> None:\n"
@@ -141,8 +146,20 @@ def _is_shown(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return not method.name.startswith("_") or method.name in (*_RENAMED, "__repr__")
 
 
+def _plain_constructor(node: ast.ClassDef) -> str:
+    method = _init(node)
+    return (
+        f"\n    def __init__({_parameters(method)}) -> None:\n"
+        f"        self._async = {node.name}({_passed(method)})\n"
+    )
+
+
+def _init(node: ast.ClassDef) -> ast.FunctionDef:
+    return next(item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__")
+
+
 def _constructor(node: ast.ClassDef) -> str:
-    method = next(item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__")
+    method = _init(node)
     return (
         f"\n    def __init__({_parameters(method)}) -> None:\n"
         f"        async_impl = {node.name}({_passed(method)})\n"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fumehood.api.notebooks import Determinism, ReplayReport, areplay, replay
     from fumehood.api.one_shot import arun_code, run_code
     from fumehood.api.pty import AsyncPty, AsyncPtyHandle
+    from fumehood.api.records import AsyncRecords
     from fumehood.api.sandbox import (
         Activity,
         CommandHandle,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Filesystem,
         Pty,
         PtyHandle,
+        Records,
         Sandbox,
         Shares,
         Watch,
@@ -221,6 +223,7 @@ __all__ = [
     "AsyncFilesystem",
     "AsyncPty",
     "AsyncPtyHandle",
+    "AsyncRecords",
     "AsyncSandbox",
     "AsyncShares",
     "AsyncSignedFiles",
@@ -354,6 +357,7 @@ __all__ = [
     "Record",
     "RecordNotFoundError",
     "RecordedCell",
+    "Records",
     "Relative",
     "ReplayReport",
     "RequestTooLargeError",
@@ -450,9 +454,10 @@ _HOMES = {
     "api.one_shot": "arun_code run_code",
     "api.activity": "AsyncActivity",
     "api.server_audit": "read_server_audit",
+    "api.records": "AsyncRecords",
     "api.shares": "AsyncShares",
     "api.pty": "AsyncPty AsyncPtyHandle",
-    "api.sandbox": "Sandbox Activity Shares Filesystem Watch Commands CommandHandle Pty PtyHandle",
+    "api.sandbox": "Sandbox Activity Shares Records Filesystem Watch Commands CommandHandle Pty PtyHandle",
     "api.templates": "build_template list_templates prune_templates remove_template",
     "api.saved_states": "read_saved read_saved_record",
     "api.tools": "HostTool ToolCall ToolError",

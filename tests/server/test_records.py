@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from tests.conftest import RunningServer
 
-from fumehood import RecordNotFoundError, Sandbox, replay
+from fumehood import RecordNotFoundError, Records, Sandbox, replay
 from fumehood.cli.main import main
 
 CELLS = ("import secrets\nprint('hello')\nsum(range(10**6)) and 6 * 7", "secrets.token_hex(4)", "1 / 0")
@@ -134,7 +134,7 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
     assert "[2] differs" in out
     assert "the first that differs is [2]" in err
     assert "files that were uploaded and commands are not replayed" in err
-    record = Sandbox.get_ended_record(name, url=keeping.url, api_key=token)
+    record = Records(url=keeping.url, api_key=token).get(name)
     report = replay(record, url=keeping.url, api_key=token)
     assert report.first_difference is not None
     assert report.first_difference.number == 2
@@ -271,7 +271,7 @@ def test_a_fork_that_takes_a_place_leaves_one_record(keeping: RunningServer, own
     sandbox.adopt(child)
     assert owner.get(f"/v1/records/{sandbox.id}").status_code == 404
     sandbox.kill()
-    record = Sandbox.get_ended_record(sandbox.id, url=keeping.url, api_key=keeping.token)
+    record = Records(url=keeping.url, api_key=keeping.token).get(sandbox.id)
     assert [cell.code for cell in record.cells] == ["x = 1", "x = 2"]
 
 
@@ -284,12 +284,12 @@ def test_nothing_is_kept_unless_that_is_set(
 
     assert api.get("/v1/records").json() == {"is_kept": False, "items": [], "next_cursor": None}
     assert api.get(f"/v1/records/{sandbox.id}").json()["code"] == "record_not_found"
-    assert Sandbox.list_ended(url=server.url, api_key=server.token) == []
+    assert Records(url=server.url, api_key=server.token).list() == []
     assert main(["records", "--filter", "alpha", "--url", server.url, "--api-key", server.token]) == 0
     assert "no record is kept: a server keeps them with" in capsys.readouterr().err
 
     with pytest.raises(RecordNotFoundError):
-        Sandbox.get_ended_audit(sandbox.id, url=server.url, api_key=server.token)
+        Records(url=server.url, api_key=server.token).audit_log(sandbox.id)
 
 
 def test_stateless_runs_leave_no_record(owner: httpx2.Client) -> None:
@@ -315,7 +315,7 @@ def test_records_outlive_the_server_within_their_bounds(
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert stat.S_IMODE((state / "records").stat().st_mode) == 0o700
     second = start_server(state, pool_size=0, dialects="", records="keep", records_count=1)
-    found = Sandbox.list_ended(url=second.url, api_key=second.token)
+    found = Records(url=second.url, api_key=second.token).list()
     assert [one.reason for one in found] == ["host_closed"]
     assert [path.stem for path in (state / "records").iterdir()] == [found[0].id]
 
@@ -333,15 +333,15 @@ def test_a_host_daemon_keeps_them_for_the_server_in_front(
         with other, Sandbox(url=server.url, api_key=server.token) as sandbox:
             sandbox.run_code("print(1)")
 
-        record = Sandbox.get_ended_record(sandbox.id, url=server.url, api_key=server.token)
+        record = Records(url=server.url, api_key=server.token).get(sandbox.id)
         assert record.cells[0].execution.logs.stdout == ["1\n"]
         place = f"/v1/records/{sandbox.id}"
         page = client.get(f"{place}/contexts/default/executions").json()
         assert page["items"][0]["code"] == "print(1)"
-        assert Sandbox.list_ended(url=server.url, api_key=token) == []
+        assert Records(url=server.url, api_key=token).list() == []
 
         with pytest.raises(RecordNotFoundError):
-            Sandbox.get_ended_record(sandbox.id, url=server.url, api_key=token)
+            Records(url=server.url, api_key=token).get(sandbox.id)
 
-        Sandbox.delete_ended(sandbox.id, url=server.url, api_key=server.token)
+        Records(url=server.url, api_key=server.token).delete(sandbox.id)
         assert client.get(place).status_code == 404

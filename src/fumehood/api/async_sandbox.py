@@ -13,7 +13,6 @@ import builtins
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
@@ -37,21 +36,16 @@ from fumehood.errors import (
     CommandExitError,
     NoHostNameError,
     ProtocolViolationError,
-    RecordNotFoundError,
     SandboxClosedError,
     SandboxNotFoundError,
 )
 from fumehood.port.backend import Backend
-from fumehood.port.record_keeping import RecordKeeping
 from fumehood.portal import check_callbacks
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_labels, check_strings, check_text
-from fumehood.values.execution import Record
-from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.limits import LimitFields, LimitsChoice, check_seconds, read_limits
 from fumehood.values.network import EgressRecord, NetworkChoice, read_network
 from fumehood.values.requests import (
-    DEFAULT_CONTEXT_ID,
     ForkRequest,
     ForkSeconds,
     Loaded,
@@ -67,7 +61,6 @@ if TYPE_CHECKING:
     from fumehood.notebook.ipynb import NotebookSource
 
 SandboxInfos: TypeAlias = list[SandboxInfo]
-EndedSandboxes: TypeAlias = list[EndedSandbox]
 EgressRecords: TypeAlias = list[EgressRecord]
 DownloadedPaths: TypeAlias = list[Path]
 
@@ -307,106 +300,6 @@ class AsyncSandbox(AsyncContexts):
         wanted = (metadata or {}).items()
         found = await (named_backend(url, api_key, backend) or default_backend()).list()
         return [info for info in found if wanted <= info.metadata.items()]
-
-    @classmethod
-    async def list_ended(
-        cls,
-        text: str = "",
-        *,
-        limit: int = 100,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> EndedSandboxes:
-        """Describe sandboxes that have ended and whose records are kept, the latest end first.
-
-        Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it
-        is `FUMEHOOD_RECORDS`.
-
-        Args:
-            text: Only those with this text in id, template, key, reason or a label.
-            limit: How many at most, up to 500.
-            url: Address of the server; None: FUMEHOOD_URL, or in this process.
-            api_key: The token of the server; None: FUMEHOOD_API_KEY.
-            backend: Where they lived, in place of both.
-        """
-        found = named_backend(url, api_key, backend) or default_backend()
-        request = ListRecords(text=text, limit=limit)
-        ended: EndedSandboxes = []
-
-        # A page may hold less than its limit, however much follows: its size is bounded in bytes too.
-        while isinstance(found, RecordKeeping):
-            page = await found.find_records(request)
-            ended += page.items
-
-            if page.next_cursor is None or len(ended) >= limit:
-                break
-
-            request = replace(request, before=page.next_cursor, limit=limit - len(ended))
-
-        return ended
-
-    @classmethod
-    async def get_ended_record(
-        cls,
-        sandbox_id: str,
-        context: str = DEFAULT_CONTEXT_ID,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> Record:
-        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
-
-        What ran when the sandbox ended is the last cell, with its output until then.
-
-        Args:
-            sandbox_id: The id that it had.
-            context: The context.
-            url: Address of the server; None: FUMEHOOD_URL, or in this process.
-            api_key: The token of the server; None: FUMEHOOD_API_KEY.
-            backend: Where it lived, in place of both.
-
-        Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
-            ContextNotFoundError: The context has no record.
-        """
-        records = _records_of(named_backend(url, api_key, backend) or default_backend(), sandbox_id)
-        return await records.kept_record(sandbox_id, context)
-
-    @classmethod
-    async def get_ended_audit(
-        cls,
-        sandbox_id: str,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> AuditLog:
-        """Return the audit record of a sandbox that has ended, to its last entry.
-
-        Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
-        """
-        records = _records_of(named_backend(url, api_key, backend) or default_backend(), sandbox_id)
-        return await records.kept_audit(sandbox_id)
-
-    @classmethod
-    async def delete_ended(
-        cls,
-        sandbox_id: str,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> None:
-        """Delete the record of a sandbox that has ended, for good.
-
-        Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
-        """
-        records = _records_of(named_backend(url, api_key, backend) or default_backend(), sandbox_id)
-        await records.delete_record(sandbox_id)
 
     async def __aenter__(self) -> AsyncSandbox:
         if not self._sandbox_handle.is_granted:
@@ -863,10 +756,3 @@ class AsyncSandbox(AsyncContexts):
         sandbox._load_report = loaded.report
         sandbox._note_saved(place)
         return sandbox
-
-
-def _records_of(backend: Backend, sandbox_id: str) -> RecordKeeping:
-    if not isinstance(backend, RecordKeeping):
-        raise RecordNotFoundError(sandbox_id=sandbox_id)
-
-    return backend

@@ -14,13 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
 from fumehood.api.activity import AsyncActivity
-from fumehood.api.async_sandbox import (
-    AsyncSandbox,
-    DownloadedPaths,
-    EgressRecords,
-    EndedSandboxes,
-    SandboxInfos,
-)
+from fumehood.api.async_sandbox import AsyncSandbox, DownloadedPaths, EgressRecords, SandboxInfos
 from fumehood.api.callbacks import (
     CommitCallback,
     ErrorCallback,
@@ -43,6 +37,7 @@ from fumehood.api.files import (
 )
 from fumehood.api.handle import Uncopied, check_child
 from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
+from fumehood.api.records import AsyncRecords, EndedSandboxes
 from fumehood.api.restoring import OnHostLoss
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import called_apart
@@ -307,91 +302,6 @@ class Sandbox(Uncopied):
             backend: Where they live, in place of both.
         """
         return call(AsyncSandbox.list, metadata=metadata, url=url, api_key=api_key, backend=backend)
-
-    @classmethod
-    def list_ended(
-        cls,
-        text: str = "",
-        *,
-        limit: int = 100,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> EndedSandboxes:
-        """Describe sandboxes that have ended and whose records are kept, the latest end first.
-
-        Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it
-        is `FUMEHOOD_RECORDS`.
-
-        Args:
-            text: Only those with this text in id, template, key, reason or a label.
-            limit: How many at most, up to 500.
-            url: Address of the server; None: FUMEHOOD_URL, or in this process.
-            api_key: The token of the server; None: FUMEHOOD_API_KEY.
-            backend: Where they lived, in place of both.
-        """
-        return call(AsyncSandbox.list_ended, text, limit=limit, url=url, api_key=api_key, backend=backend)
-
-    @classmethod
-    def get_ended_record(
-        cls,
-        sandbox_id: str,
-        context: str = DEFAULT_CONTEXT_ID,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> Record:
-        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
-
-        What ran when the sandbox ended is the last cell, with its output until then.
-
-        Args:
-            sandbox_id: The id that it had.
-            context: The context.
-            url: Address of the server; None: FUMEHOOD_URL, or in this process.
-            api_key: The token of the server; None: FUMEHOOD_API_KEY.
-            backend: Where it lived, in place of both.
-
-        Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
-            ContextNotFoundError: The context has no record.
-        """
-        return call(
-            AsyncSandbox.get_ended_record, sandbox_id, context, url=url, api_key=api_key, backend=backend
-        )
-
-    @classmethod
-    def get_ended_audit(
-        cls,
-        sandbox_id: str,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> AuditLog:
-        """Return the audit record of a sandbox that has ended, to its last entry.
-
-        Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
-        """
-        return call(AsyncSandbox.get_ended_audit, sandbox_id, url=url, api_key=api_key, backend=backend)
-
-    @classmethod
-    def delete_ended(
-        cls,
-        sandbox_id: str,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        backend: Backend | None = None,
-    ) -> None:
-        """Delete the record of a sandbox that has ended, for good.
-
-        Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
-        """
-        call(AsyncSandbox.delete_ended, sandbox_id, url=url, api_key=api_key, backend=backend)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -1563,3 +1473,61 @@ class Shares:
             InvalidArgumentError: The sandbox does not live at a server.
         """
         call(self._async.revoke, share)
+
+
+class Records:
+    """The records of sandboxes that have ended: what ran in each, its audit record, and why it ended.
+
+    Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it is
+    `FUMEHOOD_RECORDS`. A living sandbox has its own: `Sandbox.get_record()`.
+
+    Args:
+        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
+        backend: Where the sandboxes lived, in place of both.
+    """
+
+    def __init__(
+        self, *, url: str | None = None, api_key: str | None = None, backend: Backend | None = None
+    ) -> None:
+        self._async = AsyncRecords(url=url, api_key=api_key, backend=backend)
+
+    def list(self, text: str = "", *, limit: int = 100) -> EndedSandboxes:
+        """Describe sandboxes that have ended and whose records are kept, the latest end first.
+
+        Args:
+            text: Only those with this text in id, template, key, reason or a label.
+            limit: How many at most, up to 500.
+        """
+        return call(self._async.list, text, limit=limit)
+
+    def get(self, sandbox_id: str, context: ContextInfo | str = DEFAULT_CONTEXT_ID) -> Record:
+        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
+
+        What ran when the sandbox ended is the last cell, with its output until then.
+
+        Args:
+            sandbox_id: The id that it had.
+            context: The context.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+            ContextNotFoundError: The context has no record.
+        """
+        return call(self._async.get, sandbox_id, context)
+
+    def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Return the audit record of a sandbox that has ended, to its last entry.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+        """
+        return call(self._async.audit_log, sandbox_id)
+
+    def delete(self, sandbox_id: str) -> None:
+        """Delete the record of a sandbox that has ended, for good.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+        """
+        call(self._async.delete, sandbox_id)

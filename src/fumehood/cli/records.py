@@ -40,7 +40,7 @@ def run_list(options: Options) -> int:
 
     with naming_arguments(_NAMES | {"q": "--filter", "limit": "--limit"}):
         request = ListRecords(text=options.filter or "", limit=options.limit)
-        # Not `Sandbox.list_ended`: it does not say whether records are kept at all.
+        # Not `Records.list`: it does not say whether records are kept at all.
         found = call(_records(_backend(options)).find_records, request)
 
     if options.json:
@@ -84,17 +84,17 @@ def _row(ended: EndedSandbox, now: datetime) -> tuple[str, ...]:
 
 def run_show(options: Options) -> int:
     """Print what ran in an ended sandbox, or its audit record; return the exit code."""
-    from fumehood.api.sandbox import Sandbox
+    from fumehood.api.sandbox import Records
     from fumehood.values.plain_data import as_data
 
     with naming_arguments(_NAMES):
         backend = _backend(options)
 
         if options.audit:
-            sys.stdout.write(Sandbox.get_ended_audit(options.sandbox, backend=backend).to_jsonl())
+            sys.stdout.write(Records(backend=backend).audit_log(options.sandbox).to_jsonl())
             return 0
 
-        record = Sandbox.get_ended_record(options.sandbox, options.context, backend=backend)
+        record = Records(backend=backend).get(options.sandbox, options.context)
 
     if options.json:
         print(json.dumps(as_data(record), indent=2))
@@ -192,17 +192,17 @@ def _quoted(text: object) -> str:
 
 def run_delete(options: Options) -> int:
     """Delete records; return the exit code: 1 when one was not there."""
-    from fumehood.api.sandbox import Sandbox
+    from fumehood.api.sandbox import Records
     from fumehood.errors import RecordNotFoundError
 
     missing = 0
 
     with naming_arguments(_NAMES):
-        backend = _backend(options)
+        records = Records(backend=_backend(options))
 
         for name in options.sandboxes:
             try:
-                Sandbox.delete_ended(name, backend=backend)
+                records.delete(name)
             except RecordNotFoundError as error:
                 note(error.message)
                 missing += 1

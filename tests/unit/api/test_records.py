@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fumehood import AsyncSandbox
+from fumehood import AsyncRecords
 from fumehood.port.backend import Backend
 from fumehood.port.record_keeping import RecordKeeping
 from fumehood.values.kept_records import ListRecords, RecordList
@@ -31,7 +31,7 @@ Pages.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 def test_all_pages_are_read_up_to_the_limit():
     """A page is bounded in bytes, so that one with few items or none is not the end."""
     pages: Any = Pages()
-    assert asyncio.run(AsyncSandbox.list_ended(backend=pages)) == ["a", "b", "c", "d", "e"]
+    assert asyncio.run(AsyncRecords(backend=pages).list()) == ["a", "b", "c", "d", "e"]
     assert pages.asked == [(None, 100), ("1", 98), ("2", 98)]
-    assert asyncio.run(AsyncSandbox.list_ended(limit=2, backend=Pages())) == ["a", "b"]  # type: ignore[arg-type]
-    assert asyncio.run(AsyncSandbox.list_ended(limit=4, backend=Pages())) == ["a", "b", "c", "d"]  # type: ignore[arg-type]
+    assert asyncio.run(AsyncRecords(backend=Pages()).list(limit=2)) == ["a", "b"]  # type: ignore[arg-type]
+    assert asyncio.run(AsyncRecords(backend=Pages()).list(limit=4)) == ["a", "b", "c", "d"]  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""Records of sandboxes that have ended: `Records`, asynchronous and synchronous.
+
+Runs in the user's process and uses only the port of kept records. Never starts a sandbox: `replay` does.
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+from typing import TypeAlias
+
+from fumehood.api.handle import default_backend, named_backend
+from fumehood.errors import RecordNotFoundError
+from fumehood.port.backend import Backend
+from fumehood.port.record_keeping import RecordKeeping
+from fumehood.values.audit import AuditLog
+from fumehood.values.execution import Record
+from fumehood.values.kept_records import EndedSandbox, ListRecords
+from fumehood.values.requests import DEFAULT_CONTEXT_ID
+from fumehood.values.sandbox import ContextInfo
+
+EndedSandboxes: TypeAlias = builtins.list[EndedSandbox]
+
+
+class AsyncRecords:
+    """The records of sandboxes that have ended: what ran in each, its audit record, and why it ended.
+
+    Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it is
+    `FUMEHOOD_RECORDS`. A living sandbox has its own: `Sandbox.get_record()`.
+
+    Args:
+        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        api_key: The token of the server; None: FUMEHOOD_API_KEY.
+        backend: Where the sandboxes lived, in place of both.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        self._named_backend = named_backend(url, api_key, backend)
+
+    async def list(self, text: str = "", *, limit: int = 100) -> EndedSandboxes:
+        """Describe sandboxes that have ended and whose records are kept, the latest end first.
+
+        Args:
+            text: Only those with this text in id, template, key, reason or a label.
+            limit: How many at most, up to 500.
+        """
+        backend = self._named_backend or default_backend()
+        request = ListRecords(text=text, limit=limit)
+        ended: EndedSandboxes = []
+
+        # A page may hold less than its limit, however much follows: its size is bounded in bytes too.
+        while isinstance(backend, RecordKeeping):
+            page = await backend.find_records(request)
+            ended += page.items
+
+            if page.next_cursor is None or len(ended) >= limit:
+                break
+
+            request = replace(request, before=page.next_cursor, limit=limit - len(ended))
+
+        return ended
+
+    async def get(self, sandbox_id: str, context: ContextInfo | str = DEFAULT_CONTEXT_ID) -> Record:
+        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
+
+        What ran when the sandbox ended is the last cell, with its output until then.
+
+        Args:
+            sandbox_id: The id that it had.
+            context: The context.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+            ContextNotFoundError: The context has no record.
+        """
+        context_id = context.id if isinstance(context, ContextInfo) else context
+        return await self._keeping(sandbox_id).kept_record(sandbox_id, context_id)
+
+    async def audit_log(self, sandbox_id: str) -> AuditLog:
+        """Return the audit record of a sandbox that has ended, to its last entry.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+        """
+        return await self._keeping(sandbox_id).kept_audit(sandbox_id)
+
+    async def delete(self, sandbox_id: str) -> None:
+        """Delete the record of a sandbox that has ended, for good.
+
+        Raises:
+            RecordNotFoundError: No record of it is kept, or no longer.
+        """
+        await self._keeping(sandbox_id).delete_record(sandbox_id)
+
+    def _keeping(self, sandbox_id: str) -> RecordKeeping:
+        backend = self._named_backend or default_backend()
+
+        if not isinstance(backend, RecordKeeping):
+            raise RecordNotFoundError(sandbox_id=sandbox_id)
+
+        return backend
