@@ -70,3 +70,8 @@ STREAM = (
     "\\x1b]0;owned\\x07\\x1b]52;c;aGk=\\x07\\x1b]8;;HOST/osc\\x1b\\\\link\\x1b]8;;\\x1b\\\\ \\x1bP$q\\x1b\\\\ \\x1b[2J "
     "<img src=x onerror=window.ran=1> \\u202egnp.exe \\u2028 \\x00 \\x9b31m end-of-stream"
 )
+# Markup that is something else when it is written and read again, with `RAN` where it runs.
+MUTATIONS = {
+    "mglyph": "<math><mtext><table><mglyph><style><img src onerror=RAN></style></mglyph></table></mtext></math>",
+    "forms": "<form><math><mtext></form><form><mglyph><style></math><img src onerror=RAN>",
+}

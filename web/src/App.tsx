@@ -1,11 +1,13 @@
 /** The frame around the views: who is logged in, where one can go, and the login where it is needed. */
 
-import { QueryClient, QueryClientProvider, useQuery, useQueryClient } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect, useState } from "react";
-import { Route, Router, Switch } from "wouter";
+import { QueryClientProvider, useQuery, useQueryClient } from "@tanstack/react-query";
+import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
+import { Route, Router, Switch, useLocation } from "wouter";
 import { get, whenLoginIsNeeded } from "./api/client";
 import { asProblem } from "./api/problem";
+import { client } from "./api/queries";
 import type { Me } from "./api/types";
+import { Boundary } from "./parts/Boundary";
 import { Empty, ProblemBox } from "./parts/Problems";
 import { MayActContext } from "./parts/rights";
 import { Shell } from "./parts/Shell";
@@ -16,7 +18,8 @@ import { Sandboxes } from "./views/Sandboxes";
 const Branches = lazy(() => import("./views/Branches"));
 const Compare = lazy(() => import("./views/Compare"));
 const Overview = lazy(() => import("./views/Overview"));
-const Sandbox = lazy(() => import("./views/Sandbox"));
+const sandboxView = () => import("./views/Sandbox");
+const Sandbox = lazy(sandboxView);
 const Keys = lazy(() => import("./views/Keys"));
 const Records = lazy(() => import("./views/Records"));
 const RecordView = lazy(() => import("./views/RecordView"));
@@ -25,15 +28,10 @@ const Queue = lazy(() => import("./views/Queue"));
 const Server = lazy(() => import("./views/Server"));
 const Shares = lazy(() => import("./views/Shares"));
 
-const client = new QueryClient({
-  defaultOptions: {
-    queries: {
-      retry: (count, error) => count < 2 && asProblem(error).isPassing,
-      refetchOnWindowFocus: true,
-      staleTime: 1000,
-    },
-  },
-});
+/** Loads the code of the view at an address, beside who is logged in. */
+export function loadEarly(pathname: string): void {
+  if (/^\/console\/sandboxes\/[^/]+$/.test(pathname)) sandboxView().catch(() => undefined);
+}
 
 export function App({ code }: { code: string | null }) {
   return (
@@ -110,7 +108,7 @@ function Gate({ code }: { code: string | null }) {
         {(codeState === "used" || codeState === "refused") && (
           <CodeNotice me={me.data} isRefused={codeState === "refused"} close={() => setCodeState("none")} />
         )}
-        <Suspense fallback={<div className="skeleton" />}>
+        <View>
           <Switch>
             <Route path="/">{() => <Sandboxes />}</Route>
             <Route path="/sandboxes">{() => <Sandboxes />}</Route>
@@ -127,10 +125,23 @@ function Gate({ code }: { code: string | null }) {
             <Route path="/shares">{() => <Shares />}</Route>
             <Route>{() => <Empty title="There is no such page." />}</Route>
           </Switch>
-        </Suspense>
+        </View>
       </Shell>
       {isWanted && <Login entered={entered} isOver codeProblem={null} />}
     </MayActContext.Provider>
+  );
+}
+
+/** A view that fails leaves the bar, and with it the way to the others. */
+function View({ children }: { children: ReactNode }) {
+  const [path] = useLocation();
+  return (
+    <Boundary
+      of={path}
+      instead={<Empty title="This view has failed. Load the page anew, or go to another." />}
+    >
+      <Suspense fallback={<div className="skeleton" />}>{children}</Suspense>
+    </Boundary>
   );
 }
 

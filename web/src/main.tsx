@@ -2,7 +2,8 @@
 
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { App } from "./App";
+import { App, loadEarly } from "./App";
+import { askEarly } from "./api/queries";
 import { narrowPolicy } from "./parts/policy";
 import { applyTheme, keptTheme } from "./parts/theme";
 import "./styles/base.css";
@@ -22,6 +23,10 @@ function takeCode(): string | null {
 
 const code = takeCode();
 narrowPolicy();
+if (code === null) {
+  loadEarly(location.pathname);
+  askEarly(location);
+}
 applyTheme(keptTheme());
 const root = document.getElementById("root");
 if (root) {

@@ -55,4 +55,24 @@ describe("lines of output", () => {
     for (let at = 0; at < 30; at += 1) many.append("stdout", "y\n".repeat(10_000), 0);
     expect([many.lines.length, many.dropped]).toEqual([200_000, 100_000]);
   });
+
+  it("read the same in one piece as character by character", () => {
+    const texts = [
+      "plain\n",
+      "\u001b[31mred\n",
+      "still red\n\n",
+      "a\u202eb\n",
+      "tab\there\n",
+      "\r over\n",
+      "end",
+    ];
+    const whole = new OutputLines();
+    whole.append("stdout", texts.join(""), 0);
+    const byLine = new OutputLines();
+    for (const text of texts) byLine.append("stdout", text, 0);
+    const byCharacter = new OutputLines();
+    for (const character of texts.join("")) byCharacter.append("stdout", character, 0);
+    expect(byLine.lines).toEqual(whole.lines);
+    expect(byCharacter.lines).toEqual(whole.lines);
+  });
 });

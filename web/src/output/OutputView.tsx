@@ -1,13 +1,14 @@
 /** The lines of an output: all of them where they are few, in a pane of their own where they are many. */
 
-import { useVirtualizer } from "@tanstack/react-virtual";
-import { useRef, useState } from "react";
+import { memo, useLayoutEffect, useRef, useState } from "react";
 import { useFollowedEnd } from "../parts/follow";
 import { copy } from "../parts/hooks";
 import type { Line, OutputLines } from "./lines";
 
 const FEW = 40;
 const LINE_HEIGHT = 19;
+/** Lines above and below what is seen that exist as well. */
+const BEYOND = 20;
 
 export function OutputView({ output, revision }: { output: OutputLines; revision: number }) {
   const [isWhole, setWhole] = useState(false);
@@ -46,41 +47,49 @@ export function OutputView({ output, revision }: { output: OutputLines; revision
 
 function LinePane({ lines, isWhole }: { lines: Line[]; isWhole: boolean }) {
   const scroller = useRef<HTMLDivElement>(null);
-  const rows = useVirtualizer({
-    count: lines.length,
-    getScrollElement: () => scroller.current,
-    estimateSize: () => LINE_HEIGHT,
-    overscan: 20,
-  });
-  // After the list has placed itself at its beginning, as it does when it is mounted.
-  const scrolled = useFollowedEnd(scroller, lines.length, LINE_HEIGHT);
+  const [view, setView] = useState({ top: 0, height: 0 });
+  const followed = useFollowedEnd(scroller, lines.length, LINE_HEIGHT);
+  useLayoutEffect(() => {
+    const pane = scroller.current;
+    if (!pane) return;
+    const look = () => setView({ top: pane.scrollTop, height: pane.clientHeight });
+    look();
+    const observer = new ResizeObserver(look);
+    observer.observe(pane);
+    return () => observer.disconnect();
+  }, []);
+  // Every line has the same height: where each stands needs no list of all of them.
+  const first = Math.max(0, Math.floor(view.top / LINE_HEIGHT) - BEYOND);
+  const last = Math.min(lines.length, Math.ceil((view.top + view.height) / LINE_HEIGHT) + BEYOND);
 
   return (
     <div
       className={isWhole ? "line-pane whole" : "line-pane"}
       ref={scroller}
       tabIndex={0}
-      onScroll={scrolled}
+      onScroll={(event) => {
+        followed(event);
+        const { scrollTop: top, clientHeight: height } = event.currentTarget;
+        setView((was) => (was.top === top && was.height === height ? was : { top, height }));
+      }}
     >
-      <div style={{ height: rows.getTotalSize(), position: "relative" }}>
-        {rows.getVirtualItems().map((row) => {
-          const line = lines[row.index];
-          return (
-            <div
-              key={row.index}
-              className="placed"
-              style={{ transform: `translateY(${row.start}px)`, height: LINE_HEIGHT }}
-            >
-              {line && <LineView line={line} />}
-            </div>
-          );
-        })}
+      <div style={{ height: lines.length * LINE_HEIGHT, position: "relative" }}>
+        {lines.slice(first, last).map((line, index) => (
+          <div
+            // biome-ignore lint/suspicious/noArrayIndexKey: the place of a line is its name
+            key={first + index}
+            className="placed"
+            style={{ transform: `translateY(${(first + index) * LINE_HEIGHT}px)`, height: LINE_HEIGHT }}
+          >
+            <LineView line={line} />
+          </div>
+        ))}
       </div>
     </div>
   );
 }
 
-function LineView({ line }: { line: Line }) {
+const LineView = memo(function LineView({ line }: { line: Line }) {
   return (
     <span className={`line ${line.stream}`}>
       {line.spans.map((span, index) => (
@@ -93,4 +102,4 @@ function LineView({ line }: { line: Line }) {
       {"\n"}
     </span>
   );
-}
+});

@@ -16,6 +16,10 @@ export const LINE_CHARACTERS = 10_000;
 export const MOST_LINES = 200_000;
 
 const ESCAPE = "\u001b";
+// What acts on the line that it stands in; all else is put beside the earlier.
+const ACTING = /[\r\b\u001b]/;
+// Text that is shown as it is: most of what programs print.
+const PLAIN = /^[\t\n\u0020-\u007e]*$/;
 const SGR = /^\u001b\[([0-9;]{0,60})m/;
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
@@ -26,10 +30,19 @@ export class OutputLines {
 
   append(stream: Stream, text: string, at: number | null): void {
     const open = this.open[stream];
+    const isActing = ACTING.test(text);
+    const isPlain = !isActing && PLAIN.test(text);
     let position = 0;
 
     while (position < text.length) {
       const end = text.indexOf("\n", position);
+      // A whole line in which nothing acts needs no look at each character.
+      if (!isActing && end !== -1 && end - position <= LINE_CHARACTERS && open.isFresh) {
+        const piece = text.slice(position, end);
+        this.lines.push(open.whole(isPlain ? piece : visible(piece), at));
+        position = end + 1;
+        continue;
+      }
       open.write(end === -1 ? text.slice(position) : text.slice(position, end), at);
       this.place(open);
       if (end === -1) break;
@@ -82,6 +95,21 @@ class OpenLine {
 
   constructor(stream: Stream) {
     this.stream = stream;
+  }
+
+  /** Whether nothing of the line has come yet. */
+  get isFresh(): boolean {
+    return this.index === -1 && this.characters.length === 0 && this.column === 0 && this.pending === "";
+  }
+
+  /** Returns a line that came in one piece, in the style that is set. */
+  whole(text: string, at: number | null): Line {
+    return {
+      spans: text === "" ? [] : [{ text, style: this.style }],
+      stream: this.stream,
+      at,
+      cut: 0,
+    };
   }
 
   write(given: string, at: number | null): void {

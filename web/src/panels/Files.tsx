@@ -86,7 +86,11 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
             {!isShare() && (
               <Confirm
                 trigger={
-                  <button type="button" className="subtle small" aria-label={`Delete ${item.name}`}>
+                  <button
+                    type="button"
+                    className="subtle small"
+                    aria-label={`Delete ${visibleLine(item.name, 120)}`}
+                  >
                     Delete
                   </button>
                 }
@@ -159,7 +163,7 @@ function Preview({ base, file, sandboxId }: { base: string; file: FileInfo; sand
   const bytesOf = content.data;
 
   return (
-    <section className="detail" aria-label={`File ${file.name}`}>
+    <section className="detail" aria-label={`File ${visibleLine(file.name, 120)}`}>
       <div className="row">
         <h2>{visibleLine(file.name, 80)}</h2>
         <span className="quiet">{bytes(file.size_bytes)}</span>

@@ -38,8 +38,16 @@ export function duration(count: number): string {
     .join(" ");
 }
 
+// One for all: to make it takes longer than to write a hundred times with it.
+const CLOCK = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
+
 export function clock(at: string | null | undefined): string {
-  return at ? new Date(at).toLocaleTimeString(undefined, { hour12: false }) : "";
+  return at ? CLOCK.format(new Date(at)) : "";
 }
 
 export function since(at: string, now: number): string {

@@ -1,6 +1,6 @@
 /** Small hooks of more than one view. */
 
-import { useEffect, useState } from "react";
+import { useEffect, useState, useSyncExternalStore } from "react";
 import { areLettersOn } from "./letters";
 
 /** The time, anew each so many milliseconds, while the page is seen. */
@@ -13,6 +13,36 @@ export function useNow(everyMilliseconds = 1000): number {
     return () => clearInterval(timer);
   }, [everyMilliseconds]);
   return now;
+}
+
+/** How often times in lists are read anew: each turn paints all of them. */
+const LIST_MILLISECONDS = 5000;
+
+let tick = Date.now();
+const tickers = new Set<() => void>();
+let ticking: ReturnType<typeof setInterval> | null = null;
+
+function everyTurn(listener: () => void): () => void {
+  tickers.add(listener);
+  if (ticking === null) {
+    tick = Date.now();
+    ticking = setInterval(() => {
+      if (document.hidden) return;
+      tick = Date.now();
+      for (const each of tickers) each();
+    }, LIST_MILLISECONDS);
+  }
+  return () => {
+    tickers.delete(listener);
+    if (tickers.size > 0 || ticking === null) return;
+    clearInterval(ticking);
+    ticking = null;
+  };
+}
+
+/** A text of a list that depends on the time: what shows it is rendered anew only when it reads otherwise. */
+export function useTimeText(text: (now: number) => string): string {
+  return useSyncExternalStore(everyTurn, () => text(tick));
 }
 
 export function useMedia(query: string): boolean {
@@ -59,4 +89,11 @@ function isControl(target: EventTarget | null): boolean {
 
 export async function copy(text: string): Promise<void> {
   await navigator.clipboard.writeText(text);
+}
+
+/** Waits until what is rendered now has been painted. */
+export function painted(): Promise<void> {
+  // A hidden page paints nothing.
+  if (document.hidden) return Promise.resolve();
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
 }

@@ -86,6 +86,12 @@ function Drawing({ chart }: { chart: Exclude<Chart, { kind: "many" }> }) {
   }
 }
 
+/** A day; nothing for a number that is none, which a guest may have made. */
+function day(value: number): string {
+  const date = new Date(value);
+  return Number.isNaN(date.getTime()) ? "" : date.toISOString().slice(0, 10);
+}
+
 function Points({ chart }: { chart: Extract<Chart, { kind: "line" | "scatter" }> }) {
   const all = chart.series.flatMap((each) => each.points);
   const x = scale(
@@ -100,7 +106,7 @@ function Points({ chart }: { chart: Extract<Chart, { kind: "line" | "scatter" }>
     TOP,
     chart.yLog,
   );
-  if (chart.isTime) x.show = (value) => new Date(value).toISOString().slice(0, 10);
+  if (chart.isTime) x.show = day;
   if (chart.categories) {
     const names = chart.categories;
     x.ticks = names.map((_, index) => index).filter((index) => index % Math.ceil(names.length / 8) === 0);

@@ -4,7 +4,7 @@
  * this one result.
  */
 
-import { useEffect, useRef, useState } from "react";
+import { type RefObject, useEffect, useRef, useState } from "react";
 import { isShare } from "../api/reader";
 
 const MOST_HEIGHT = 600;
@@ -70,6 +70,8 @@ function Frame({ html, isMoving }: { html: string; isMoving: boolean }) {
     };
   }, [html, isMoving]);
 
+  const hold = useOwnFocus(frame);
+
   if (isTooMuch) return <p className="note">This HTML has too many elements to be shown here.</p>;
 
   return (
@@ -81,8 +83,55 @@ function Frame({ html, isMoving }: { html: string; isMoving: boolean }) {
       referrerPolicy="no-referrer"
       loading="lazy"
       style={{ height }}
+      {...hold}
     />
   );
+}
+
+/** Keeps the focus out of a guest's frame unless the viewer has put it there: what is typed is not for a false login. */
+function useOwnFocus(frame: RefObject<HTMLIFrameElement | null>) {
+  const isPointedAt = useRef(false);
+  useEffect(() => {
+    let last: Element | null = document.activeElement;
+    let isTabbing = false;
+    const focused = (event: FocusEvent) => {
+      if (event.target instanceof HTMLElement && event.target !== frame.current) last = event.target;
+    };
+    const pressed = (event: KeyboardEvent) => {
+      isTabbing = event.key === "Tab";
+      // What a key moves, it has moved before the next turn.
+      if (isTabbing)
+        setTimeout(() => {
+          isTabbing = false;
+        }, 0);
+    };
+    const left = () => {
+      if (document.activeElement !== frame.current || isPointedAt.current || isTabbing) return;
+      // While the focus is on its way, it cannot be turned back.
+      setTimeout(() => {
+        if (document.activeElement !== frame.current) return;
+        const back = last?.isConnected ? last : document.getElementById("main");
+        frame.current?.blur();
+        if (back instanceof HTMLElement) back.focus({ preventScroll: true });
+      }, 0);
+    };
+    addEventListener("focusin", focused);
+    addEventListener("keydown", pressed, true);
+    addEventListener("blur", left);
+    return () => {
+      removeEventListener("focusin", focused);
+      removeEventListener("keydown", pressed, true);
+      removeEventListener("blur", left);
+    };
+  }, [frame]);
+  return {
+    onPointerEnter: () => {
+      isPointedAt.current = true;
+    },
+    onPointerLeave: () => {
+      isPointedAt.current = false;
+    },
+  };
 }
 
 export function bounded(height: unknown): number {

@@ -4,6 +4,7 @@ import { lazy, type ReactNode, Suspense, useState } from "react";
 import { isShare } from "../api/reader";
 import type { Result } from "../api/types";
 import { Code } from "../output/Code";
+import { Boundary } from "../parts/Boundary";
 import { bytes, visible, visibleLine } from "../parts/format";
 import { ChartView } from "./ChartView";
 import { readChart } from "./chart";
@@ -18,8 +19,18 @@ const DATA = "application/vnd.fumehood.data+json";
 
 type Way = { name: string; show: () => ReactNode };
 
+type Given = { result: Result; path?: string | null };
+
 /** Shows a result; `path` is where the text of its formats is. */
-export function ResultView({ result, path = null }: { result: Result; path?: string | null }) {
+export function ResultView({ result, path = null }: Given) {
+  return (
+    <Boundary of={result} instead={<p className="note">This result could not be shown.</p>}>
+      <Ways result={result} path={path} />
+    </Boundary>
+  );
+}
+
+function Ways({ result, path }: { result: Result; path: string | null }) {
   const ways = waysOf(result, path);
   const [chosen, setChosen] = useState(0);
   const way = ways[Math.min(chosen, ways.length - 1)];
@@ -43,7 +54,9 @@ export function ResultView({ result, path = null }: { result: Result; path?: str
           ))}
         </fieldset>
       )}
-      {way?.show()}
+      <Boundary of={way?.name} instead={<p className="note">It could not be shown as {way?.name}.</p>}>
+        <Shown key={way?.name} show={way?.show} />
+      </Boundary>
       {cut.length > 0 && (
         <p className="note">
           Cut to the limit of results:{" "}
@@ -52,6 +65,11 @@ export function ResultView({ result, path = null }: { result: Result; path?: str
       )}
     </div>
   );
+}
+
+/** Rendered within the wall, so that its failure is held by it. */
+function Shown({ show }: { show: (() => ReactNode) | undefined }) {
+  return show?.();
 }
 
 function waysOf(result: Result, path: string | null): Way[] {

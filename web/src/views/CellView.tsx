@@ -10,6 +10,7 @@ import type { Cell, CellError, Execution, InputRequest } from "../api/types";
 import { Code } from "../output/Code";
 import { OutputLines } from "../output/lines";
 import { OutputView } from "../output/OutputView";
+import { useOutput } from "../output/useOutput";
 import { bytes, clock, seconds, shortId, visible, visibleLine } from "../parts/format";
 import { copy, useNow } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
@@ -190,39 +191,20 @@ function Running({ since }: { since: string | null }) {
   );
 }
 
-/** The output: what was read, then what came after it. */
 function Outputs({ id, whole, feed }: { id: string; whole: WholeCell | undefined; feed: Feed }) {
-  const [revision, setRevision] = useState(0);
-  const read = useMemo(() => {
-    const output = new OutputLines();
-    for (const entry of whole?.execution?.logs.entries ?? [])
-      output.append(entry.stream, entry.text, entry.at_seconds);
-    return { output, seq: whole?.seq ?? Number.POSITIVE_INFINITY };
-  }, [whole]);
-
-  useEffect(() => {
-    if (whole?.state !== "running") return;
-    let frame = 0;
-    const take = () => {
-      frame = 0;
-      for (const event of feed.after(id, read.seq)) {
-        read.output.append(event.stream, event.text, event.at);
-        read.seq = event.seq;
-      }
-      setRevision((count) => count + 1);
-    };
-    const soon = () => {
-      frame ||= requestAnimationFrame(take);
-    };
-    soon();
-    const leave = feed.subscribe(id, soon);
-    return () => {
-      leave();
-      cancelAnimationFrame(frame);
-    };
-  }, [id, whole, feed, read]);
-
-  return <OutputView output={read.output} revision={revision} />;
+  const read = useMemo(
+    () =>
+      whole
+        ? {
+            entries: whole.execution?.logs.entries ?? [],
+            seq: whole.seq ?? Number.POSITIVE_INFINITY,
+            isRunning: whole.state === "running",
+          }
+        : null,
+    [whole],
+  );
+  const [output, revision] = useOutput(id, read, feed);
+  return <OutputView output={output} revision={revision} />;
 }
 
 function ErrorView({ error }: { error: CellError }) {

@@ -5,9 +5,14 @@ import { lazy, Suspense, useCallback, useRef, useState } from "react";
 import { segment, send } from "../api/client";
 import type { Cell } from "../api/types";
 import type { Completions, EditorHandle } from "../parts/Editor";
+import { painted } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
 
-const Editor = lazy(() => import("../parts/Editor"));
+/** The editor takes longest of all to begin: what ran is seen before. */
+const Editor = lazy(async () => {
+  const [made] = await Promise.all([import("../parts/Editor"), painted()]);
+  return made;
+});
 const KEPT = "fumehood-draft-";
 
 type Given = {

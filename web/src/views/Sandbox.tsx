@@ -6,6 +6,7 @@ import { lazy, type ReactNode, Suspense, useCallback, useMemo, useRef, useState 
 import { Link, useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
+import { sandboxQuery } from "../api/queries";
 import type { Sandbox as Box, Page } from "../api/types";
 import { useWatchState } from "../api/watch";
 import { AuditPanel } from "../panels/Audit";
@@ -29,6 +30,8 @@ import { useCells } from "./useCells";
 
 const ShareDialog = lazy(() => import("./ShareDialog"));
 const PANELS = ["variables", "files", "terminal", "ports", "network", "audit", "isolation"] as const;
+/** What the guest is asked for, which a key that only watches may not. */
+const OF_THE_GUEST: ReadonlySet<string> = new Set(["files", "terminal"]);
 const NAMES: Record<string, string> = {
   variables: "Variables",
   files: "Files",
@@ -42,8 +45,7 @@ const TWICE_MILLISECONDS = 1000;
 
 export default function Sandbox({ id }: { id: string }) {
   const sandbox = useQuery({
-    queryKey: ["sandbox", id],
-    queryFn: ({ signal }) => get<Box>(`/v1/sandboxes/${segment(id)}`, signal),
+    ...sandboxQuery(id),
     refetchInterval: (query) => (query.state.error ? false : 5000),
     retry: false,
   });
@@ -76,7 +78,9 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
   const canAct = mayAct && !isGone && sandbox.state === "running";
   const contextId = search.get("context") ?? "default";
   const chosen = search.get("cell");
-  const panel = search.get("panel") ?? PANELS[0];
+  const panels = mayAct ? PANELS : PANELS.filter((name) => !OF_THE_GUEST.has(name));
+  const asked = search.get("panel");
+  const panel = panels.find((name) => name === asked) ?? PANELS[0];
   const set = useCallback(
     (name: string, value: string | null) =>
       setSearch(
@@ -128,7 +132,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
   const inspector = (
     <Tabs.Root className="inspector" value={panel} onValueChange={(value) => set("panel", value)}>
       <Tabs.List className="tabs" aria-label="Inspector">
-        {PANELS.map((name) => (
+        {panels.map((name) => (
           <Tabs.Trigger key={name} value={name}>
             {NAMES[name]}
           </Tabs.Trigger>
@@ -259,11 +263,13 @@ function Lost() {
 type ContextsGiven = { sandboxId: string; chosen: string; choose: (name: string) => void; isThere: boolean };
 
 function Contexts({ sandboxId, chosen, choose, isThere }: ContextsGiven) {
+  const mayAct = useMayAct();
   const list = useQuery({
     queryKey: ["contexts", sandboxId],
     queryFn: ({ signal }) =>
       get<Page<{ id: string; language?: string }>>(`/v1/sandboxes/${segment(sandboxId)}/contexts`, signal),
-    enabled: isThere,
+    // They are asked of the guest.
+    enabled: isThere && mayAct,
     retry: false,
   });
   const items = list.data?.items ?? [];

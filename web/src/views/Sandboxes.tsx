@@ -2,20 +2,21 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useDeferredValue, useMemo, useRef, useState } from "react";
+import { memo, useDeferredValue, useMemo, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
-import { get, send } from "../api/client";
-import type { Page, Sandbox } from "../api/types";
+import { send } from "../api/client";
+import { sandboxesQuery } from "../api/queries";
+import type { Sandbox } from "../api/types";
 import { useFollow, useWatchState } from "../api/watch";
 import { Confirm } from "../parts/Confirm";
-import { bytes, duration, shortId, since, visibleLine } from "../parts/format";
-import { useKeys, useNow } from "../parts/hooks";
+import { bytes, shortId, visibleLine } from "../parts/format";
+import { useKeys } from "../parts/hooks";
 import { Empty, ProblemBox } from "../parts/Problems";
 import { useMayAct } from "../parts/rights";
 import { State } from "../parts/State";
+import { Age, TimeLeft } from "../parts/Times";
 
 const ROW_HEIGHT = 52;
-const MOST = 1000;
 
 export function Sandboxes() {
   const [, go] = useLocation();
@@ -34,9 +35,7 @@ export function Sandboxes() {
     }, 200);
   });
   const list = useQuery({
-    queryKey: ["sandboxes"],
-    queryFn: ({ signal }) =>
-      get<Page<Sandbox>>(`/v1/sandboxes?with=use&order=-started&limit=${MOST}`, signal),
+    ...sandboxesQuery,
     // Use changes all the time; what begins and ends is said by the socket.
     refetchInterval: isLive ? 5000 : 2000,
   });
@@ -107,7 +106,6 @@ function fits(sandbox: Sandbox, words: string): boolean {
 }
 
 function Table({ items, isStale }: { items: Sandbox[]; isStale: boolean }) {
-  const now = useNow();
   const scroller = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({
     count: items.length,
@@ -138,16 +136,17 @@ function Table({ items, isStale }: { items: Sandbox[]; isStale: boolean }) {
       <div role="rowgroup" style={{ height: rows.getTotalSize(), position: "relative" }}>
         {rows.getVirtualItems().map((row) => {
           const item = items[row.index];
-          return item && <Row key={item.id} sandbox={item} now={now} top={row.start} index={row.index + 2} />;
+          return item && <Row key={item.id} sandbox={item} top={row.start} index={row.index + 2} />;
         })}
       </div>
     </div>
   );
 }
 
-type RowGiven = { sandbox: Sandbox; now: number; top: number; index: number };
+type RowGiven = { sandbox: Sandbox; top: number; index: number };
 
-function Row({ sandbox, now, top, index }: RowGiven) {
+/** Rendered anew only where its sandbox has changed: what is read again and is the same stays the same object. */
+const Row = memo(function Row({ sandbox, top, index }: RowGiven) {
   const { use, limits } = sandbox;
   const mayAct = useMayAct();
   const memory = limits.memory_bytes ?? null;
@@ -184,14 +183,16 @@ function Row({ sandbox, now, top, index }: RowGiven) {
         {use && use.memory_bytes !== null ? <Bar value={use.memory_bytes} of={memory} label="Memory" /> : "–"}
       </div>
       <div role="cell">{networkWord(sandbox)}</div>
-      <div role="cell">{since(sandbox.started_at, now)}</div>
       <div role="cell">
-        {sandbox.ends_at ? duration((Date.parse(sandbox.ends_at) - now) / 1000) : "no end"}
+        <Age at={sandbox.started_at} />
+      </div>
+      <div role="cell">
+        <TimeLeft until={sandbox.ends_at} />
       </div>
       <div role="cell">{mayAct && <KillButton sandbox={sandbox} />}</div>
     </div>
   );
-}
+});
 
 function KillButton({ sandbox }: { sandbox: Sandbox }) {
   const queries = useQueryClient();

@@ -1,13 +1,17 @@
 /** The rail over the transcript: cells, checkpoints, ways back and forks in the order in which they happened. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { Link } from "wouter";
 import { get, segment } from "../api/client";
 import type { AuditEntry, Cell, Checkpoint, Page } from "../api/types";
 import { clock, shortId, visibleLine } from "../parts/format";
+import { useMayAct } from "../parts/rights";
 import { GoHere } from "./GoHere";
 import { type Mark, marksOf } from "./timeline";
+
+/** Marks that exist at first: thousands would hold the page at each new one. */
+const SHOWN_MARKS = 200;
 
 type Given = {
   sandboxId: string;
@@ -20,6 +24,8 @@ type Given = {
 
 export function Timeline({ sandboxId, contextId, cells, chosen, choose, isThere }: Given) {
   const rail = useRef<HTMLOListElement>(null);
+  const mayAct = useMayAct();
+  const [shown, setShown] = useState(SHOWN_MARKS);
   const path = `/v1/sandboxes/${segment(sandboxId)}`;
   const log = useQuery({
     queryKey: ["timeline", sandboxId],
@@ -30,7 +36,8 @@ export function Timeline({ sandboxId, contextId, cells, chosen, choose, isThere 
   const checkpoints = useQuery({
     queryKey: ["timeline", sandboxId, "checkpoints"],
     queryFn: ({ signal }) => get<Page<Checkpoint>>(`${path}/checkpoints`, signal),
-    enabled: isThere,
+    // They are asked of the guest.
+    enabled: isThere && mayAct,
     retry: false,
   });
   const marks = useMemo(
@@ -44,13 +51,23 @@ export function Timeline({ sandboxId, contextId, cells, chosen, choose, isThere 
   }, [marks.length]);
 
   if (marks.length === 0) return null;
+  const hidden = Math.max(0, marks.length - shown);
   const byId = new Map(checkpoints.data?.items.map((each) => [each.id, each]));
 
   return (
     <section className="timeline" aria-label="Timeline">
       <ol ref={rail}>
-        {(log.data?.dropped ?? 0) > 0 && <li className="quiet">… {log.data?.dropped} earlier</li>}
-        {marks.map((mark) => (
+        {(log.data?.dropped ?? 0) > 0 && hidden === 0 && (
+          <li className="quiet">… {log.data?.dropped} earlier</li>
+        )}
+        {hidden > 0 && (
+          <li className="mark">
+            <button type="button" className="subtle" onClick={() => setShown(shown + SHOWN_MARKS)}>
+              … {hidden.toLocaleString()} earlier
+            </button>
+          </li>
+        )}
+        {marks.slice(hidden).map((mark) => (
           <li
             key={mark.key}
             className={`mark mark-${mark.kind} ${"isUndone" in mark && mark.isUndone ? "undone" : ""}`}
@@ -58,6 +75,7 @@ export function Timeline({ sandboxId, contextId, cells, chosen, choose, isThere 
             <MarkView
               mark={mark}
               byId={byId}
+              areKnown={checkpoints.data !== undefined}
               sandboxId={sandboxId}
               contextId={contextId}
               isChosen={mark.kind === "cell" && mark.id === chosen}
@@ -76,13 +94,15 @@ export function Timeline({ sandboxId, contextId, cells, chosen, choose, isThere 
 type MarkGiven = {
   mark: Mark;
   byId: Map<string, Checkpoint>;
+  /** Whether it is known which checkpoints are kept: a key that watches may not ask. */
+  areKnown: boolean;
   sandboxId: string;
   contextId: string;
   isChosen: boolean;
   choose: (id: string | null) => void;
 };
 
-function MarkView({ mark, byId, sandboxId, contextId, isChosen, choose }: MarkGiven) {
+function MarkView({ mark, byId, areKnown, sandboxId, contextId, isChosen, choose }: MarkGiven) {
   if (mark.kind === "cell") {
     const isOk = mark.outcome === "ok";
     const name = mark.number === null ? "an earlier cell" : `Cell ${mark.number}`;
@@ -105,8 +125,9 @@ function MarkView({ mark, byId, sandboxId, contextId, isChosen, choose }: MarkGi
     const name = visibleLine(mark.name, 30);
     if (!checkpoint) {
       return (
-        <span className="quiet" title="This checkpoint is no longer kept.">
-          ◇ {name} (dropped)
+        <span className="quiet" title={areKnown ? "This checkpoint is no longer kept." : undefined}>
+          ◇ {name}
+          {areKnown && " (dropped)"}
         </span>
       );
     }

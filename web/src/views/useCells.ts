@@ -2,14 +2,14 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { get, segment } from "../api/client";
+import { get } from "../api/client";
 import { Feed } from "../api/feed";
-import { type Place, placePath } from "../api/place";
+import type { Place } from "../api/place";
+import { cellsPath, cellsQuery, PAGE_CELLS } from "../api/queries";
 import { isShare } from "../api/reader";
 import type { Cell, CellPage } from "../api/types";
 import { useFollow, useWatchState, type WatchEvent } from "../api/watch";
 
-const PAGE = 100;
 const POLL_MILLISECONDS = 2000;
 
 export type Cells = {
@@ -34,10 +34,9 @@ export function useCells(
   const [feed] = useState(() => new Feed());
   const [older, setOlder] = useState<Cell[]>([]);
   const isLive = useWatchState() === "open" || isKept;
-  const path = `${placePath(place, sandboxId)}/contexts/${segment(contextId)}/executions`;
+  const path = cellsPath(place, sandboxId, contextId);
   const newest = useQuery({
-    queryKey: ["cells", isKept ? `record ${sandboxId}` : sandboxId, contextId],
-    queryFn: ({ signal }) => get<CellPage>(`${path}?limit=${PAGE}`, signal),
+    ...cellsQuery(place, sandboxId, contextId),
     enabled: isThere,
     // The socket says when there is something new.
     refetchInterval: isLive ? false : POLL_MILLISECONDS,
@@ -52,11 +51,16 @@ export function useCells(
     (key: readonly string[], milliseconds = 60) => {
       const name = key.join(" ");
       if (pending.current.has(name)) return;
-      const timer = setTimeout(() => {
+      const ask = () => {
+        // An answer that is on its way is let come: asked for again and again it would never be there.
+        if (queries.isFetching({ queryKey: key }) > 0) {
+          pending.current.set(name, setTimeout(ask, milliseconds));
+          return;
+        }
         pending.current.delete(name);
         queries.invalidateQueries({ queryKey: key });
-      }, milliseconds);
-      pending.current.set(name, timer);
+      };
+      pending.current.set(name, setTimeout(ask, milliseconds));
     },
     [queries],
   );
@@ -76,7 +80,7 @@ export function useCells(
   const first = cells[0]?.position ?? 0;
   const hasOlder = first > (newest.data?.first_position ?? 0);
   const loadOlder = useCallback(async () => {
-    const page = await get<CellPage>(`${path}?before=${first}&limit=${PAGE}`);
+    const page = await get<CellPage>(`${path}?before=${first}&limit=${PAGE_CELLS}`);
     setOlder((known) => joined(page.items, known));
   }, [path, first]);
   const refresh = useCallback(

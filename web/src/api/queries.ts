@@ -1,0 +1,58 @@
+/** What several views ask for, and what is asked for as soon as the page starts: beside who is logged in, not after it. */
+
+import { QueryClient, queryOptions } from "@tanstack/react-query";
+import { get, segment } from "./client";
+import { type Place, placePath } from "./place";
+import { asProblem } from "./problem";
+import type { CellPage, Page, Sandbox } from "./types";
+
+/** Cells of a page. */
+export const PAGE_CELLS = 100;
+const MOST_SANDBOXES = 1000;
+
+export const client = new QueryClient({
+  defaultOptions: {
+    queries: {
+      retry: (count, error) => count < 2 && asProblem(error).isPassing,
+      refetchOnWindowFocus: true,
+      staleTime: 1000,
+    },
+  },
+});
+
+export const sandboxesQuery = queryOptions({
+  queryKey: ["sandboxes"],
+  queryFn: ({ signal }) =>
+    get<Page<Sandbox>>(`/v1/sandboxes?with=use&order=-started&limit=${MOST_SANDBOXES}`, signal),
+});
+
+export function sandboxQuery(id: string) {
+  return queryOptions({
+    queryKey: ["sandbox", id],
+    queryFn: ({ signal }) => get<Sandbox>(`/v1/sandboxes/${segment(id)}`, signal),
+  });
+}
+
+export function cellsPath(place: Place, sandboxId: string, contextId: string): string {
+  return `${placePath(place, sandboxId)}/contexts/${segment(contextId)}/executions`;
+}
+
+export function cellsQuery(place: Place, sandboxId: string, contextId: string) {
+  return queryOptions({
+    queryKey: ["cells", place === "records" ? `record ${sandboxId}` : sandboxId, contextId],
+    queryFn: ({ signal }) =>
+      get<CellPage>(`${cellsPath(place, sandboxId, contextId)}?limit=${PAGE_CELLS}`, signal),
+  });
+}
+
+/** Asks for what the view at an address shows first; what is refused, the view asks for again and says so. */
+export function askEarly({ pathname, search }: Pick<Location, "pathname" | "search">): void {
+  const [, id] = /^\/console\/sandboxes\/([^/]+)$/.exec(pathname) ?? [];
+  if (id) {
+    const name = decodeURIComponent(id);
+    client.prefetchQuery(sandboxQuery(name));
+    client.prefetchQuery(
+      cellsQuery("sandboxes", name, new URLSearchParams(search).get("context") ?? "default"),
+    );
+  } else if (/^\/console\/(sandboxes)?$/.test(pathname)) client.prefetchQuery(sandboxesQuery);
+}
