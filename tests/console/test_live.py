@@ -48,9 +48,14 @@ def test_cells_of_every_client_appear_with_who_ran_them(
     """Over the native API and over MCP: while they run, each with its dialect and key; the two streams in order."""
     page = new_page(box.address)
     page.get_by_text("Nothing ran here yet.").wait_for()
-    _detach(box, _TICKS.format(count=8, seconds=0.2))
+    _detach(
+        box,
+        _TICKS.format(count=8, seconds=0.01)
+        + "\nimport os\nwhile not os.path.exists('go'): time.sleep(0.02)",
+    )
     _cell(page, 1).get_by_text("tick 1", exact=True).wait_for()
     assert _cell(page, 1).get_by_text("running").is_visible()
+    box.api.put(f"/v1/sandboxes/{box.id}/files/content", params={"path": "/home/user/go"}, content=b"")
     _cell(page, 1).get_by_text("ok").wait_for()
     assert _lines(_cell(page, 1)) == [f"tick {number}" for number in range(8)]
 
