@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.waiting import until
 
 from .conftest import Box, NewPage, axe_violations
 
@@ -106,6 +107,29 @@ def test_a_socket_that_breaks_is_said_and_comes_back(new_page: NewPage, box: Box
     box.run("'after it came back'")
     _cell(page, 3).locator(".result").get_by_text("'after it came back'").wait_for()
     assert _lines(_cell(page, 1)) == [f"tick {number}" for number in range(25)]
+
+
+def test_what_begins_before_the_watch_is_seen(new_page: NewPage, box: Box) -> None:
+    """Between the first look and the first event: a cell appears, and its output is whole while it runs."""
+    page = new_page(None)
+    held: list[tuple[Any, Any]] = []
+
+    def connect(socket: Any) -> None:
+        server = socket.connect_to_server()
+        socket.on_message(lambda message: held.append((server, message)))
+
+    page.route_web_socket("**/v1/watch", connect)
+    page.goto(str(box.api.base_url.join(box.address)))
+    page.get_by_text("Nothing ran here yet.").wait_for()
+    _detach(box, f"{_TICKS.format(count=3, seconds=0.01)}\nwhile True: time.sleep(0.02)")
+    until(lambda: box.api.get(f"/v1/sandboxes/{box.id}/contexts/default/executions").json()["items"])
+    until(lambda: page.wait_for_timeout(10) or held)
+
+    for server, message in held:
+        server.send(message)
+
+    _cell(page, 1).get_by_text("tick 2", exact=True).wait_for()
+    assert _cell(page, 1).get_by_text("running").is_visible()
 
 
 @pytest.mark.serial

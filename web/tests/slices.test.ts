@@ -27,7 +27,10 @@ describe("output in slices", () => {
     sliced.add("stdout", `${"x".repeat(STEP_CHARACTERS - 1)}\u{1f600}\n`, 0);
     sliced.add("stdout", `${"y".repeat(STEP_CHARACTERS - 3)}\u001b[31mred\n`, 0);
     sliced.take(60_000);
-    expect(sliced.output.lines.map((each) => each.cut)).toEqual([STEP_CHARACTERS - 10_000, STEP_CHARACTERS - 10_000]);
+    expect(sliced.output.lines.map((each) => each.cut)).toEqual([
+      STEP_CHARACTERS - 10_000,
+      STEP_CHARACTERS - 10_000,
+    ]);
     const short = new SlicedOutput(new OutputLines());
     short.add("stdout", `${"z\n".repeat(STEP_CHARACTERS / 2 - 1)}a\u{1f600}b\n`, 0);
     short.take(60_000);

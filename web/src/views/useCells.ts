@@ -72,6 +72,10 @@ export function useCells(
       feed.take(event);
       if (event.type === "metrics") queries.setQueryData(["use", sandboxId], event.metrics);
       for (const key of staleAfter(event, sandboxId)) soon(key);
+      // What happened between the first look and the beginning of the watch, no event says.
+      if (event.type === "here")
+        for (const { id, state } of newest.data?.items ?? [])
+          if (state === "running") soon(["cell", sandboxId, id]);
     },
     { isOn: isThere && !isKept, metrics: true },
   );
@@ -105,7 +109,7 @@ function staleAfter(event: WatchEvent, id: string): (readonly string[])[] {
             ["cells", id],
             ["cell", id],
           ]
-        : [];
+        : [["cells", id]];
     case "execution_started":
       return [["cells", id]];
     case "result":
