@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import left_out, tls_contexts
@@ -188,10 +189,11 @@ class RunningHost:
 
     Args:
         folder: Where both lie.
+        is_older: Whether it is one of an earlier version: `tests/older_host.py`.
         flags: Settings, such as `max_sandboxes=5`.
     """
 
-    def __init__(self, folder: Path, **flags: object) -> None:
+    def __init__(self, folder: Path, *, is_older: bool = False, **flags: object) -> None:
         self.folder = folder
         self.socket = folder / "run" / "host.sock"
         given = {
@@ -202,7 +204,9 @@ class RunningHost:
             **flags,
         }
         envs = {name: value for name, value in os.environ.items() if not name.startswith("FUMEHOOD_")}
-        self.process = ForkedCommand(["host", *_flags(given)], envs)
+        self.process: Any = (
+            _older_host(_flags(given), envs) if is_older else ForkedCommand(["host", *_flags(given)], envs)
+        )
         self.said: list[str] = []
         assert self.process.stderr is not None
 
@@ -223,6 +227,11 @@ class RunningHost:
     def _listen(self) -> None:
         assert self.process.stderr is not None
         self.said.extend(self.process.stderr)
+
+
+def _older_host(words: list[str], envs: dict[str, str]) -> subprocess.Popen[str]:
+    argv = tied([sys.executable, "-m", "tests.older_host", *words])
+    return subprocess.Popen(argv, env=envs, cwd=Path(__file__).parents[1], stderr=subprocess.PIPE, text=True)
 
 
 class RunningServer:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         ForkUnavailableError,
         FumehoodError,
         HostUnavailableError,
+        HostVersionError,
         IdempotencyConflictError,
         ImageAccessError,
         ImageDamagedError,
@@ -300,6 +301,7 @@ __all__ = [
     "FumehoodError",
     "HostTool",
     "HostUnavailableError",
+    "HostVersionError",
     "IdempotencyConflictError",
     "ImageAccessError",
     "ImageDamagedError",
@@ -472,7 +474,8 @@ _HOMES = {
         TemplateStoreError WrongProcessError ForkDepthError ForkError ForkUnavailableError LoadError SaveError
         SavedStateDamagedError SavedStateVersionError BadGatewayError BatchLinesLostError BatchNotFoundError
         BatchTakenOverError BlobNotFoundError ForbiddenError
-        HostUnavailableError IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
+        HostUnavailableError HostVersionError
+        IdempotencyConflictError KeyNotFoundError LimitForbiddenError NetworkForbiddenError
         LanguageCheckpointError LanguageUnavailableError ImageAccessError ImageDamagedError ImageError
         ImageNotFoundError ImagePlatformError
         NoHostNameError OverloadedError QueueTimeoutError QuotaError RateLimitError RequestTooLargeError

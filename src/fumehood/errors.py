@@ -75,6 +75,7 @@ message from typed fields (what failed, with the value) and gives a hint (the wa
         ├── BadGatewayError (ConnectionError)         a server inside does not speak the protocol
         ├── NoHostNameError (LookupError)             ports have no host names here
         ├── HostUnavailableError (ConnectionError)    the host of the sandbox cannot be reached
+        ├── HostVersionError                          the host daemon does not know what the server asks of it
         ├── StorageStartError                         the database or the blob store cannot be opened
         │   └── StorageVersionError                   the database is of a newer version
         ├── StorageError                              the database or the blob store failed
@@ -349,7 +350,7 @@ _ENDED: dict[EndReason, tuple[str, str]] = {
     "idle": ("it was idle for longer than `idle_timeout`", "create it with a longer `idle_timeout`"),
     "died": ("its first process died", "create a new one; `limits.memory_bytes` may have been too small"),
     "host_closed": ("the engine that kept it was closed", "create a new one"),
-    "lost": ("the engine that kept it has ended, and another has taken its place", "create a new one"),
+    "lost": ("its machine, or the engine there that kept it, was lost", "create a new one"),
     "excess": ("too many connections waited in it, or it held too many locks", "accept connections in time"),
     "policy": ("its security policy ended it", "`audit_log()` shows what it did, and which rule ended it"),
     "adopted": ("it has taken the place of the sandbox it was forked from", "use that one's id"),
@@ -981,6 +982,31 @@ class HostUnavailableError(ServiceError, ConnectionError):
             f"{visible_line(host)} does not answer: {visible_line(reason)}",
             hint="check that it runs and that its address is right",
             outcome_unknown=outcome_unknown,
+        )
+
+
+class HostVersionError(ServiceError):
+    """The host daemon of a sandbox is of another version, and does not know what the server asks of it.
+
+    Nothing was begun.
+
+    Attributes:
+        asked: The route or the field that it does not know.
+        host_version: The version of the host daemon.
+        server_version: The version of the server.
+    """
+
+    code = "host_version"
+
+    def __init__(self, *, asked: str, host_version: str, server_version: str) -> None:
+        self.asked = asked
+        self.host_version = host_version
+        self.server_version = server_version
+        super().__init__(
+            f"the host of the sandboxes, fumehood {visible_line(host_version)}, does not know {visible_line(asked)}, "
+            f"which this server, fumehood {visible_line(server_version)}, asks of it",
+            hint="install the version of the server on that machine and restart its `fumehood host`; "
+            "`fumehood cluster status` shows the versions",
         )
 
 

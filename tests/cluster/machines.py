@@ -6,6 +6,7 @@ holder ends, the kernel ends everything else on the machine, so that no test lea
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -23,7 +24,9 @@ from pathlib import Path
 
 from tests.waiting import until
 
+from fumehood.client.backend import connect_to_host
 from fumehood.cluster.ray_settings import environment, head_environment, start_arguments
+from fumehood.values.sandbox import SandboxInfo
 
 ROOT = Path(__file__).parents[2]
 # Ray's agents import whatever they find, so that it has an environment with little in it.
@@ -149,10 +152,17 @@ class Machine:
 
     # -- its parts
 
-    def start_host(self, *, is_here: bool = False, **flags: object) -> None:
-        """Starts the host daemon; `is_here`: on the network of this process, where tests have servers."""
+    def start_host(self, *, is_here: bool = False, is_older: bool = False, **flags: object) -> None:
+        """Starts the host daemon.
+
+        Args:
+            is_here: On the network of this process, where tests have servers.
+            is_older: One of an earlier version: `tests/older_host.py`.
+            flags: Settings.
+        """
         given = {"socket": self.socket, "state_folder": self.folder / "host", "pool_size": 0, **flags}
-        self.start("host", [sys.executable, "-m", "fumehood", "host", *_flags(given)], {}, is_here=is_here)
+        program = [ROOT / "tests" / "older_host.py"] if is_older else ["-m", "fumehood", "host"]
+        self.start("host", [sys.executable, *program, *_flags(given)], {}, is_here=is_here)
         # The socket is there before the name is.
         until((self.folder / "host" / "host-id").exists, "the host has a name", seconds=_START_SECONDS)
 
@@ -165,6 +175,19 @@ class Machine:
     def host_id(self) -> str:
         """The name of its host."""
         return (self.folder / "host" / "host-id").read_text().strip()
+
+    def list_sandboxes(self) -> tuple[SandboxInfo, ...]:
+        """What lives on it, asked at the socket of its host daemon: also while its network is cut off."""
+
+        async def listed() -> tuple[SandboxInfo, ...]:
+            daemon = connect_to_host(str(self.socket))
+
+            try:
+                return await daemon.list()
+            finally:
+                await daemon.aclose()
+
+        return asyncio.run(listed())
 
     def start_ray(
         self, token: str, head: Machine | None = None, labels: Mapping[str, str] | None = None

@@ -311,13 +311,21 @@ def test_a_sandbox_that_dies_takes_nothing_along(cluster: Cluster, api: httpx2.C
 
 
 def test_a_restarted_host_daemon_is_reported_as_it_is(cluster: Cluster, api: httpx2.Client) -> None:
-    """Its sandboxes are lost, by a definite answer; new ones are made at once on the other machine, later there too."""
+    """Its sandboxes are lost, by a definite answer; new ones are made at once on the other machine, later there too.
+
+    Also by a daemon of an earlier version.
+    """
     machine = cluster.machines[1]
     lost = until_on(api, machine.host_id)
     machine.kill_part("host")
     until(lambda: state_of(api, machine.host_id) == "absent", "the server sees that the daemon has gone")
     assert problem(api.get(f"/v1/sandboxes/{lost}")) == (503, "host_unavailable", False)
     assert new_sandbox(api)[:6] == cluster.head.host_id
+    machine.start_host(is_older=True)
+    until(lambda: state_of(api, machine.host_id) == "ready", "the daemon is back", seconds=60)
+    older_host_is_used(api, machine.host_id)
+    machine.kill_part("host")
+    until(lambda: state_of(api, machine.host_id) == "absent", "the server sees that the daemon has gone")
     machine.start_host()
     until(lambda: state_of(api, machine.host_id) == "ready", "the daemon is back", seconds=60)
 
@@ -325,6 +333,23 @@ def test_a_restarted_host_daemon_is_reported_as_it_is(cluster: Cluster, api: htt
     assert problem(answer) == (410, "sandbox_closed", False)
     assert answer.json()["fields"]["reason"] == "lost"
     assert run(api, until_on(api, machine.host_id), "6 * 7")["text"] == "42"
+
+
+def older_host_is_used(api: httpx2.Client, host_id: str) -> None:
+    """A host daemon of an earlier version does what it knows; for the rest the other machine is asked, if it may be."""
+    there = {"labels": {"zone": "b"}}
+    answer = api.post("/v1/execute", json={"code": "6 * 7", **there})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["execution"]["text"] == "42"
+    requests = [{"code": f"{number} * 2", **there} for number in range(4)]
+    lines = api.post("/v1/execute/batch", json={"requests": requests}).text.splitlines()
+    answers = {line["index"]: line for line in map(json.loads, lines) if "index" in line}
+    assert [answers[number]["reply"]["execution"]["text"] for number in range(4)] == ["0", "2", "4", "6"]
+
+    refused = api.post("/v1/sandboxes", json={"on_host_loss": "restore", **there})
+    assert problem(refused) == (501, "host_version", False)
+    assert "on_host_loss of POST /v1/sandboxes" in refused.json()["detail"]
+    assert {new_sandbox(api, on_host_loss="restore")[:6] for _ in range(4)}.isdisjoint({host_id})
 
 
 # -- the border

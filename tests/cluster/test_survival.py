@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from tests.waiting import until
 
-from fumehood import Sandbox
+from fumehood import HostUnavailableError, Sandbox
 
 from .load import Load, Told, new_sandbox, run
 from .machines import Cluster, Machine, Server, missing
@@ -266,6 +266,53 @@ def test_a_machine_is_cut_off_and_comes_back(scene: Scene) -> None:
     only_known(scene.of(told, 3), "host_unavailable")
     assert not any(one.errors for one in scene.of(told, 1, 2))
     scene.assert_state_is_there(1, 2, 3)
+
+
+def test_what_was_restored_elsewhere_ends_on_a_machine_that_is_cut_off(scene: Scene, tmp_path: Path) -> None:
+    """It is never in two places: the machine ends it by itself before it is restored, and again when it is back.
+
+    Sandboxes of other callers there live on, and have their variables.
+    """
+    restored = scene.restored_on(3)
+    first_id = restored.id
+    restored.run_code("n = 41")
+    restored.save(tmp_path / "state.fumehood")
+    machine = scene.machine(3)
+    began = time.monotonic()
+    scene.cluster.network.unplug(3)
+
+    def is_restored() -> bool:
+        with suppress(HostUnavailableError):
+            return restored.run_code("n + 1").text == "42"
+
+        return False
+
+    until(is_restored, "it goes on elsewhere", seconds=_LONG_SECONDS)
+    print(f"\nrestored after {time.monotonic() - began:.1f} s")
+    assert (restored.restored, restored.id.startswith(machine.host_id)) == (1, False)
+    # Asked at its own socket, as it is still cut off.
+    there = {info.id for info in machine.list_sandboxes()}
+    assert there == set(scene.sandboxes[3])
+
+    scene.cluster.network.replug(3)
+
+    def is_back() -> bool:
+        if machine.processes["ray"].poll() is not None:
+            machine.start_ray(scene.cluster.token, scene.cluster.head)
+
+        return machine.host_id in scene.second.machines()
+
+    until(is_back, "it is back", seconds=2 * _LONG_SECONDS)
+
+    with scene.client() as api:
+        answer = api.get(f"/v1/sandboxes/{first_id}")
+        assert (answer.status_code, answer.json()["fields"]["reason"]) == (410, "lost")
+
+    assert restored.run_code("n + 1").text == "42"
+    scene.assert_state_is_there(1, 2, 3)
+    # It takes such sandboxes again.
+    scene.restored_on(3).kill()
+    restored.kill()
 
 
 def test_a_machine_is_gone(scene: Scene, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ VALUES = {
     "name": "files/ab/cd",
     "known": "0001",
     "found": "0009",
+    "host_version": "0.1.0",
+    "server_version": "0.2.0",
     "location": "sqlite:///x",
     "field": "limits.memory_bytes",
     "value": 0,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib import metadata
 from typing import Any
 
 import httpx2
+import pytest
 
 from fumehood.client.backend import HttpBackend, connect_to_host
+from fumehood.client.connection import Carrier, ServerAddress
 from fumehood.cluster.grouping import Grouping
-from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError
+from fumehood.errors import HostUnavailableError, HostVersionError, InvalidArgumentError, TemplateError
 from fumehood.values.limits import Limits
 from fumehood.values.requests import ExecuteRequest, SandboxSpec
 from fumehood.values.stateless import StatelessReply, StatelessRequest
@@ -162,11 +166,82 @@ def test_groups_are_bounded_and_named_once(start_host: Callable[..., Any]) -> No
             assert api.delete(f"/v1/host/runs/{name}/63").status_code == 204
             assert api.delete(f"/v1/host/runs/{name}/64").status_code == 422
 
-        # The end of a run may overtake its beginning.
-        early = "1" * 24
-        assert api.delete(f"/v1/host/runs/{early}/0").status_code == 204
-        answer = api.post("/v1/host/runs", json={"name": early, "runs": [run]})
-        assert (answer.status_code, answer.text.strip()) == (200, "")
+
+class HeldBack(Carrier, httpx2.AsyncBaseTransport):
+    """Carries requests to a host daemon; the one that begins runs waits until one that ends a run was answered."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._way = httpx2.AsyncHTTPTransport(uds=socket_path)
+        self.begun = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def transport(self) -> httpx2.AsyncBaseTransport:
+        return self
+
+    async def open_socket(self) -> socket.socket:
+        raise OSError("no tunnels")
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            self.begun.set()
+            await self._ended.wait()
+
+        answer = await self._way.handle_async_request(request)
+
+        if request.method == "DELETE":
+            self._ended.set()
+
+        return answer
+
+    async def aclose(self) -> None:
+        await self._way.aclose()
+
+
+def test_the_end_of_a_run_may_overtake_its_beginning(start_host: Callable[..., Any]) -> None:
+    """The caller of one leaves while the group is on its way: that run never begins, and the other is answered."""
+
+    async def scene() -> None:
+        host = start_host()
+        held, loop = HeldBack(str(host.socket)), asyncio.get_running_loop()
+        backend = HttpBackend(ServerAddress(url="http://host", is_host=True), loop, held)
+        try:
+            runs = Grouping(backend, loop)
+            left, other = (asyncio.create_task(runs.run(asked(code))) for code in (LOOP, "6 * 7"))
+            await held.begun.wait()
+            left.cancel()
+            assert (await asyncio.wait_for(other, DEADLINE_SECONDS)).execution.text == "42"
+            assert runs.calls == 1
+            # By the end of another run, the one that was left would long have a sandbox.
+            await runs.run(asked("1"))
+            await until_lives(backend, 0)
+        finally:
+            await backend.aclose()
+
+    asyncio.run(scene())
+
+
+def test_a_host_of_an_earlier_version_runs_what_it_knows(start_host: Callable[..., Any]) -> None:
+    """A route and a field that came later are refused by an error with both versions; the rest goes on as it did."""
+
+    async def scene() -> None:
+        async with grouping(start_host(is_older=True)) as (runs, backend):
+            assert (await backend.run_once(asked("6 * 7"))).execution.text == "42"
+
+            with pytest.raises(HostVersionError, match=r"does not know POST /v1/host/runs") as caught:
+                await runs.run(asked("6 * 7"))
+
+            ours = metadata.version("fumehood")
+            assert (caught.value.host_version, caught.value.server_version) == (ours, ours)
+            assert "restart its `fumehood host`" in caught.value.hint
+            assert caught.value.retry_safe
+            info = await backend.create(SandboxSpec())
+
+            with pytest.raises(HostVersionError, match=r"on_host_loss of POST /v1/sandboxes"):
+                await backend.create(SandboxSpec(on_host_loss="restore"))
+
+            assert [one.id for one in await backend.list()] == [info.id]
+
+    asyncio.run(scene())
 
 
 async def until_lives(backend: HttpBackend, count: int) -> None:

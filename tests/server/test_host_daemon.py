@@ -49,6 +49,32 @@ def problem(answer: httpx2.Response) -> tuple[int, str, bool]:
     return answer.status_code, body["code"], body["outcome_unknown"]
 
 
+# -- what is made again elsewhere
+
+
+def test_a_machine_that_is_back_ends_what_was_restored_elsewhere(start_host: Start) -> None:
+    """A server says that it was lost: those with `on_host_loss="restore"` end for that reason, and no others."""
+    host = start_host()
+
+    with host_client(host) as api:
+        kept, restored = (new_sandbox(api, **given) for given in ({}, {"on_host_loss": "restore"}))
+        fork = api.post(f"/v1/sandboxes/{restored}/forks", json={"count": 1}).json()["items"][0]
+        assert fork["on_host_loss"] == "raise"
+        assert api.get(f"/v1/sandboxes/{restored}").json()["on_host_loss"] == "restore"
+        first = api.get("/v1/host/figures").json()
+        assert "host_loss" in first["abilities"]
+        again = api.get("/v1/host/figures", params={"lease": first["lease"]})
+        assert again.status_code == 200
+        assert len(api.get("/v1/sandboxes").json()["items"]) == 3
+
+        assert api.get("/v1/host/figures", params={"lost": "true"}).status_code == 200
+        answer = api.get(f"/v1/sandboxes/{restored}")
+        assert problem(answer)[:2] == (410, "sandbox_closed")
+        assert answer.json()["fields"]["reason"] == "lost"
+        left = {one["id"] for one in api.get("/v1/sandboxes").json()["items"] if one["state"] == "running"}
+        assert left == {kept, fork["id"]}
+
+
 # -- what outlives what
 
 

@@ -26,7 +26,7 @@ from fumehood.api.handle import SandboxHandle, check_child, default_backend, nam
 from fumehood.api.packages import check_installable, explain_denial, install_command
 from fumehood.api.ports import wait_for_port
 from fumehood.api.pty import AsyncPty
-from fumehood.api.restoring import OnHostLoss, RestoringBackend, check_on_host_loss, restoring
+from fumehood.api.restoring import RestoringBackend, restoring
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.screenshots import take_screenshot
 from fumehood.api.security_events import follow_security_events
@@ -52,7 +52,14 @@ from fumehood.values.requests import (
     LoadRequest,
     SandboxSpec,
 )
-from fumehood.values.sandbox import CheckpointInfo, IsolationLevel, Metrics, SandboxInfo, TimeoutAction
+from fumehood.values.sandbox import (
+    CheckpointInfo,
+    HostLossAction,
+    IsolationLevel,
+    Metrics,
+    SandboxInfo,
+    TimeoutAction,
+)
 from fumehood.values.saved_state import LoadReport, SaveReport
 from fumehood.values.security import SecurityRule, SecuritySettings
 from fumehood.values.template import Template
@@ -124,7 +131,7 @@ class AsyncSandbox(AsyncContexts):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
-        on_host_loss: OnHostLoss = "raise",
+        on_host_loss: HostLossAction = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -146,13 +153,13 @@ class AsyncSandbox(AsyncContexts):
             timeout_seconds=timeout,
             idle_timeout_seconds=idle_timeout,
             on_timeout=on_timeout,
+            on_host_loss=on_host_loss,
             auto_resume=auto_resume,
             strict=strict,
             isolation=isolation,
             network=read_network(network),
             security=SecuritySettings(rules=security_policy, telemetry=telemetry),
         )
-        check_on_host_loss(on_host_loss)
         check_callbacks(on_security_event=on_security_event)
         self._on_security_event = on_security_event
         self._sandbox_handle = SandboxHandle(named_backend(url, api_key, backend))
@@ -183,7 +190,7 @@ class AsyncSandbox(AsyncContexts):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
-        on_host_loss: OnHostLoss = "raise",
+        on_host_loss: HostLossAction = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -695,7 +702,7 @@ class AsyncSandbox(AsyncContexts):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
-        on_host_loss: OnHostLoss = "raise",
+        on_host_loss: HostLossAction = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         network: NetworkChoice = "none",

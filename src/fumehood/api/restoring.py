@@ -1,8 +1,9 @@
 """A sandbox that is made again from its last save when its machine is lost: `on_host_loss="restore"`.
 
 Runs in the user's process, between the facade and the port. A call that finds the sandbox lost loads the state that was
-saved last, on whichever machine has room, and is then repeated if it was surely not begun. It must never repeat a call
-that may have been carried out, make a sandbox again that ended for any other reason, or have two in its place.
+saved last, on whichever machine has room, and is then repeated if it was surely not begun. The lost one has ended by
+then, also where its machine was only cut off (`fumehood.daemon.lease`). It must never repeat a call that may have been
+carried out, make a sandbox again that ended for any other reason, or have two in its place.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import abc
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
-from typing import Any, Literal, TypeAlias, get_args
+from contextlib import aclosing
+from typing import Any
 
 from fumehood.api.saved_states import StatePlace
-from fumehood.errors import FumehoodError, InvalidArgumentError, SandboxClosedError
+from fumehood.errors import SandboxClosedError
 from fumehood.port.backend import Backend
 from fumehood.values.requests import Loaded, LoadRequest
 
-OnHostLoss: TypeAlias = Literal["raise", "restore"]
 # They only look.
 _NEVER_RESTORING = frozenset({"info", "look", "audit_log", "egress_log", "security_events", "watch_events"})
 # What `write` sends may be half read; the others name what another sandbox may have too, such as the pid of a process.
@@ -41,12 +41,6 @@ _NEVER_REPEATED = frozenset(
 )
 # Of these the port has versions made of others, which a backend may do in one step.
 _CONCRETE = ("run", "run_once", "stream_once", "run_many")
-
-
-def check_on_host_loss(value: object) -> None:
-    """Raise InvalidArgumentError unless it is one of the two words."""
-    if value not in get_args(OnHostLoss):
-        raise InvalidArgumentError(field="on_host_loss", value=value, allowed="'raise' or 'restore'")
 
 
 def _forwarding(kind: type[Backend]) -> Any:
@@ -140,11 +134,6 @@ class RestoringBackend(Backend):
         """Do what the port says; it is not restored any more."""
         # A host that has been restarted does not know any more why it ended.
         self.place = None
-
-        # The machine of a lost one may have been cut off only, and be back with it.
-        for lost in [*self._successors]:
-            with suppress(FumehoodError):
-                await self.inner.kill(lost, wait=False)
 
         return await self.inner.kill(sandbox_id, wait=wait)
 

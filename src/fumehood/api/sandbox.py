@@ -38,7 +38,6 @@ from fumehood.api.files import (
 from fumehood.api.handle import Uncopied, check_child
 from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
 from fumehood.api.records import AsyncRecords, EndedSandboxes
-from fumehood.api.restoring import OnHostLoss
 from fumehood.api.saved_states import StatePlace
 from fumehood.api.security_events import called_apart
 from fumehood.api.shares import AsyncShares, SharedParts, ShareList
@@ -61,6 +60,7 @@ from fumehood.values.sandbox import (
     ContextInfo,
     FileChange,
     FileInfo,
+    HostLossAction,
     IsolationLevel,
     Metrics,
     SandboxInfo,
@@ -132,7 +132,7 @@ class Sandbox(Uncopied):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
-        on_host_loss: OnHostLoss = "raise",
+        on_host_loss: HostLossAction = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -195,7 +195,7 @@ class Sandbox(Uncopied):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
-        on_host_loss: OnHostLoss = "raise",
+        on_host_loss: HostLossAction = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         isolation: IsolationLevel | None = None,
@@ -619,7 +619,7 @@ class Sandbox(Uncopied):
         timeout: float | None = None,
         idle_timeout: float | None = None,
         on_timeout: TimeoutAction = "kill",
-        on_host_loss: OnHostLoss = "raise",
+        on_host_loss: HostLossAction = "raise",
         auto_resume: bool = False,
         strict: bool = False,
         network: NetworkChoice = "none",

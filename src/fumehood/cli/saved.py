@@ -13,7 +13,7 @@ from fumehood.api.sandbox import Sandbox
 from fumehood.api.saved_states import read_saved
 from fumehood.assemble import remote_backend
 from fumehood.cli.options import Seconds
-from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
+from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathWord
 from fumehood.cli.terminal import counted, note
 from fumehood.errors import InvalidArgumentError, SandboxNotFoundError
 from fumehood.portal import call
@@ -22,6 +22,7 @@ from fumehood.saved.places import load_from
 from fumehood.text import visible_line
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec
+from fumehood.values.sandbox import HOST_LOSS_ACTIONS
 from fumehood.values.saved_state import LeftOut, SaveReport
 
 # Fewer characters are rather a mistake than a part of an id.
@@ -99,7 +100,9 @@ def _load(options: Options) -> int:
         # In this process it would end at once: without a server this is an error.
         backend = remote_backend(options.url, options.api_key)
         # Not by `Sandbox`, which would warn that it is never killed: it must live on.
-        request = LoadRequest(spec=SandboxSpec(timeout_seconds=options.timeout))
+        request = LoadRequest(
+            spec=SandboxSpec(timeout_seconds=options.timeout, on_host_loss=options.on_host_loss)
+        )
         loaded = call(load_from, backend, request, options.place)
 
     if options.json:
@@ -156,6 +159,14 @@ LOAD = Command(
             type=Seconds(),
             metavar="SECONDS",
             help="how long the sandbox lives (default: what the server gives)",
+        ),
+        Option(
+            ["--on-host-loss"],
+            type=OneOf(HOST_LOSS_ACTIONS),
+            metavar="WHAT",
+            default="raise",
+            help="restore: you load it again when its machine is lost, and a machine that is cut off ends it, so that "
+            "there are never two; raise: it may come back with its machine (default: raise)",
         ),
         Option(
             ["--show"],

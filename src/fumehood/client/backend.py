@@ -285,10 +285,7 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
                 hint="build it there with `fumehood template build`, and give its name",
             )
 
-        body = {
-            **_fields(spec, without=("owner", "chosen_limits", "is_recorded")),
-            "limits": spec.limits_asked,
-        }
+        body = {**_wish(spec), "limits": spec.limits_asked}
         owner = spec.owner if self._on_behalf else None
         answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
         return self._read(SandboxInfo, answer)
@@ -524,10 +521,7 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
                 hint="build it there with `fumehood template build`, and give its name",
             )
 
-        wish = as_data(spec)
-        assert isinstance(wish, dict)
-        del wish["owner"], wish["chosen_limits"]
-        wish["limits"] = as_data(spec.limits_asked)
+        wish = {**_wish(spec), "limits": as_data(spec.limits_asked)}
         wish["keep_template"] = request.keep_template
         wish["files_only"] = request.files_only
         try:
@@ -857,6 +851,16 @@ def _fields(value: object, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
     data = as_data(value)
     assert isinstance(data, dict)
     return {name: item for name, item in data.items() if name not in without}
+
+
+def _wish(spec: SandboxSpec) -> dict[str, Any]:
+    """Returns the fields of a new sandbox that the caller has chosen.
+
+    The others have the same default on the other side, which may be of an earlier version that does not know them.
+    """
+    ordinary = _fields(SandboxSpec())
+    data = _fields(spec, without=("owner", "chosen_limits", "limits"))
+    return {name: item for name, item in data.items() if item != ordinary[name]}
 
 
 def _execution(request: ExecuteRequest) -> dict[str, Any]:

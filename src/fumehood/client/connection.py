@@ -16,9 +16,10 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from fumehood import errors
 from fumehood.errors import (
     FumehoodError,
     HostUnavailableError,
+    HostVersionError,
     InvalidArgumentError,
     ProtocolViolationError,
     SandboxClosedError,
@@ -207,7 +209,7 @@ class HttpConnection:
             response = await self._client.request(method, path, extensions={WHOLE_ANSWER: True}, **options)
 
         if response.is_error:
-            raise self._refusal(response.status_code, response.content)
+            raise await self._refusal_to(f"{method} {path}", response.status_code, response.content)
 
         return self._value(response.content) if response.content else None
 
@@ -290,7 +292,8 @@ class HttpConnection:
         with self._watched():
             async with self._client.stream(method, path, **options) as response:
                 if response.is_error and response.status_code not in past_the_end:
-                    raise self._refusal(response.status_code, await response.aread())
+                    body = await response.aread()
+                    raise await self._refusal_to(f"{method} {path}", response.status_code, body)
 
                 yield response
 
@@ -341,13 +344,28 @@ class HttpConnection:
         reason = str(error) or type(error).__name__
         return HostUnavailableError(host=self.address.name, reason=reason, outcome_unknown=outcome_unknown)
 
-    def _refusal(self, status: int, body: bytes) -> FumehoodError:
-        try:
-            problem = json.loads(body)
-        except ValueError:
-            problem = None
+    async def _refusal_to(self, asked: str, status: int, body: bytes) -> FumehoodError:
+        """Returns the error for a refusal; a host daemon that does not know what it was asked has another version."""
+        problem = _problem_in(body)
+        unknown = _unknown_in(problem, asked) if self.address.is_host else ""
 
-        if isinstance(problem, dict) and "code" in problem:
+        if not unknown:
+            return self._refusal(status, body)
+
+        return HostVersionError(
+            asked=unknown, host_version=await self._version(), server_version=metadata.version("fumehood")
+        )
+
+    async def _version(self) -> str:
+        """Returns the version of the server, which each version answers."""
+        with suppress(httpx2.HTTPError, httpx2.StreamError, ValueError, KeyError, TypeError):
+            answer = await self._client.get("/v1/capacity", extensions={WHOLE_ANSWER: True})
+            return str(answer.json()["version"])[:_MAX_VERSION]
+
+        return "of another version"
+
+    def _refusal(self, status: int, body: bytes) -> FumehoodError:
+        if (problem := _problem_in(body)) is not None:
             return error_of(problem)
 
         reason = f"it answered with status {status}, and not as a fumehood server does"
@@ -486,6 +504,11 @@ def process_event_of(line: dict[str, Any]) -> ProcessEvent:
 # Error codes of a server for a sandbox that does not live.
 GONE = (SandboxNotFoundError, SandboxClosedError, ProtocolViolationError)
 _MAX_TEXT = 10_000
+_MAX_VERSION = 100
+# The codes of a server that has no such route, or none for the method.
+_UNKNOWN_ROUTES = ("not_found", "method_not_allowed")
+# The reason that a server gives for a field that it does not know.
+UNKNOWN_FIELD = "there is no such field"
 # Attributes of Python's own exceptions, which are not sent.
 _ERRNO: Mapping[str, int] = {
     "path_not_found": errno.ENOENT,
@@ -497,6 +520,38 @@ _ERRNO: Mapping[str, int] = {
     "process_not_found": errno.ESRCH,
     "port_closed": errno.ECONNREFUSED,
 }
+
+
+def _problem_in(body: bytes) -> dict[str, Any] | None:
+    """Returns the problem details in the body of a refusal; None for what no fumehood server sends."""
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        return None
+
+    return problem if isinstance(problem, dict) and "code" in problem else None
+
+
+def _unknown_in(problem: Mapping[str, Any] | None, asked: str) -> str:
+    """Returns the route or the fields that a server does not know, by its refusal; "" for any other refusal."""
+    if problem is None:
+        return ""
+
+    if problem["code"] in _UNKNOWN_ROUTES:
+        return asked
+
+    fields = problem.get("fields")
+    faults = fields.get("faults") if isinstance(fields, dict) else None
+
+    if problem["code"] != InvalidArgumentError.code or not isinstance(faults, list):
+        return ""
+
+    unknown = [
+        str(fault.get("field", ""))[:_MAX_TEXT]
+        for fault in faults
+        if isinstance(fault, dict) and fault.get("reason") == UNKNOWN_FIELD
+    ]
+    return f"{', '.join(unknown)} of {asked}" if unknown else ""
 
 
 def error_of(problem: Mapping[str, Any]) -> FumehoodError:

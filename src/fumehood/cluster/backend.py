@@ -11,19 +11,23 @@ import abc
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from os import PathLike
 from random import SystemRandom
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from fumehood.cancellation import cancel_and_wait, stop
+from fumehood.client.abilities import ABILITIES, GROUPED_RUNS
 from fumehood.client.backend import HttpBackend
-from fumehood.client.connection import ServerAddress
+from fumehood.client.connection import ServerAddress, query_of
 from fumehood.cluster.grouping import Grouping
-from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError
-from fumehood.cluster.members import Member, Members
+from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError, Presence
+from fumehood.cluster.members import Members, Seen
 from fumehood.cluster.placement import Placement, Report, Wish
 from fumehood.cluster.templates import Templates
 from fumehood.cluster.transport import AdapterCarrier
@@ -32,6 +36,7 @@ from fumehood.errors import (
     CapacityError,
     FumehoodError,
     HostUnavailableError,
+    HostVersionError,
     InvalidArgumentError,
     SandboxClosedError,
     SandboxNotFoundError,
@@ -53,14 +58,15 @@ _ANSWER_SECONDS = 2.0
 # No call is sent to a machine that has been quiet for so long; after the second, those under way are given up.
 _QUIET_SECONDS = 4.0
 _SILENT_SECONDS = 8.0
-# How long the sandboxes of a machine that is gone may come back with it, until they are called lost.
+# How long the sandboxes of a machine that is gone may come back with it, until they are called lost: longer than the
+# lease of `fumehood.daemon.lease`.
 _GRACE_SECONDS = 60.0
 # What a sandbox takes at once; its limit is far above.
 _SANDBOX_BYTES = 64 << 20
 _RUNS_PER_CORE = 2
 _WAITING_EVENTS = 1000
 _CLUSTER = "the cluster"
-_FIGURES = ("GET", "/v1/host/figures", b"", b"", "")
+_FIGURES = "/v1/host/figures"
 _T = TypeVar("_T")
 
 
@@ -72,8 +78,10 @@ class _Site:
     carrier: AdapterCarrier
     backend: HttpBackend
     runs: Grouping
-    gone_at: float | None = None
+    presence: Presence = field(default_factory=lambda: Presence(_GRACE_SECONDS))
     asking: asyncio.Task[None] | None = field(default=None)
+    # The version, and what it lacks, that the log has a line about.
+    logged_version: str = ""
 
 
 def _forwarding(kind: type[Backend]) -> Any:
@@ -132,7 +140,7 @@ class ClusterBackend(LoopBound, Backend):
         self._has_looked = False
         self.on_cores: Callable[[float], None] = lambda _: None
         self._polling: asyncio.Task[None] | None = None
-        self._members = Members(address, lambda found: loop.call_soon_threadsafe(self._note_members, found))
+        self._members = Members(address, lambda seen: loop.call_soon_threadsafe(self._note_members, seen))
 
     def start(self) -> None:
         """Begins to look for machines; on the backend's loop. Returns at once."""
@@ -253,7 +261,16 @@ class ClusterBackend(LoopBound, Backend):
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
         placed = replace(request, spec=_without_labels(request.spec))
-        return await self._do(self._placed, _wish_of(request.spec), lambda site: site.runs.run(placed))
+        return await self._do(self._placed, _wish_of(request.spec), lambda site: self._run_on(site, placed))
+
+    async def _run_on(self, site: _Site, request: StatelessRequest) -> StatelessReply:
+        """Runs code on a machine, together with other runs where its host daemon knows how."""
+        report = self._placement.machines.get(site.machine.host_id)
+
+        if report is not None and GROUPED_RUNS in report.abilities:
+            return await site.runs.run(request)
+
+        return await site.backend.run_once(request)
 
     async def stream_once(self, request: StatelessRequest) -> AsyncGenerator[Event | StatelessReply, None]:
         placed = replace(request, spec=_without_labels(request.spec))
@@ -313,7 +330,7 @@ class ClusterBackend(LoopBound, Backend):
 
             try:
                 return await make(self._sites[host_id])
-            except CapacityError as error:
+            except (CapacityError, HostVersionError) as error:
                 refusal = error
             except HostUnavailableError as error:
                 if error.outcome_unknown:
@@ -341,7 +358,7 @@ class ClusterBackend(LoopBound, Backend):
 
             raise SandboxNotFoundError(sandbox_id=sandbox_id)
 
-        if site.gone_at is not None and self._loop.time() - site.gone_at > _GRACE_SECONDS:
+        if site.presence.is_lost:
             raise SandboxClosedError(sandbox_id=sandbox_id, reason="lost")
 
         return site.backend
@@ -351,26 +368,32 @@ class ClusterBackend(LoopBound, Backend):
 
     @property
     def _sites_present(self) -> tuple[_Site, ...]:
-        return tuple(site for site in self._sites.values() if site.gone_at is None)
+        return tuple(site for site in self._sites.values() if not site.presence.is_gone)
 
     # -- what is seen of the machines
 
-    def _note_members(self, found: dict[str, Member]) -> None:
+    def _note_members(self, seen: Seen) -> None:
         """Takes the machines that Ray says are alive."""
         self._has_looked = True
 
-        for host_id, member in found.items():
+        for host_id, member in seen.alive.items():
             site = self._sites.get(host_id) or self._new_site(host_id)
             site.machine.labels = dict(member.labels)
             site.machine.adapter = member.adapter
 
-            if site.gone_at is not None:
-                site.gone_at = None
+            if site.presence.is_gone:
                 events.MACHINE_JOINED.log(host_id=host_id)
 
+            site.presence.note_there(seen.began_at, seen.ended.get(host_id, 0))
+
         for host_id, site in self._sites.items():
-            if host_id not in found and site.gone_at is None:
+            if host_id in seen.alive:
+                continue
+
+            if not site.presence.is_gone:
                 self._note_gone(site)
+
+            site.presence.note_away(seen.began_at, seen.ended.get(host_id, 0))
 
     def _new_site(self, host_id: str) -> _Site:
         machine = Machine(host_id, self._loop)
@@ -383,7 +406,6 @@ class ClusterBackend(LoopBound, Backend):
         return site
 
     def _note_gone(self, site: _Site) -> None:
-        site.gone_at = self._loop.time()
         site.machine.adapter = None
         self._placement.forget(site.machine.host_id)
         self.on_cores(self._cores())
@@ -400,23 +422,40 @@ class ClusterBackend(LoopBound, Backend):
 
     async def _ask(self, site: _Site) -> None:
         """Asks a machine for its figures, and handles a missing answer."""
-        machine = site.machine
+        machine, was_lost = site.machine, site.presence.was_lost
+        asked = query_of(lease=site.presence.take_token() or None, lost="true" if was_lost else None)
+        target = f"{_FIGURES}?{urlencode(asked)}" if asked else _FIGURES
 
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = await machine.call(*_FIGURES, is_probe=True)
+                answer = await machine.call("GET", target, b"", b"", "", is_probe=True)
 
-            report = _report_of(answer.body, machine.labels)
+            report, token = _report_of(answer.body, machine.labels)
 
             if report.capacity.host_id != machine.host_id:
                 raise DataError("it reports the figures of another machine")
 
+            # What was lost has ended there now: calls may be sent to it again.
+            site.presence.was_lost = site.presence.was_lost and not was_lost
+            site.presence.note_token(token, time.monotonic())
+            self._note_version(site, report)
             self._placement.note(report)
             self._templates.note(report)
             machine.note_answer()
             self.on_cores(self._cores())
         except (NotSentError, BrokenOffError, TimeoutError, DataError) as error:
             self._note_silence(site, str(error) or "it does not answer in time")
+
+    def _note_version(self, site: _Site, report: Report) -> None:
+        """Logs once that a machine has another version, or that its daemon lacks what this server knows."""
+        version = report.capacity.version
+        missing = sorted(set(ABILITIES) - report.abilities)
+        told = f"{version} {missing}"
+
+        if told != site.logged_version and (missing or version != metadata.version("fumehood")):
+            events.MACHINE_VERSION.log(host_id=site.machine.host_id, version=version, missing=missing)
+
+        site.logged_version = told
 
     def _note_silence(self, site: _Site, reason: str) -> None:
         machine = site.machine
@@ -444,17 +483,20 @@ def _without_labels(spec: SandboxSpec) -> SandboxSpec:
     return replace(spec, labels={}) if spec.labels else spec
 
 
-def _report_of(body: bytes, labels: dict[str, str]) -> Report:
+def _report_of(body: bytes, labels: dict[str, str]) -> tuple[Report, str]:
+    """Returns the figures of a machine, and the token of its lease; "" from a host daemon that has none."""
     try:
         figures = json.loads(body)
-        return Report(
+        report = Report(
             capacity=read_value(Capacity, figures["capacity"]),
             labels=labels,
             templates=frozenset(figures["templates"]),
             built_at={str(name): float(built) for name, built in figures.get("built_at", {}).items()},
             key_sandboxes={str(name): int(count) for name, count in figures["owners"].items()},
             is_draining=figures["capacity"]["is_draining"],
+            abilities=frozenset(map(str, figures.get("abilities", ()))),
         )
+        return report, str(figures.get("lease", ""))
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"the figures of a host do not fit: {error}") from None
 

@@ -22,12 +22,74 @@ _NOT_BEGUN = ("ActorUnschedulableError", "ActorPlacementGroupRemoved", "PendingC
 _T = TypeVar("_T")
 
 
+# No look at the cluster for so long: what happened in between is not known.
+_LOOK_GAP_SECONDS = 10.0
+
+
 class NotSentError(ConnectionError):
     """The machine cannot be reached: nothing was begun."""
 
 
 class BrokenOffError(ConnectionError):
     """The connection broke after the call was sent: whether it was carried out is unknown."""
+
+
+class Presence:
+    """Whether the cluster counts a machine in, and when its sandboxes are lost; all times are of the steady clock.
+
+    A machine ends what may be restored elsewhere when its lease is over (`fumehood.daemon.lease`). A token extends it
+    only if the machine was seen in the cluster afterwards, and sandboxes are lost only when it was seen to be away for
+    longer than a lease, without a break: so they are never in two places.
+
+    Args:
+        grace_seconds: How long the sandboxes of a machine that is gone may come back with it.
+    """
+
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self._gone_at: float | None = None
+        self._looked_at = 0.0
+        self._ended = 0
+        self._token = ""
+        self._token_at = 0.0
+        self.is_lost = False
+        # Whether its next answer has to be that to the words that it was lost.
+        self.was_lost = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has left the cluster, or died."""
+        return self._gone_at is not None
+
+    def note_there(self, looked_at: float, ended: int) -> None:
+        """Takes a look that found it; `ended` is how many times it has left in all."""
+        self.was_lost = self.was_lost or self.is_lost
+        self._gone_at, self.is_lost = None, False
+        self._looked_at, self._ended = looked_at, ended
+
+    def note_away(self, looked_at: float, ended: int) -> None:
+        """Takes a look that did not find it."""
+        is_unbroken = ended == self._ended and looked_at - self._looked_at <= _LOOK_GAP_SECONDS
+
+        if self._gone_at is None or not (is_unbroken or self.is_lost):
+            self._gone_at = looked_at
+
+        self.is_lost = self.is_lost or looked_at - self._gone_at > self._grace_seconds
+        self._looked_at, self._ended = looked_at, ended
+        self._token = ""
+
+    def note_token(self, token: str, now: float) -> None:
+        """Takes the token of an answer, unless an earlier one has still to be sent back."""
+        if not self._token:
+            self._token, self._token_at = token, now
+
+    def take_token(self) -> str:
+        """Returns the token to send back; "" until a look that began after its arrival has found the machine."""
+        if self.is_gone or self._looked_at <= self._token_at:
+            return ""
+
+        token, self._token = self._token, ""
+        return token
 
 
 class Machine:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,15 +41,30 @@ class Member:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one look at the cluster has found.
+
+    Attributes:
+        began_at: When it began, on the steady clock: what it found was so then, or later.
+        alive: The machines that Ray says are alive, by host.
+        ended: How many times each machine has left or died, by host: more than before means that it was back meanwhile.
+    """
+
+    began_at: float
+    alive: Mapping[str, Member]
+    ended: Mapping[str, int]
+
+
 class Members:
     """Looks at the machines of the cluster once a second.
 
     Args:
         address: The address of Ray's head.
-        tell: Called in this thread with the living machines, by host, after each look.
+        tell: Called in this thread with what was seen, after each look.
     """
 
-    def __init__(self, address: str, tell: Callable[[dict[str, Member]], object]) -> None:
+    def __init__(self, address: str, tell: Callable[[Seen], object]) -> None:
         self._address = address
         self._tell = tell
         self._known: dict[str, Member] = {}
@@ -111,16 +127,19 @@ class Members:
             ignore_reinit_error=True,
         )
 
-    def _look(self) -> dict[str, Member]:
+    def _look(self) -> Seen:
         import ray
 
+        began_at = time.monotonic()
         found: dict[str, Member] = {}
+        ended: Counter[str] = Counter()
 
         for node in ray.nodes():
             labels = dict(node.get("Labels") or {})
             host_id = labels.pop(HOST_LABEL, "")
 
             if not node["Alive"] or not host_id:
+                ended[host_id] += 1
                 continue
 
             known = self._known.get(host_id)
@@ -135,7 +154,7 @@ class Members:
             found[host_id] = known
 
         self._known = found
-        return found
+        return Seen(began_at=began_at, alive=found, ended=ended)
 
     def _ask_for_hosts(self) -> None:
         if self._wanted_hosts == self._asked_hosts:

@@ -37,6 +37,7 @@ class Report:
         built_at: When those of them were built that can be carried to other machines, in seconds since 1970.
         key_sandboxes: How many living sandboxes each key has there.
         is_draining: Whether it takes no new sandbox.
+        abilities: What its host daemon can do beyond the first version of its routes.
     """
 
     capacity: Capacity
@@ -45,6 +46,7 @@ class Report:
     built_at: Mapping[str, float] = field(default_factory=dict)
     key_sandboxes: Mapping[str, int] = field(default_factory=dict)
     is_draining: bool = False
+    abilities: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

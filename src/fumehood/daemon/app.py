@@ -24,7 +24,9 @@ from starlette.responses import Response, StreamingResponse
 
 from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
+from fumehood.client.abilities import ABILITIES
 from fumehood.client.stateless import GroupedRun
+from fumehood.daemon.lease import Lease
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.runs import RunGroups, RunIndex, RunName
 from fumehood.daemon.settings import HostSettings
@@ -64,9 +66,10 @@ _HOST_NAME = "host"
 _DRAINING = "draining"
 
 # Servers ask for these again and again, and for no caller.
-_UNTRACED = "/v1/host/figures$"
+_UNTRACED = r"/v1/host/figures(\?.*)?$"
 # Servers of a cluster ask twice a second each, and one answer serves them all.
 _FIGURES_SECONDS = 0.3
+_LEASE_LOOK_SECONDS = 1.0
 
 
 @dataclass(kw_only=True)
@@ -75,10 +78,12 @@ class HostServices(AppServices):
 
     Attributes:
         engine: The engine of this process.
+        lease: How long its sandboxes count on not being made again elsewhere.
         run_groups: The runs that servers of a cluster have begun together.
     """
 
     engine: LocalBackend
+    lease: Lease
     run_groups: RunGroups = field(default_factory=RunGroups)
     _figures: dict[str, Any] = field(default_factory=dict)
     _figures_at: float = -math.inf
@@ -94,10 +99,24 @@ class HostServices(AppServices):
                 "templates": sorted({"default", *template_store().names()}),
                 "built_at": self._builds.times(template_store()),
                 "owners": await self.engine.owners(),
+                "abilities": ABILITIES,
             }
             self._figures_at = now
 
-        return self._figures
+        return {**self._figures, "lease": self.lease.token()}
+
+    async def keep_lease(self) -> None:
+        """Ends the sandboxes that may be restored elsewhere while the lease is over."""
+        while True:
+            await asyncio.sleep(_LEASE_LOOK_SECONDS)
+
+            if self.lease.is_over:
+                await self.end_lost("it was cut off from the cluster")
+
+    async def end_lost(self, reason: str) -> None:
+        """Ends the sandboxes that are restored elsewhere when this machine is lost."""
+        if count := await self.engine.end_restorable():
+            events.SANDBOXES_LOST.log(count=count, reason=reason)
 
     async def set_draining(self, is_draining: bool) -> None:
         """Stops or resumes making new sandboxes; the setting outlives a restart of the daemon."""
@@ -133,24 +152,28 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
     await backend.set_draining((state / _DRAINING).exists())
     warming = asyncio.create_task(backend.warm())
     batches, detached = Batches(), DetachedRuns()
+    services = HostServices(
+        settings=_app_settings(settings),
+        state=state,
+        backend=backend,
+        engine=backend,
+        lease=Lease((await backend.capacity()).incarnation),
+        authenticator=PeerAuthenticator(),
+        # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
+        queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
+        metrics=metrics,
+        batches=batches,
+        detached=detached,
+    )
+    leasing = asyncio.create_task(services.keep_lease())
 
     try:
-        yield HostServices(
-            settings=_app_settings(settings),
-            state=state,
-            backend=backend,
-            engine=backend,
-            authenticator=PeerAuthenticator(),
-            # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
-            queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
-            metrics=metrics,
-            batches=batches,
-            detached=detached,
-        )
+        yield services
     finally:
         await batches.close()
         await detached.close()
         await stop(warming)
+        await stop(leasing)
         await backend.aclose()
 
 
@@ -201,9 +224,21 @@ _cluster_router = guarded_router("cluster", "/v1/host")
 
 
 @_cluster_router.get("/figures")
-async def figures(request: Request) -> Response:
-    """Gives the capacity, the templates, and how many sandboxes each owner has."""
-    return answer(await _services(request).figures())
+async def figures(
+    request: Request, lease: Annotated[str, Query(max_length=64)] = "", lost: bool = False
+) -> Response:
+    """Gives the capacity, the templates, and how many sandboxes each owner has.
+
+    `lease` is that of an earlier answer, from a server that has seen since that this machine is in the cluster. `lost`
+    says that its sandboxes were called lost: those that may be restored elsewhere have to end.
+    """
+    services = _services(request)
+
+    if lost:
+        await services.end_lost("it was lost, and is back")
+
+    services.lease.note_request(lease)
+    return answer(await services.figures())
 
 
 @_cluster_router.put("/draining", status_code=204)

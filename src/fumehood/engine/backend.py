@@ -316,6 +316,10 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
     async def capacity(self) -> Capacity:
         return await self._do(self._later, self._supervisor.capacity)
 
+    async def end_restorable(self) -> int:
+        """Ends the sandboxes that are restored elsewhere when this host is lost; returns how many."""
+        return await self._do(self._later, self._supervisor.end_restorable)
+
     async def set_draining(self, is_draining: bool) -> None:
         """Stops making new sandboxes, other than forks, or allows it again."""
         await self._do(self._later, self._supervisor.set_draining, is_draining)

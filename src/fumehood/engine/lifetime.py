@@ -70,6 +70,7 @@ class Lifetime:
             metadata=spec.metadata,
             owner=spec.owner,
             on_timeout=spec.on_timeout,
+            on_host_loss=spec.on_host_loss,
             auto_resume=spec.auto_resume,
             network=sandbox.egress.network,
             pause=sandbox.pausing.report,

@@ -231,6 +231,15 @@ class Supervisor:
         """Stops making new sandboxes, other than forks, or allows it again."""
         self._admission.is_closed = is_draining
 
+    def end_restorable(self) -> int:
+        """Ends the sandboxes that their callers make again elsewhere, since this host is lost; returns how many."""
+        lost = [one for one in self._lifetimes.values() if one.spec.on_host_loss == "restore"]
+
+        for lifetime in lost:
+            lifetime.sandbox.end("lost")
+
+        return len(lost)
+
     def owners(self) -> Counter[str]:
         """Returns how many living sandboxes each owner has."""
         return Counter(lifetime.spec.owner for lifetime in self._lifetimes.values() if lifetime.sandbox.alive)
@@ -320,6 +329,7 @@ class Supervisor:
         self._families.forget(sandbox_id)
         child.sandbox.rename(sandbox_id)
         child.parent_id = place.parent_id
+        child.spec = replace(child.spec, on_host_loss=place.spec.on_host_loss)
         self._lifetimes[sandbox_id] = child
         self._listing.add(child)
         self._feeds.put("sandbox_ended", child.spec.owner, {"sandbox_id": child_id, "reason": "adopted"})
@@ -476,4 +486,6 @@ def _spec_of_fork(lifetime: Lifetime, request: ForkRequest) -> SandboxSpec:
         if request.timeout_seconds == "inherit"
         else request.timeout_seconds,
         metadata=spec.metadata if request.metadata is None else request.metadata,
+        # Nothing makes a fork again elsewhere.
+        on_host_loss="raise",
     )

@@ -142,6 +142,14 @@ HOST_UNREACHABLE = LogEvent(
     ("socket", "reason"),
     "At the start of a server: it is not ready until `fumehood host` listens there.",
 )
+SANDBOXES_LOST = LogEvent(
+    "sandboxes.lost",
+    WARNING,
+    "daemon",
+    "sandboxes were ended that may be restored on another machine",
+    ("count", "reason"),
+    'Those with `on_host_loss="restore"`, on a machine that is cut off from its cluster or was.',
+)
 PEER_REFUSED = LogEvent(
     "peer.refused",
     WARNING,
@@ -716,6 +724,14 @@ MACHINE_SILENT = LogEvent(
     "a machine does not answer",
     ("host_id", "seconds", "calls"),
     "`calls` were under way and are given up: their callers get `host_unavailable` with an unknown outcome.",
+)
+MACHINE_VERSION = LogEvent(
+    "machine.version",
+    WARNING,
+    "cluster",
+    "a machine has another version of fumehood",
+    ("host_id", "version", "missing"),
+    "What its host daemon does not know yet is `missing`: the server does without, or refuses with `host_version`.",
 )
 TEMPLATE_CARRIED = LogEvent(
     "template.carried",

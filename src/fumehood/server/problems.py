@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
+from fumehood.client.connection import UNKNOWN_FIELD
 from fumehood.errors import FumehoodError, RateLimitError
 from fumehood.text import visible_line
 from fumehood.values.plain_data import as_data
@@ -47,6 +48,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "request_too_large": 413,
     "idempotency_conflict": 409,
     "host_unavailable": 503,
+    "host_version": 501,
     "capacity": 503,
     "sandbox_start": 503,
     "isolation_unavailable": 503,
@@ -181,7 +183,7 @@ def request_id_of(request: HTTPConnection) -> str:
 
 # Plainer texts for those of the framework that need one of its manuals.
 _REASONS = {
-    "extra_forbidden": "there is no such field",
+    "extra_forbidden": UNKNOWN_FIELD,
     "missing": "it must be given",
     "json_invalid": "it is no JSON",
     "model_attributes_type": "it must be a JSON object",

@@ -36,7 +36,9 @@ from fumehood.values.languages import known_language, names_with
 from fumehood.values.limits import Limits, check_seconds
 from fumehood.values.network import Network
 from fumehood.values.sandbox import (
+    HOST_LOSS_ACTIONS,
     TIMEOUT_ACTIONS,
+    HostLossAction,
     IsolationLevel,
     PtySize,
     SandboxInfo,
@@ -80,6 +82,8 @@ class SandboxSpec:
         idle_timeout_seconds: Its time without a call; None: never for that reason.
         owner: The owner at a server.
         on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
+        on_host_loss: What happens when its machine is lost: raise, or restore (its caller makes it again from its last
+            save; the machine ends it when it is cut off, so that there are never two).
         network: The network that it may reach.
         isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
         security: How it is watched.
@@ -97,6 +101,7 @@ class SandboxSpec:
     strict: bool = flag("Refuse to start when any layer of isolation is missing or degraded.")
     owner: str = ""
     on_timeout: TimeoutAction = "kill"
+    on_host_loss: HostLossAction = "raise"
     auto_resume: bool = flag("Whether a call to it while it is paused resumes it.")
     network: Network = field(default_factory=Network)
     isolation: IsolationLevel | None = None
@@ -122,6 +127,10 @@ class SandboxSpec:
         if self.on_timeout not in TIMEOUT_ACTIONS:
             allowed = "'kill', 'pause' or 'pause_files'"
             raise InvalidArgumentError(field="on_timeout", value=self.on_timeout, allowed=allowed)
+
+        if self.on_host_loss not in HOST_LOSS_ACTIONS:
+            allowed = "'raise' or 'restore'"
+            raise InvalidArgumentError(field="on_host_loss", value=self.on_host_loss, allowed=allowed)
 
         if not isinstance(self.limits, Limits):
             raise InvalidArgumentError(field="limits", value=self.limits, allowed="a Limits")

@@ -22,6 +22,8 @@ LayerState = Literal["on", "degraded", "off"]
 SandboxState = Literal["running", "paused", "ending"]
 TimeoutAction = Literal["kill", "pause", "pause_files"]
 TIMEOUT_ACTIONS: tuple[TimeoutAction, ...] = get_args(TimeoutAction)
+HostLossAction = Literal["raise", "restore"]
+HOST_LOSS_ACTIONS: tuple[HostLossAction, ...] = get_args(HostLossAction)
 FileType = Literal["file", "dir", "symlink", "other"]
 FileChangeKind = Literal["create", "write", "remove", "rename", "chmod"]
 
@@ -97,6 +99,8 @@ class SandboxInfo:
         isolation: Its isolation from the host.
         owner: The owner at a server; empty where there is one user only.
         on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
+        on_host_loss: What happens when its machine is lost: raise, or restore (its caller makes it again from its last
+            save; the machine ends it when it is cut off, so that there are never two).
         auto_resume: Whether a call to it while it is paused resumes it.
         network: Its network policy; secrets in it have no values.
         parent_id: The sandbox that it was forked from, or None; that may have ended.
@@ -118,6 +122,7 @@ class SandboxInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
     on_timeout: TimeoutAction = "kill"
+    on_host_loss: HostLossAction = "raise"
     auto_resume: bool = False
     network: Network = field(default_factory=Network)
     parent_id: str | None = None

@@ -522,6 +522,7 @@ export type SandboxInfo = {
   metadata: Record<string, string>;
   owner: string;
   on_timeout: "kill" | "pause" | "pause_files";
+  on_host_loss: "raise" | "restore";
   auto_resume: boolean;
   network: Network;
   parent_id: string | null;

@@ -42,6 +42,7 @@ from fumehood.values.requests import (
 )
 from fumehood.values.sandbox import (
     CheckpointInfo,
+    HostLossAction,
     IsolationLevel,
     Metrics,
     PortAddress,
@@ -218,6 +219,11 @@ class NewSandbox(Body):
         None, description="Its time without a call; null: it never ends for that reason."
     )
     on_timeout: TimeoutAction = Field("kill", description="What happens when its time is over.")
+    on_host_loss: HostLossAction = Field(
+        "raise",
+        description="What happens when its machine is lost; `restore`: you make it again from its last save, and a "
+        "machine that is cut off ends it, so that there are never two.",
+    )
     isolation: IsolationLevel | None = Field(
         None,
         description="The weakest isolation that will do, within what the server allows; null: the server's.",
