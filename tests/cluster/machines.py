@@ -31,6 +31,8 @@ from fumehood.values.sandbox import SandboxInfo
 ROOT = Path(__file__).parents[2]
 # Ray's agents import whatever they find, so that it has an environment with little in it.
 CLUSTER_PYTHON = ROOT / ".venv-cluster" / "bin" / "python"
+# The sources of this tree, also where that environment was copied from another tree.
+_OWN_SOURCES = {"PYTHONPATH": str(ROOT / "src")}
 _HEAD_PORT = 6379
 _SERVER_PORT = 8765
 _LOOK_SECONDS = 0.2
@@ -160,7 +162,8 @@ class Machine:
             is_older: One of an earlier version: `tests/older_host.py`.
             flags: Settings.
         """
-        given = {"socket": self.socket, "state_folder": self.folder / "host", "pool_size": 0, **flags}
+        given = {"socket": self.socket, "state_folder": self.folder / "host", "pool_size": 0}
+        given |= {"records": "keep", **flags}
         program = [ROOT / "tests" / "older_host.py"] if is_older else ["-m", "fumehood", "host"]
         self.start("host", [sys.executable, *program, *_flags(given)], {}, is_here=is_here)
         # The socket is there before the name is.
@@ -202,7 +205,7 @@ class Machine:
             labels=labels or {},
             head_port=None if head else _HEAD_PORT,
         )
-        envs = {"FUMEHOOD_HOST_SOCKET": str(self.socket)}
+        envs = {"FUMEHOOD_HOST_SOCKET": str(self.socket), **_OWN_SOURCES}
         envs |= {} if head else head_environment(str(self.folder / "gcs"))
         argv: list[object] = [CLUSTER_PYTHON.with_name("ray"), *arguments]
         # What a crash has left makes the next start refuse.
@@ -239,7 +242,7 @@ class Machine:
             **flags,
         }
         argv = [CLUSTER_PYTHON, "-m", "fumehood", "serve", *_flags(given)]
-        self.start(name, argv, {"FUMEHOOD_TOKEN": token})
+        self.start(name, argv, {"FUMEHOOD_TOKEN": token, **_OWN_SOURCES})
         return Server(f"http://{self.address}:{port}", token, self, name)
 
     # -- processes

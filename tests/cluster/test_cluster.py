@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import e2b
 import httpx2
 import pytest
 from tests.contract.conftest import Face, open_face
 from tests.waiting import until
 
 from .load import Load, new_sandbox, run
-from .machines import Cluster
+from .machines import ROOT, Cluster
 
 # Makes the template `carried`: an environment with what IPython needs, copied from this one: no index is asked.
 _BUILD = """
@@ -125,6 +128,91 @@ def test_tools_and_checkpoints_work(sandbox: Any) -> None:
     sandbox.run_code("x = 0")
     sandbox.rollback(checkpoint)
     assert sandbox.run_code("x").text == "7"
+
+
+# -- what is kept of sandboxes
+
+
+def test_records_of_ended_sandboxes_are_those_of_all_machines(cluster: Cluster, api: httpx2.Client) -> None:
+    """Listed by pages, the latest end first; read, run again and deleted on the machine that has them."""
+    made = [until_on(api, machine.host_id) for machine in [*cluster.machines, *cluster.machines]]
+
+    for number, name in enumerate(made):
+        api.patch(f"/v1/sandboxes/{name}", json={"metadata": {"of": "records"}}).raise_for_status()
+        run(api, name, f"{number} * 2")
+        assert api.delete(f"/v1/sandboxes/{name}").status_code == 204
+
+    def listed() -> list[str]:
+        found: list[str] = []
+        asked: dict[str, Any] = {"q": "of=records", "limit": 3}
+
+        while True:
+            page = api.get("/v1/records", params=asked).json()
+            assert page["is_kept"]
+            found += [one["sandbox"]["id"] for one in page["items"]]
+
+            if (cursor := page["next_cursor"]) is None:
+                return found
+
+            asked["cursor"] = cursor
+
+    until(lambda: len(listed()) == len(made), "all are written")
+    assert listed() == made[::-1]
+    place = f"/v1/records/{made[1]}"
+    assert api.get(place).json()["reason"] == "killed"
+    cells = api.get(f"{place}/contexts/default/executions", params={"what": "whole"}).json()["items"]
+    assert [cell["code"] for cell in cells] == ["1 * 2"]
+    assert api.get(f"{place}/executions/{cells[0]['id']}/results/0/text/plain").content == b"2"
+    assert "1 * 2" in api.get(f"{place}/contexts/default/record", params={"form": "ipynb"}).text
+    assert api.get(f"{place}/audit").json()["entries"][-1]["kind"] == "ended"
+    lines = api.post(f"{place}/replay", json={}, headers={"Accept": "application/x-ndjson"}).text.splitlines()
+    again = [line for line in map(json.loads, lines) if line["type"] == "cell"]
+    assert [line["differences"] for line in again] == [[]]
+
+    for name in made:
+        assert api.delete(f"/v1/records/{name}").status_code == 204
+
+    # The sandbox of the replay has left none.
+    assert listed() == []
+    unknown = "zzzzzz" + "a" * 26
+
+    for name in (made[0], unknown, "nothing"):
+        assert problem(api.get(f"/v1/records/{name}")) == (404, "record_not_found", False)
+
+
+def test_a_volume_goes_from_machine_to_machine(
+    cluster: Cluster, api: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By E2B's SDK: files of a sandbox on one machine are there in the next one on another, held by one at a time."""
+    for name in ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"):
+        monkeypatch.setenv(name, cluster.server.url)
+
+    monkeypatch.setenv("E2B_API_KEY", cluster.server.token)
+    volume = e2b.Volume.create("carried")
+    volume.write_file("from/outside", "outside")
+    hosts = {machine.host_id for machine in cluster.machines}
+    seen: set[str] = set()
+    last = ""
+
+    # Of two machines each time the one is drawn that has less to do.
+    for round_ in range(40):
+        with e2b.Sandbox.create(timeout=120, volume_mounts={"/mnt/data/kept": volume}) as sandbox:
+            seen.add(sandbox.sandbox_id[:6])
+            assert sandbox.files.read("/mnt/data/kept/from/outside") == "outside"
+            assert not last or sandbox.files.read("/mnt/data/kept/last") == last
+            last = f"round {round_} on {sandbox.sandbox_id}"
+            sandbox.files.write("/mnt/data/kept/last", last)
+
+            with pytest.raises(Exception, match=f"409.*held by sandbox '{sandbox.sandbox_id}'"):
+                volume.write_file("a", "b")
+
+        assert volume.read_file("last") == last
+
+        if seen == hosts:
+            break
+
+    assert seen == hosts
+    assert e2b.Volume.destroy(volume.volume_id)
 
 
 # -- placement
@@ -250,6 +338,16 @@ def test_a_batch_is_answered_once_for_each(cluster: Cluster, api: httpx2.Client)
         str(number * 2) for number in range(80) if number % 10 != 9
     ]
     assert sum(one["error"] is not None for one in executions) == 8
+
+
+def test_the_example_of_agents_runs_on_a_cluster(cluster: Cluster) -> None:
+    """`examples/repair_tasks.py`: agents with a shell each, and patches judged in fresh sandboxes."""
+    envs = {**os.environ, "FUMEHOOD_URL": cluster.server.url, "FUMEHOOD_API_KEY": cluster.server.token}
+    words = [sys.executable, str(ROOT / "examples" / "repair_tasks.py")]
+    said = subprocess.run(words, env=envs, capture_output=True, text=True, timeout=300, check=False)
+    assert said.returncode == 0, said.stderr
+    *_, verdict, sum_ = said.stdout.splitlines()
+    assert (verdict, sum_[:15]) == ("words    not resolved", "3 of 4 resolved")
 
 
 def test_ids_that_were_never_made_are_not_found(api: httpx2.Client) -> None:

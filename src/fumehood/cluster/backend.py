@@ -29,6 +29,7 @@ from fumehood.cluster.grouping import Grouping
 from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError, Presence
 from fumehood.cluster.members import Members, Seen
 from fumehood.cluster.placement import Placement, Report, Wish
+from fumehood.cluster.records import merged_records
 from fumehood.cluster.templates import Templates
 from fumehood.cluster.transport import AdapterCarrier
 from fumehood.engine.identity import parse_name
@@ -38,15 +39,20 @@ from fumehood.errors import (
     HostUnavailableError,
     HostVersionError,
     InvalidArgumentError,
+    RecordNotFoundError,
     SandboxClosedError,
     SandboxNotFoundError,
 )
 from fumehood.log import events
 from fumehood.port.backend import Backend
 from fumehood.port.loop_bound import LoopBound
+from fumehood.port.record_keeping import RecordKeeping
+from fumehood.values.audit import AuditLog
 from fumehood.values.codec import DataError, read_value
 from fumehood.values.events import Event
-from fumehood.values.looking import ListedSandbox, ListSandboxes, SandboxList, merged
+from fumehood.values.execution import Record
+from fumehood.values.kept_records import EndedSandbox, ListRecords, RecordList
+from fumehood.values.looking import ListedSandbox, ListSandboxes, Look, SandboxList, merged
 from fumehood.values.machines import MachineInfo, machine_of
 from fumehood.values.requests import Loaded, LoadRequest, SandboxSpec
 from fumehood.values.sandbox import Capacity, SandboxInfo
@@ -119,7 +125,7 @@ async def _failing(error: FumehoodError) -> AsyncGenerator[Any, None]:
 
 
 @_forwarding
-class ClusterBackend(LoopBound, Backend):
+class ClusterBackend(LoopBound, Backend, RecordKeeping):
     """The sandboxes of all machines of a cluster.
 
     Args:
@@ -256,6 +262,49 @@ class ClusterBackend(LoopBound, Backend):
             )
 
         await site.backend.set_draining(is_draining)
+
+    # -- records of sandboxes that have ended, on the machines that had them
+
+    async def find_records(self, request: ListRecords) -> RecordList:
+        """Return a page of those on all machines that answer; those of the others are left out."""
+
+        async def asked(site: _Site) -> RecordList:
+            try:
+                return await site.backend.find_records(request)
+            except (HostUnavailableError, HostVersionError) as error:
+                events.MACHINE_LEFT_OUT.log(host_id=site.machine.host_id, reason=error.message)
+                return RecordList(is_kept=False)
+
+        pages = await asyncio.gather(*(asked(site) for site in self._sites_present))
+
+        try:
+            return merged_records(request, pages)
+        except DataError as error:
+            raise self._unknown(str(error)) from None
+
+    async def ended_sandbox(self, sandbox_id: str) -> EndedSandbox:
+        return await self._keeper_of(sandbox_id).ended_sandbox(sandbox_id)
+
+    async def look_back(self, sandbox_id: str, request: Look[_T]) -> _T:
+        return await self._keeper_of(sandbox_id).look_back(sandbox_id, request)
+
+    async def kept_record(self, sandbox_id: str, context_id: str | None = None) -> Record:
+        return await self._keeper_of(sandbox_id).kept_record(sandbox_id, context_id)
+
+    async def kept_audit(self, sandbox_id: str) -> AuditLog:
+        return await self._keeper_of(sandbox_id).kept_audit(sandbox_id)
+
+    async def delete_record(self, sandbox_id: str) -> None:
+        await self._keeper_of(sandbox_id).delete_record(sandbox_id)
+
+    def _keeper_of(self, sandbox_id: str) -> HttpBackend:
+        """Returns the port to the machine that has the record of a sandbox."""
+        try:
+            return self._backend_of(sandbox_id)
+        except SandboxNotFoundError:
+            raise RecordNotFoundError(sandbox_id=sandbox_id) from None
+        except SandboxClosedError:
+            raise self._unknown("the machine with the record has left it") from None
 
     # -- runs in sandboxes of their own
 

@@ -38,7 +38,8 @@ class EndedSandbox:
     Attributes:
         sandbox: Its description, as it was at the end.
         ended_at: When it ended (UTC).
-        reason: Why: killed, expired, idle, died, host_closed, protocol_violation, out_of_memory, policy or excess.
+        reason: Why: killed, expired, idle, died, host_closed, lost, protocol_violation, out_of_memory,
+            policy or excess.
         contexts: Its contexts with a record.
         cells: How many cells have run in it.
         failed: How many of those that are kept ended with an error.
