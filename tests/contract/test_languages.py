@@ -124,6 +124,35 @@ def test_results_are_rich(sandbox):
     assert last.json == {"a": 1}
 
 
+def test_output_of_both_streams_keeps_its_order(sandbox):
+    """In quick bursts, of any size, beside results, and with characters that are written in pieces."""
+    burst = "for (let i = 0; i < 300; i++) { console.log(`o${i}`); console.error(`e${i}`) }"
+    alternating = "".join(f"o{number}\ne{number}\n" for number in range(300))
+
+    for language in ("javascript", "typescript"):
+        execution = _run(sandbox, burst, language)
+        assert "".join(entry.text for entry in execution.logs.entries) == alternating
+
+    one_of_many = (
+        "console.log('a'); console.error('b'); console.log('x'.repeat(3_000_000)); console.error('c')"
+    )
+    execution = _run(sandbox, one_of_many)
+    assert execution.logs.entries[-1].text.endswith("c\n")
+    kinds = _run(sandbox, "console.error('1'); console.log('2'); display(3); console.error('4'); 5")
+    assert [entry.text for entry in kinds.logs.entries] == ["1\n", "2\n", "4\n"]
+    assert [result.text for result in kinds.results] == ["3", "5"]
+    pieces = "process.stdout.write(Buffer.from('é').subarray(0, 1)); process.stdout.write(Buffer.from('é').subarray(1))"
+    execution = _run(
+        sandbox, f"console.log('1'); console.error('2'); {pieces}; process.stdout.write(Buffer.from([255]))"
+    )
+    assert "".join(entry.text for entry in execution.logs.entries) == "1\n2\né\ufffd"
+    # What a child writes itself comes before what the cell writes after its end.
+    child = "require('child_process').execSync('echo child', { stdio: 'inherit' })"
+    execution = _run(sandbox, f"console.log('1'); console.error('2'); {child}; console.log('3')")
+    assert "".join(entry.text for entry in execution.logs.entries).startswith("1\n")
+    assert execution.logs.entries[-1].text == "3\n"
+
+
 def test_variables_of_a_call_are_undone(sandbox):
     """The working directory and standard input are those of the call too."""
     sandbox.files.make_dir("/home/user/project")
@@ -185,11 +214,15 @@ def test_a_driver_that_sends_garbage_ends_its_context_alone(sandbox):
     """Also one that is killed; the next cell has a fresh one."""
     sandbox.run_code("y = 1")
     garbage = (
-        "for (let fd = 3; fd < 40; fd++) { try { require('fs').writeSync(fd, 'x'.repeat(64)) } catch {} }\n"
+        "for (let fd = 3; fd < 40; fd++) { try { require('fs').writeSync(fd, BYTES) } catch {} }\n"
         "while (true) {}"
     )
+    unfit = '{"type": "stream", "name": "other", "text": "x"}'
+    framed = f"Buffer.from('\\0\\0\\0\\x{len(unfit):02x}{unfit}', 'latin1')"
 
-    assert _run(sandbox, garbage, timeout=5).state_lost
+    for content in ("'x'.repeat(64)", framed):
+        assert _run(sandbox, garbage.replace("BYTES", content), timeout=5).state_lost
+
     assert _run(sandbox, "process.kill(process.pid, 'SIGKILL'); while (true) {}", timeout=5).state_lost
     assert _run(sandbox, "1 + 1").text == "2"
     assert sandbox.run_code("y").text == "1"

@@ -1,9 +1,9 @@
 """The languages "javascript", "typescript" and "java": one live program whose variables persist from cell to cell.
 
 Runs in a context. The program is Node or a JVM with a driver of `fumehood_guest.languages`; it reads cells from one
-pipe and replies on another, and what cells print goes to fds 1 and 2. User code shares the process with the driver, so
-its replies are not trusted: a malformed one ends this context, and nothing else. A program that ends takes the context
-with it.
+pipe and replies on another. What cells print goes to fds 1 and 2; a cell of Node that writes to both streams sends it
+in replies, which keep the order. User code shares the process with the driver, so its replies are not trusted: a
+malformed one ends this context, and nothing else. A program that ends takes the context with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Tuple
 
 from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import STREAM_FDS, Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.languages.programs import DriverProgram, MissingProgramError
 
@@ -47,6 +47,9 @@ class DrivenShell(ChildLanguage):
         self._number = 0
         self._unread = b""
         self._is_cut = False
+        # Text of one stream that came in replies; those that are here already are passed on together.
+        self._text: List[str] = []
+        self._text_stream = ""
         self._stdin = os.memfd_create("stdin")
         requests, self._requests = os.pipe2(os.O_CLOEXEC)
         self._replies, replies = os.pipe2(os.O_CLOEXEC)
@@ -114,6 +117,12 @@ class DrivenShell(ChildLanguage):
     def _take(self, reply: Dict[str, Any], number: int) -> bool:
         """Passes on one message of the driver; returns whether it ends the cell."""
         with self._gate.closed():
+            if reply.get("type") == "stream":
+                self._take_text(reply)
+                return False
+
+            self._pass_text_on()
+
             if reply.get("type") == "display":
                 self._show("display_data", reply.get("data"))
                 return False
@@ -130,6 +139,27 @@ class DrivenShell(ChildLanguage):
                 self._error = self._checked(reply["error"])
 
         return True
+
+    def _take_text(self, reply: Dict[str, Any]) -> None:
+        name, text = reply.get("name"), reply.get("text")
+
+        if not isinstance(name, str) or name not in STREAM_FDS or not isinstance(text, str):
+            end_damaged(_DAMAGED)
+
+        if name != self._text_stream:
+            self._pass_text_on()
+
+        self._text_stream = name
+        self._text.append(text)
+
+        if not self._has_frame():
+            self._pass_text_on()
+
+    def _pass_text_on(self) -> None:
+        text, self._text = "".join(self._text), []
+
+        if text:
+            self._outlet.text(self._text_stream, text)
 
     def _follow_interrupted(self, number: int) -> None:
         """Waits until the program has abandoned the cell; the host decides how long that may take."""

@@ -2,8 +2,9 @@
 // Runs cells of JavaScript and TypeScript in one Node, whose variables persist from cell to cell.
 //
 // A child of a context. It reads requests from one pipe and writes replies to another: each a length of four bytes, then
-// JSON. What cells print goes to fds 1 and 2. It shares its process with the code of its user, so that its replies are
-// checked like everything else of a guest, and it must never keep anything that the user may not have.
+// JSON. What cells print goes to fds 1 and 2, or in replies where the order of the two counts. It shares its process with
+// the code of its user, so that its replies are checked like everything else of a guest, and it must never keep anything
+// that the user may not have.
 //
 // A cell is a script that SIGINT breaks off, together with the continuations that follow at once; one with top-level
 // await becomes an async function. A cell that waits for timers or input is ended by a SIGINT handler; if it computes
@@ -12,6 +13,7 @@ const fs = require('node:fs');
 const modules = require('node:module');
 const net = require('node:net');
 const path = require('node:path');
+const { StringDecoder } = require('node:string_decoder');
 const util = require('node:util');
 const vm = require('node:vm');
 const SyncWriteStream = require('internal/fs/sync_write_stream');
@@ -24,6 +26,7 @@ const BREAKS = Number(process.env.FUMEHOOD_BREAKS);
 for (const name of ['FUMEHOOD_REQUESTS', 'FUMEHOOD_REPLIES', 'FUMEHOOD_BREAKS']) delete process.env[name];
 
 const MAX_COMPLETIONS = 500;
+const MAX_TEXT_BYTES = 1 << 20;
 const DISPLAY = Symbol.for('Jupyter.display');
 const AWAITING = '(async () => { '.length;
 // Frames of this program and of what calls it.
@@ -54,9 +57,47 @@ function send(reply) {
   while (sent < frame.length) sent += fs.writeSync(REPLIES, frame, sent);
 }
 
+// Two pipes keep no order between them: from the first write of a cell to its second stream on, what it writes to either
+// goes in replies, until the cell ends. The context passes these on behind what the pipes hold.
+function isInReplies(name) {
+  if (current === null) return false;
+
+  current.stream ??= name;
+  current.isInReplies ||= current.stream !== name;
+  return current.isInReplies;
+}
+
+function sendText(cell, name, bytes) {
+  const decoder = (cell.decoders[name] ??= new StringDecoder('utf8'));
+
+  for (let start = 0; start < bytes.length; start += MAX_TEXT_BYTES) {
+    const text = decoder.write(bytes.subarray(start, start + MAX_TEXT_BYTES));
+
+    if (text) send({ type: 'stream', name, text });
+  }
+}
+
+function sendCutOff(cell) {
+  for (const [name, decoder] of Object.entries(cell.decoders)) {
+    const text = decoder.end();
+
+    if (text) send({ type: 'stream', name, text });
+  }
+}
+
 // Lines of fd 1 and 2 are written at once: nothing waits when a cell ends, and the descriptors stay blocking.
 for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
   const stream = new SyncWriteStream(fd, { autoClose: false });
+  const write = stream._write;
+  stream._write = (bytes, encoding, done) => {
+    if (!isInReplies(name)) {
+      write.call(stream, bytes, encoding, done);
+      return;
+    }
+
+    sendText(current, name, bytes);
+    done();
+  };
   stream.destroy = stream.destroySoon = stream._destroy = () => stream;
   stream.fd = fd;
   stream._type = 'pipe';
@@ -336,6 +377,7 @@ function finish(cell, reply) {
   if (current !== cell) return;
 
   current = null;
+  sendCutOff(cell);
 
   for (const [name, value] of cell.envs) {
     if (value === undefined) delete process.env[name];
@@ -365,7 +407,7 @@ function shown(cell, value) {
 const microtasks = new vm.Script('__fumehood_microtasks()', { filename: 'fumehood' });
 
 function run(request) {
-  const cell = { id: request.id, silent: request.silent, source: request.code, code: request.code, map: null, envs: [], name: '' };
+  const cell = { id: request.id, silent: request.silent, source: request.code, code: request.code, map: null, envs: [], name: '', stream: null, isInReplies: false, decoders: {} };
   current = cell;
   count += 1;
   cell.name = `cell_${count}.${request.typescript ? 'ts' : 'js'}`;
