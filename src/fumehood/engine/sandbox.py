@@ -189,7 +189,8 @@ class LiveSandbox:
         self.recorder = Recorder()
         self.feed = Feed()
         self.audit = AuditTrail()
-        self.security = SecurityMonitor(self, self.audit, self.pausing.pause, self.init.ask)
+        ask_figures = partial(self.init.ask, "metrics", with_memory=False)
+        self.security = SecurityMonitor(self, self.audit, self.pausing.pause, ask_figures)
         self._metrics = LiveMetrics(guest, self.ask, self.security, self.clock)
         guest.on_refused = self.security.note_refused_call
         guest.on_excess = partial(self.end, "excess")
@@ -565,7 +566,7 @@ class LiveSandbox:
                 self._watches.note(header)
 
     async def _asked_cpu_seconds(self) -> float:
-        value, _ = await self.init.ask("metrics")
+        value, _ = await self.init.ask("metrics", with_memory=False)
         return float(value["cpu_seconds"])
 
     def _init_closed(self, error: ProtocolError | None) -> None:

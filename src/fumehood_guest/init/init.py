@@ -26,7 +26,7 @@ from fumehood_guest.init.served_ports import ServedPorts
 from fumehood_guest.init.sigstop_freezer import Standstill
 from fumehood_guest.init.snapshots import Snapshots
 from fumehood_guest.init.watches import Watches
-from fumehood_guest.shared import process_usage
+from fumehood_guest.shared import memory, process_usage
 from fumehood_guest.shared.folders import HOME
 from fumehood_guest.shared.memory import MemoryWatcher
 from fumehood_guest.shared.writable_files import empty_writable
@@ -264,9 +264,11 @@ class Init:
             if self._processes.ended(pid, code):
                 self.send_event({"event": "process_exit", "pid": pid, **outcome})
 
-    def _metrics(self) -> Reply:
-        figures = process_usage.metrics(self._watcher.weigh) if self._watcher else process_usage.metrics()
-        return figures, b""
+    def _metrics(self, with_memory: bool = True) -> Reply:
+        if not with_memory:
+            return process_usage.metrics(None), b""
+
+        return process_usage.metrics(self._watcher.weigh if self._watcher else memory.weigh), b""
 
     # -- forked sandboxes
 

@@ -16,7 +16,11 @@ import time
 from queue import SimpleQueue
 from typing import Callable, Dict, Iterable, List, Optional
 
+from fumehood_guest.shared.proc_files import read_proc
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# The lines of smaps_rollup about memory that the end of a process would free.
+_HELD = (b"Pss_Anon:", b"Pss_Shmem:")
 _GROWING_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 0.25
 # The watcher pauses this many times as long as a check took, up to the longest pause.
@@ -110,22 +114,17 @@ def weigh(pids: Iterable[int]) -> Dict[int, int]:
 
 def _held_bytes(pid: int) -> int:
     """Returns the memory that the end of this process would free: its share of anonymous and shared memory."""
-    total_kib = 0
     try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-            for line in file:
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
-                    total_kib += int(line.split()[1])
+        lines = read_proc(f"/proc/{pid}/smaps_rollup").split(b"\n")
     except OSError:
         # The process may have made itself unreadable; then its whole resident memory counts.
         return _resident_bytes(pid)
 
-    return total_kib * 1024
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(_HELD))
 
 
 def _resident_bytes(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
+        return int(read_proc(f"/proc/{pid}/statm").split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return 0

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fumehood_guest.shared import memory
+from fumehood_guest.shared.proc_files import read_proc
 from fumehood_jail.launch import FORK_OWNER_UID
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _INIT_PID = 1
-_STATUS_BYTES = 1 << 14
 
 
 class _Beneath:
@@ -78,16 +78,15 @@ def descendants(root: int) -> Iterator[int]:
 def _is_beneath(name: str) -> bool:
     """Whether a process is in a nested namespace, or is one of fumehood's own on the way there."""
     try:
-        with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
-            lines = file.read().splitlines()
+        lines = read_proc(f"/proc/{name}/status").split(b"\n")
     except OSError:
         return True  # it has ended
 
-    told = ("NSpid:", "CapPrm:", "Uid:")
-    fields = {line.partition(":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
+    told = (b"NSpid:", b"CapPrm:", b"Uid:")
+    fields = {line.partition(b":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
     # User code never has a capability, and never runs as the owner of forks; the process that makes forks does.
-    is_own = int(fields["CapPrm"][0], 16) != 0 or int(fields["Uid"][0]) == FORK_OWNER_UID
-    return is_own or len(fields["NSpid"]) > 1
+    is_own = int(fields[b"CapPrm"][0], 16) != 0 or int(fields[b"Uid"][0]) == FORK_OWNER_UID
+    return is_own or len(fields[b"NSpid"]) > 1
 
 
 def living() -> Iterator[int]:
@@ -168,8 +167,13 @@ def _leads_to(pid: int, leader: int, parents: Dict[int, Tuple[int, int]], spare:
     return False
 
 
-def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> Dict[str, Any]:
-    """Returns memory, CPU time, processes and threads, and disk use of the whole sandbox."""
+def metrics(weigh: Optional[Callable[[Iterable[int]], Dict[int, int]]] = memory.weigh) -> Dict[str, Any]:
+    """Returns memory, CPU time, processes and threads, and disk use of the whole sandbox.
+
+    Args:
+        weigh: Returns the memory of each process, for which the kernel walks over all of it. None: the host knows the
+            memory from a cgroup, and it is 0 here.
+    """
     pids = (os.getpid(), *processes())
     cpu_ticks = 0
     count = 0
@@ -183,7 +187,7 @@ def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> 
 
     disk = os.statvfs(_Among.place)
     return {
-        "memory_bytes": sum(weigh(pids).values()),
+        "memory_bytes": 0 if weigh is None else sum(weigh(pids).values()),
         "cpu_seconds": cpu_ticks / _TICKS_PER_SECOND,
         "processes": count,
         "disk_used_bytes": (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
@@ -194,10 +198,7 @@ def metrics(weigh: Callable[[Iterable[int]], Dict[int, int]] = memory.weigh) -> 
 
 def applied_restrictions() -> Dict[str, Any]:
     """Returns the restrictions of this process as the kernel reports them; the isolation level follows from them."""
-    # Read as bytes and without a file object: every new context runs this, and the pages it touches are copied.
-    fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
-    lines = os.read(fd, _STATUS_BYTES).split(b"\n")
-    os.close(fd)
+    lines = read_proc("/proc/self/status").split(b"\n")
     capabilities = 0
     found = {"no_new_privileges": False, "seccomp_mode": 0, "groups": 0, "pid": os.getpid()}
 
@@ -217,7 +218,6 @@ def applied_restrictions() -> Dict[str, Any]:
 def stat_fields(pid: int) -> List[str]:
     """Returns the fields of /proc/PID/stat after the name: state, ppid, pgrp, session, ..."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
+        return read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].decode("ascii").split()
     except OSError:
         return []

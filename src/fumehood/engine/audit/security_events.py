@@ -69,7 +69,7 @@ class SecurityMonitor:
         sandbox: Guarded,
         trail: AuditTrail,
         pause: Callable[[], Awaitable[object]],
-        ask_figures: Callable[[str], Awaitable[tuple[Any, bytes]]],
+        ask_figures: Callable[[], Awaitable[tuple[Any, bytes]]],
     ) -> None:
         # Called with each event, for a count over all sandboxes.
         self.on_event: Callable[[SecurityEvent], None] = lambda _: None
@@ -254,7 +254,7 @@ class SecurityMonitor:
 
     async def _look(self) -> None:
         try:
-            figures, _ = await self._ask_figures("metrics")
+            figures, _ = await self._ask_figures()
             self.note_figures(figures)
         except (InitError, InitGoneError, SandboxError):
             return

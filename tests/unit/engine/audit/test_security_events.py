@@ -74,7 +74,7 @@ class Scene:
         if self.refusal is not None:
             raise self.refusal
 
-    async def figures(self, _verb: str):
+    async def figures(self):
         return {"processes": 100, "inodes_used": 1}, b""
 
     async def told(self):
