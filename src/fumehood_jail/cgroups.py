@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 from fumehood_jail import disks
 from fumehood_jail.cgroup_base import Cgroup, CgroupDriver, kill_members
@@ -35,6 +37,8 @@ _WANTED = ("memory", "pids", "cpu", "cpuacct", "freezer", "io")
 _WANTED_V1 = ("memory", "pids", "cpu", "cpuacct", "freezer", "blkio")
 _SWEEP_SECONDS = 5.0
 _SWEEP_PAUSE_SECONDS = 0.005
+# The first process enters a group within half a minute after it was made.
+_ENTERED_SECONDS = 600.0
 # By pid: PID namespace, pid and start time, which together identify a process for good.
 _own_marks: dict[int, str] = {}
 
@@ -128,8 +132,9 @@ def owner_is_alive(pid: int, start_time: int) -> bool:
 def sweep(driver: CgroupDriver, prefix: str) -> tuple[list[str], list[str]]:
     """Kills and removes the cgroups that dead host processes have left behind.
 
-    Searches where `driver` makes its own and in the sibling folders, where hosts of other sessions had theirs. Groups
-    of another PID namespace are left alone: from here it cannot be determined whether their owner lives.
+    Searches where `driver` makes its own and in the sibling folders, where hosts of other sessions had theirs. Whether
+    the owner of a group lives cannot be determined from another PID namespace: such a group is removed only if it has
+    no process, which the kernel checks, and is so old that none is on its way into it.
 
     Returns:
         The names that were removed, and those whose processes have not ended within five seconds.
@@ -139,7 +144,7 @@ def sweep(driver: CgroupDriver, prefix: str) -> tuple[list[str], list[str]]:
         for name in _orphan_names(folder, prefix):
             orphans.setdefault(name, []).append(f"{folder}/{name}")
 
-    removed: list[str] = []
+    removed = _remove_abandoned(driver, prefix)
     deadline = time.monotonic() + _SWEEP_SECONDS
     while orphans:
         removed += [name for name, folders in orphans.items() if _clear_away(folders)]
@@ -166,17 +171,52 @@ def _places(driver: CgroupDriver) -> list[str]:
 
 
 def _orphan_names(parent: str, prefix: str) -> list[str]:
-    names = []
+    return [
+        name
+        for name, (namespace, pid, start_time) in _owned(parent, prefix)
+        if namespace == _pid_namespace() and not owner_is_alive(pid, start_time)
+    ]
+
+
+def _owned(parent: str, prefix: str) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Yields the names that `cgroup_name` has made, each with PID namespace, pid and start time of the owner."""
     for name in _names(parent):
         fields = name.split("-", 4)
-        if len(fields) != 5 or fields[0] != prefix or not all(field.isdigit() for field in fields[1:4]):
-            continue
+        if len(fields) == 5 and fields[0] == prefix and all(field.isdigit() for field in fields[1:4]):
+            namespace, pid, start_time = map(int, fields[1:4])
+            yield name, (namespace, pid, start_time)
 
-        namespace, pid, start_time = map(int, fields[1:4])
-        if namespace == _pid_namespace() and not owner_is_alive(pid, start_time):
-            names.append(name)
 
-    return names
+def _remove_abandoned(driver: CgroupDriver, prefix: str) -> list[str]:
+    """Removes the old and empty groups of other PID namespaces; returns their names."""
+    removed = []
+    for name, (namespace, _, _) in _owned(driver.parent, prefix):
+        is_foreign = namespace != _pid_namespace()
+        if is_foreign and _is_old(f"{driver.parent}/{name}") and _remove_empty(driver, name):
+            removed.append(name)
+
+    return removed
+
+
+def _is_old(folder: str) -> bool:
+    try:
+        return time.time() - os.stat(folder).st_mtime > _ENTERED_SECONDS
+    except OSError:
+        return False
+
+
+def _remove_empty(driver: CgroupDriver, name: str) -> bool:
+    """Removes a group from all hierarchies; returns False, and changes nothing, if it has a process."""
+    try:
+        # Every process of a sandbox is in this hierarchy, so the others are empty if this one is.
+        os.rmdir(f"{driver.parent}/{name}")
+        for parent in driver.parents:
+            with suppress(FileNotFoundError):
+                os.rmdir(f"{parent}/{name}")
+    except OSError:
+        return False
+
+    return True
 
 
 def _names(folder: str) -> list[str]:

@@ -259,6 +259,29 @@ def test_sweep_removes_what_the_dead_left(driver):
     assert made[2].remove()
 
 
+def test_sweep_removes_old_and_empty_groups_of_other_pid_namespaces(driver):
+    """Their owners cannot be looked up from here; a group that has a process or is new is left alone."""
+    prefix = cgroups.cgroup_name(PREFIX, "own").partition("-")[0]
+    empty, used, new = (
+        driver.create(
+            f"{prefix}-1-{2**22 + 1}-1-{name}", memory_bytes=64 * MEBIBYTE, processes=9, cpu_cores=1
+        )
+        for name in ("empty", "used", "new")
+    )
+    process = start_in(used, "sys.stdin.readline()")
+    try:
+        for old in (empty, used):
+            os.utime(old.folders[0], (0, 0))
+
+        assert cgroups.sweep(driver, PREFIX) == ([empty.name], [])
+        assert not any(os.path.exists(folder) for folder in empty.folders)
+        assert all(os.path.isdir(folder) for one in (used, new) for folder in one.folders)
+    finally:
+        end(process)
+        for one in (empty, used, new):
+            _remove(one)
+
+
 def test_sweep_looks_beside_its_own_place(driver):
     """What a host of another session left in its own place, beside ours, goes as well, in every hierarchy."""
     memory = [
