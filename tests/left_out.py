@@ -19,7 +19,7 @@ _BUILDS = "tests/integration/test_template_builds.py::"
 _CELLS = "tests/integration/test_compatibility.py::"
 _USERS = "tests/integration/test_ordinary_user.py::"
 _IMAGES = "tests/integration/test_image_templates.py::"
-_WARM = "tests/contract/test_warm_runs.py::"
+_WARM = "tests/integration/test_warm_runs.py::"
 _FLOWS = "tests/console/test_flows.py::"
 _LEARNED_FIRST = (
     "README",
