@@ -24,7 +24,7 @@ SOURCES := src tests examples benchmarks tools hatch_build.py
 FRAMEWORKS := $(patsubst tests/frameworks/%.txt,.venv-frameworks/%/.installed,$(wildcard tests/frameworks/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all bytecode test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console console-pictures console-types format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
+.PHONY: help demo test quick test-all bytecode test-console test-packages test-languages test-cluster test-images test-model soak faults fuzz check check-format check-types check-layers check-rules check-console console console-pictures console-types format bench reference sync-api changelog docs docs-wheel pictures scorecard clean programs
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ test-all: $(READY) $(FRAMEWORKS) ## all tests with all of their cases: both face
 	@$(MAKE) test-cluster
 	@$(MAKE) test-languages
 	@$(MAKE) test-images
+
+test-console: $(VENV)/.installed-dev programs bytecode console ## all tests of the console in a browser: every flow by the keyboard alone, every view in each state, colour and width; ten minutes
+	@$(BIN)/python -m pytest -q $(AT_ONCE) tests/console $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@$(BIN)/python -m pytest -q -m serial tests/console $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 console: $(VENV)/.installed-dev | programs ## build the page of the console from web/, which wheels and `fumehood serve` in a checkout show
 	@command -v npm >/dev/null || { echo "npm is not installed: the console is not built" >&2; exit 0; }; $(BIN)/python hatch_build.py

@@ -46,6 +46,13 @@ export default function TerminalView({ sandboxId, pid, ended }: Given) {
     made.loadAddon(fit);
     made.open(pane);
     const connection = new Connection(sandboxId, pid, made, setState, () => over.current());
+    // Tab is for the shell: without a key of its own a keyboard could not leave (WCAG 2.1.2).
+    const left = (event: KeyboardEvent) => {
+      if (event.key !== "F6" || !event.shiftKey) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      pane.closest(".terminals")?.querySelector<HTMLElement>("button")?.focus();
+    };
     const typed = () => connection.letTyping();
     const pasted = (event: ClipboardEvent) => {
       const text = event.clipboardData?.getData("text/plain") ?? "";
@@ -55,6 +62,7 @@ export default function TerminalView({ sandboxId, pid, ended }: Given) {
       event.stopPropagation();
       setAsked({ what: "paste", text });
     };
+    pane.addEventListener("keydown", left, true);
     pane.addEventListener("keydown", typed, true);
     pane.addEventListener("beforeinput", typed, true);
     pane.addEventListener("paste", pasted, true);
@@ -75,6 +83,7 @@ export default function TerminalView({ sandboxId, pid, ended }: Given) {
       resized.disconnect();
       chosen.disconnect();
       system.removeEventListener("change", themed);
+      pane.removeEventListener("keydown", left, true);
       pane.removeEventListener("keydown", typed, true);
       pane.removeEventListener("beforeinput", typed, true);
       pane.removeEventListener("paste", pasted, true);
@@ -87,8 +96,11 @@ export default function TerminalView({ sandboxId, pid, ended }: Given) {
   return (
     <>
       <section className="terminal-pane" ref={place} aria-label={`Terminal ${pid}`} />
-      <p className="quiet small" role="status">
-        {state}
+      <p className="quiet small row">
+        <span role="status">{state}</span>
+        <span>
+          <kbd>Shift F6</kbd> leaves the terminal
+        </span>
       </p>
       {asked && (
         <Question

@@ -7,7 +7,7 @@ import {
   completionKeymap,
   completionStatus,
 } from "@codemirror/autocomplete";
-import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { defaultKeymap, history, historyKeymap, indentLess, indentMore } from "@codemirror/commands";
 import { python } from "@codemirror/lang-python";
 import { bracketMatching, indentOnInput, indentUnit, syntaxHighlighting } from "@codemirror/language";
 import { EditorState, Prec } from "@codemirror/state";
@@ -82,6 +82,12 @@ function makeView(parent: HTMLElement, doc: string, acts: () => EditorActs): Edi
     acts().leave();
     return true;
   };
+  // Through an empty editor Tab leads on, as through any field; out of one with text, Escape leads.
+  const tab = {
+    key: "Tab",
+    run: (view: EditorView) => view.state.doc.length > 0 && indentMore(view),
+    shift: (view: EditorView) => view.state.doc.length > 0 && indentLess(view),
+  };
   const complete = async (context: CompletionContext): Promise<CompletionResult | null> => {
     const before = context.matchBefore(/[\w.]+$/);
     if (!context.explicit && !before?.text.includes(".")) return null;
@@ -111,7 +117,7 @@ function makeView(parent: HTMLElement, doc: string, acts: () => EditorActs): Edi
             { key: "Escape", run: leave },
           ]),
         ),
-        keymap.of([...completionKeymap, ...historyKeymap, ...defaultKeymap, indentWithTab]),
+        keymap.of([...completionKeymap, ...historyKeymap, ...defaultKeymap, tab]),
         history(),
         drawSelection(),
         indentUnit.of("    "),

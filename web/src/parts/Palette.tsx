@@ -138,6 +138,7 @@ const KEYS: [string, [string, string][]][] = [
       ["f", "fork"],
       ["I I", "interrupt"],
       ["1, 2, …", "panel"],
+      ["Shift F6", "leave a terminal"],
     ],
   ],
 ];

@@ -34,6 +34,9 @@ function tame(node: Element): void {
     const why = source.startsWith("data:") ? whyNot(source) : `not loaded: ${visible(source)}`;
     if (why) node.replaceWith(document.createTextNode(`[picture ${why}]`));
   }
+  // The page has a main heading of its own.
+  const [, level] = /^h([1-6])$/.exec(node.localName) ?? [];
+  if (level) node.setAttribute("aria-level", String(Math.min(6, Number(level) + 2)));
   // A data address is for pictures.
   if (node instanceof HTMLAnchorElement && /^\s*data:/i.test(node.getAttribute("href") ?? ""))
     node.removeAttribute("href");

@@ -23,7 +23,7 @@ export default function Queue() {
   });
 
   return (
-    <div className="page scrolling">
+    <div className="page scrolling" tabIndex={0}>
       <h1>Queue and room</h1>
       {queue.error && <ProblemBox error={queue.error} retry={() => queue.refetch()} />}
       {queue.data && <Waiting of={queue.data} />}
