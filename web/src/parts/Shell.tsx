@@ -46,6 +46,13 @@ export function Shell({ me, children }: { me: Me; children: ReactNode }) {
       (place.scope === LOOK && (me.scopes.includes("sandboxes") || me.scopes.includes("watch"))),
   );
 
+  // On a narrow screen not all of them are seen.
+  const nav = useRef<HTMLElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another view moves it
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  }, [path]);
+
   // `g` and a letter leads to a view.
   const isGoing = useRef(false);
   const [over, setOver] = useState<"palette" | "keys" | null>(null);
@@ -81,7 +88,7 @@ export function Shell({ me, children }: { me: Me; children: ReactNode }) {
           <img src={logo} alt="" width="24" height="24" />
           <span>fumehood</span>
         </Link>
-        <nav aria-label="Views">
+        <nav aria-label="Views" ref={nav}>
           {places.map((place) => (
             <Link
               key={place.path}
@@ -96,8 +103,14 @@ export function Shell({ me, children }: { me: Me; children: ReactNode }) {
             </Link>
           ))}
         </nav>
-        <button type="button" className="subtle" title="Ctrl K" onClick={() => setOver("palette")}>
-          Go to…
+        <button
+          type="button"
+          className="subtle goto"
+          title="Ctrl K"
+          aria-label="Go to…"
+          onClick={() => setOver("palette")}
+        >
+          <span>Go to…</span>
         </button>
         <AccountMenu me={me} openKeys={() => setOver("keys")} />
       </header>

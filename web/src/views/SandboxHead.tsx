@@ -88,7 +88,11 @@ export function SandboxHead({
           )}
           {mayAct && !isGone && (
             <Confirm
-              trigger={<button type="button">Kill</button>}
+              trigger={
+                <button type="button" className="kill">
+                  Kill
+                </button>
+              }
               title={`Kill ${shortId(sandbox.id)}?`}
               act="Kill"
               run={() => send("DELETE", `/v1/sandboxes/${sandbox.id}`)}

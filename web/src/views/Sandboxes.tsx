@@ -87,7 +87,7 @@ export function Sandboxes() {
               : "Make one here, or from Python:"}
           </p>
           {!wanted && (
-            <pre className="sample">{`from fumehood import Sandbox
+            <pre className="sample" tabIndex={0}>{`from fumehood import Sandbox
 
 with Sandbox(url="${location.origin}", api_key=...) as sandbox:
     print(sandbox.run_code("6 * 7").text)`}</pre>
