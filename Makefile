@@ -56,7 +56,7 @@ test-all: $(READY) $(FRAMEWORKS) ## all tests with all of their cases: both face
 	@$(MAKE) test-images
 
 test-console: $(VENV)/.installed-dev programs bytecode console ## all tests of the console in a browser: every flow by the keyboard alone, every view in each state, colour and width; ten minutes
-	@$(BIN)/python -m pytest -q $(AT_ONCE) tests/console $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
+	@EVERY_CASE=1 $(BIN)/python -m pytest -q $(AT_ONCE) tests/console $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 	@$(BIN)/python -m pytest -q -m serial tests/console $(ARGS) || [ $$? -eq $(NOTHING_RAN) ]
 
 console: $(VENV)/.installed-dev | programs ## build the page of the console from web/, which wheels and `fumehood serve` in a checkout show

@@ -22,7 +22,6 @@ _IMAGES = "tests/integration/test_image_templates.py::"
 _WARM = "tests/integration/test_warm_runs.py::"
 _FLOWS = "tests/console/test_flows.py::"
 _KEYBOARD = "tests/console/test_by_keyboard.py::"
-_VIEWS = "tests/console/test_accessibility.py::test_every_view_is_accessible"
 _LEARNED_FIRST = (
     "README",
     "1-five-minutes",
@@ -71,9 +70,8 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         f"{_IMAGES}test_a_working_directory_below_folders_of_every_sandbox[/home/app/project]",
     ),
     f"{_WARM}test_json_is_that_of_a_cold_run": (f"{_WARM}test_json_is_that_of_a_cold_run[words0]",),
-    # `make test-console` runs these.
+    # `make test-console` runs them.
     _KEYBOARD: (f"{_KEYBOARD}test_make_run_go_back_and_fork",),
-    _VIEWS: (f"{_VIEWS}[1280-full-light]",),
     f"{_FLOWS}test_what_a_program_ran_is_the_page[dark]": (
         f"{_FLOWS}test_what_a_program_ran_is_the_page[light]",
     ),

