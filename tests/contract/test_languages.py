@@ -153,6 +153,64 @@ def test_output_of_both_streams_keeps_its_order(sandbox):
     assert execution.logs.entries[-1].text == "3\n"
 
 
+def test_output_of_both_streams_stays_in_order(sandbox):
+    """Also with what child processes and direct writes add, and with a character that is divided between two writes."""
+    code = """
+    import { execSync } from 'node:child_process'
+    const fs = require('fs')
+    for (let n = 0; n < 3; n++) { console.log(`o${n}`); console.error(`e${n}`) }
+    execSync('echo child', { stdio: 'inherit' }); console.error('e3')
+    fs.writeSync(1, 'direct\\n'); console.error('e4')
+    process.stdout.write(Buffer.from([0xc3])); process.stdout.write(Buffer.from([0xa9, 10]), () => console.error('e5'))
+    await new Promise(r => setTimeout(r, 1)); undefined
+    """
+    seen: list[str] = []
+
+    def note(output) -> None:
+        seen.append(str(output))
+
+    execution = _run(sandbox, code, on_stdout=note, on_stderr=note)
+
+    assert execution.error is None
+    assert "".join(seen).split() == [
+        "o0",
+        "e0",
+        "o1",
+        "e1",
+        "o2",
+        "e2",
+        "child",
+        "e3",
+        "direct",
+        "e4",
+        "é",
+        "e5",
+    ]
+
+
+def test_cells_print_after_the_streams_were_ended_or_cut_off(sandbox):
+    """Neither the end of a stream nor an interrupt in the middle of a write silences the cells that follow."""
+    for code in ("process.stdout.end('bye')", "while (true) console.log('x')"):
+        _run(sandbox, code, timeout=1)
+        assert "".join(_run(sandbox, "console.log('still')").logs.stdout) == "still\n"
+
+    piped = "require('stream').Readable.from(['piped']).pipe(process.stdout); await new Promise(r => setTimeout(r, 20))"
+    assert "".join(_run(sandbox, piped).logs.stdout) == "piped"
+    assert "".join(_run(sandbox, "console.log('still')").logs.stdout) == "still\n"
+
+
+def test_a_time_out_of_code_that_prints_keeps_the_variables(sandbox):
+    """Also where it computes after it has waited: then a second thread breaks it off."""
+    _run(sandbox, "var x = 5")
+
+    for code in ("while (true) console.log('x')", "await 0; while (true) console.log('x')"):
+        execution = _run(sandbox, code, timeout=1)
+        assert execution.error.kind == "time_limit"
+        assert not execution.state_lost
+
+    assert _run(sandbox, "x").text == "5"
+
+
 def test_variables_of_a_call_are_undone(sandbox):
     """The working directory and standard input are those of the call too."""
     sandbox.files.make_dir("/home/user/project")

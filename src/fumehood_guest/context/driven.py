@@ -1,23 +1,27 @@
 """The languages "javascript", "typescript" and "java": one live program whose variables persist from cell to cell.
 
 Runs in a context. The program is Node or a JVM with a driver of `fumehood_guest.languages`; it reads cells from one
-pipe and replies on another. What cells print goes to fds 1 and 2; a cell of Node that writes to both streams sends it
-in replies, which keep the order. User code shares the process with the driver, so its replies are not trusted: a
-malformed one ends this context, and nothing else. A program that ends takes the context with it.
+pipe and replies on another. What a cell prints comes among the replies, so that stdout and stderr stay in order; what
+is printed between cells, and by other processes, goes to fds 1 and 2. User code shares the process with the driver, so
+its replies are not trusted: a malformed one ends this context, and nothing else. A program that ends takes the context
+with it.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import select
 import signal
 import subprocess
+import time
+from contextlib import suppress
 from typing import Any, Dict, List, Tuple
 
 from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
-from fumehood_guest.context.outlet import STREAM_FDS, Execution, Outlet
+from fumehood_guest.context.outlet import Execution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.languages.programs import DriverProgram, MissingProgramError
 
@@ -26,6 +30,10 @@ _DAMAGED = "the driver of the language has sent what no driver sends"
 _MAX_REPLY_BYTES = 128 << 20
 _READ_BYTES = 1 << 16
 _LENGTH_BYTES = 4
+_MAX_TURN = 255
+# The first byte of a message that is text of a cell, and not JSON.
+_STREAMS = {1: "stdout", 2: "stderr"}
+_TEXT = tuple(bytes((first,)) for first in _STREAMS)
 # How long a program may take to react to an interrupt before Node's second thread is asked, and before it is
 # interrupted again.
 _PATIENCE_SECONDS = 0.1
@@ -45,24 +53,28 @@ class DrivenShell(ChildLanguage):
         self._program = program = _program(language)
         self.answerer: Answerer = DrivenAnswerer(self)
         self._number = 0
-        self._unread = b""
+        self._unread = bytearray()
         self._is_cut = False
-        # Text of one stream that came in replies; those that are here already are passed on together.
-        self._text: List[str] = []
-        self._text_stream = ""
+        self._has_ended = True
+        # A character may be divided between two messages.
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {name: decoder("replace") for name in _STREAMS.values()}
         self._stdin = os.memfd_create("stdin")
         requests, self._requests = os.pipe2(os.O_CLOEXEC)
         self._replies, replies = os.pipe2(os.O_CLOEXEC)
         breaks, self._breaks = os.pipe2(os.O_CLOEXEC)
-        argv, envs = program.command(requests, replies, breaks)
+        settled, self._settled = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._settled, False)
+        given = (requests, replies, breaks, settled)
+        argv, envs = program.command(*given)
         self._process = subprocess.Popen(
             argv,
             stdin=self._stdin,
-            pass_fds=(requests, replies, breaks, *program.fds),
+            pass_fds=(*given, *program.fds),
             env={**os.environ, **envs},
         )
 
-        for fd in (requests, replies, breaks, *program.fds):
+        for fd in (*given, *program.fds):
             os.close(fd)
 
         greeting = self._receive()
@@ -86,16 +98,17 @@ class DrivenShell(ChildLanguage):
         if execution.after_interrupt:
             self.ask({"type": "sync"})
 
+        self._has_ended = self._is_cut = False
         number = self._send(
             {"type": "run", "code": source, "envs": execution.envs, "silent": execution.flags["silent"]}
         )
         try:
-            is_interrupted = self._follow(number)
+            self._follow(number)
         except KeyboardInterrupt:
             self._follow_interrupted(number)
             raise
 
-        if is_interrupted:
+        if self._is_cut:
             raise KeyboardInterrupt
 
     def ask(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -108,28 +121,31 @@ class DrivenShell(ChildLanguage):
             if reply.get("type") == "answer" and reply.get("id") == number:
                 return reply
 
-    def _follow(self, number: int) -> bool:
-        """Passes on what a cell shows, until its reply; returns whether it was interrupted."""
-        while True:
-            if self._take(self._receive(), number):
-                return self._is_cut
-
-    def _take(self, reply: Dict[str, Any], number: int) -> bool:
-        """Passes on one message of the driver; returns whether it ends the cell."""
-        with self._gate.closed():
             if reply.get("type") == "stream":
-                self._take_text(reply)
-                return False
+                self._print(reply)
 
-            self._pass_text_on()
+    def _follow(self, number: int) -> None:
+        """Passes on what a cell prints and shows, until its reply. Only waiting can be interrupted."""
+        while not self._has_ended:
+            if not self._has_frame():
+                select.select((self._replies,), (), ())
 
-            if reply.get("type") == "display":
-                self._show("display_data", reply.get("data"))
-                return False
+            with self._gate.closed():
+                self._take(self._receive(), number)
 
-            if reply.get("type") != "reply" or reply.get("id") != number:
-                return False
+    def _take(self, reply: Dict[str, Any], number: int) -> None:
+        """Passes on one message of the driver; notes whether it ends the cell."""
+        kind = reply.get("type")
 
+        if kind == "stream":
+            self._print(reply)
+        elif kind == "settle":
+            self._settle(reply.get("turn"))
+        elif kind == "display":
+            self._show("display_data", reply.get("data"))
+        elif kind == "reply" and reply.get("id") == number:
+            self._has_ended = True
+            self._end_text()
             self._is_cut = reply.get("interrupted") is True
 
             if reply.get("data") is not None:
@@ -138,44 +154,55 @@ class DrivenShell(ChildLanguage):
             if reply.get("error") is not None:
                 self._error = self._checked(reply["error"])
 
-        return True
-
-    def _take_text(self, reply: Dict[str, Any]) -> None:
-        name, text = reply.get("name"), reply.get("text")
-
-        if not isinstance(name, str) or name not in STREAM_FDS or not isinstance(text, str):
-            end_damaged(_DAMAGED)
-
-        if name != self._text_stream:
-            self._pass_text_on()
-
-        self._text_stream = name
-        self._text.append(text)
-
-        if not self._has_frame():
-            self._pass_text_on()
-
-    def _pass_text_on(self) -> None:
-        text, self._text = "".join(self._text), []
-
-        if text:
-            self._outlet.text(self._text_stream, text)
-
     def _follow_interrupted(self, number: int) -> None:
         """Waits until the program has abandoned the cell; the host decides how long that may take."""
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            while True:
-                while self._is_readable(_PATIENCE_SECONDS):
-                    if self._take(self._receive(), number):
-                        # A signal that was sent twice must not reach the next cell.
-                        self.ask({"type": "sync"})
-                        return
-
+            while not self._has_ended_within(_PATIENCE_SECONDS, number):
                 os.write(self._breaks, b"!")
                 os.kill(self._process.pid, signal.SIGINT)
+
+            # A signal that was sent twice must not reach the next cell.
+            self.ask({"type": "sync"})
         finally:
             signal.signal(signal.SIGINT, handler)
+
+    def _has_ended_within(self, seconds: float, number: int) -> bool:
+        """Follows a cell for that long, also if it prints without end; returns whether it has ended."""
+        deadline = time.monotonic() + seconds
+
+        while not self._has_ended and self._is_readable(max(0.0, deadline - time.monotonic())):
+            with self._gate.closed():
+                self._take(self._receive(), number)
+
+            if time.monotonic() >= deadline:
+                break
+
+        return self._has_ended
+
+    def _print(self, reply: Dict[str, Any]) -> None:
+        """Passes on text; JSON of this type can only be user code's."""
+        data = reply.get("bytes")
+
+        if not isinstance(data, bytes):
+            end_damaged(_DAMAGED)
+
+        self._outlet.text(reply["name"], self._decoders[reply["name"]].decode(data))
+
+    def _end_text(self) -> None:
+        """Passes on what is left of a character that was cut off."""
+        for name, decoder in self._decoders.items():
+            if rest := decoder.decode(b"", final=True):
+                self._outlet.text(name, rest)
+
+    def _settle(self, turn: Any) -> None:
+        """Tells the program that all it has printed is on its way: what goes to fds 1 and 2 from now on comes later."""
+        if not isinstance(turn, int) or not 0 <= turn <= _MAX_TURN:
+            end_damaged(_DAMAGED)
+
+        # Only user code that asks without waiting can fill this pipe.
+        with suppress(BlockingIOError):
+            os.write(self._settled, bytes((turn,)))
 
     def _show(self, kind: str, data: Any) -> None:
         if not isinstance(data, dict):
@@ -220,13 +247,12 @@ class DrivenShell(ChildLanguage):
         return len(self._unread) >= _LENGTH_BYTES + int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
 
     def _receive(self) -> Dict[str, Any]:
-        pieces: List[bytes] = []
-
+        """Returns the next message; waits for it."""
         while True:
             if self._has_frame():
-                end = _LENGTH_BYTES + int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
-                body, self._unread = self._unread[_LENGTH_BYTES:end], self._unread[end:]
-                return self._decoded(body)
+                body = self._next_body()
+                # Text needs no JSON.
+                return self._text(body) if body[:1] in _TEXT else self._decoded(body)
 
             if (
                 len(self._unread) >= _LENGTH_BYTES
@@ -238,11 +264,26 @@ class DrivenShell(ChildLanguage):
 
             # An interrupt between reading and keeping would lose bytes.
             with self._gate.closed():
-                pieces = [self._unread, os.read(self._replies, _READ_BYTES)]
-                self._unread = b"".join(pieces)
+                piece = os.read(self._replies, _READ_BYTES)
+                self._unread += piece
 
-            if not pieces[1]:
+            if not piece:
                 end_as(self._process)
+
+    def _next_body(self) -> bytes:
+        end = _LENGTH_BYTES + int.from_bytes(self._unread[:_LENGTH_BYTES], "big")
+        body = bytes(self._unread[_LENGTH_BYTES:end])
+        del self._unread[:end]
+        return body
+
+    def _text(self, body: bytes) -> Dict[str, Any]:
+        """Returns the text of a message, and of those behind it of the same stream, as one."""
+        pieces = [body[1:]]
+
+        while self._has_frame() and self._unread[_LENGTH_BYTES : _LENGTH_BYTES + 1] == body[:1]:
+            pieces.append(self._next_body()[1:])
+
+        return {"type": "stream", "name": _STREAMS[body[0]], "bytes": b"".join(pieces)}
 
     def _decoded(self, body: bytes) -> Dict[str, Any]:
         try:

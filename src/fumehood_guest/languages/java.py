@@ -60,7 +60,9 @@ class JavaDriver:
 
             self.fds = (fd,)
 
-    def command(self, requests: int, replies: int, _breaks: int) -> Tuple[Tuple[str, ...], Dict[str, str]]:
+    def command(
+        self, requests: int, replies: int, _breaks: int, _settled: int
+    ) -> Tuple[Tuple[str, ...], Dict[str, str]]:
         """Returns the program with its arguments, and the variables that it needs, for these descriptors."""
         archive = [f"-XX:SharedArchiveFile=/proc/self/fd/{fd}" for fd in self.fds]
         words = (*_FLAGS, *archive, *_memory(), "-cp", _CLASSES, _MAIN, str(requests), str(replies))

@@ -2,9 +2,9 @@
 // Runs cells of JavaScript and TypeScript in one Node, whose variables persist from cell to cell.
 //
 // A child of a context. It reads requests from one pipe and writes replies to another: each a length of four bytes, then
-// JSON. What cells print goes to fds 1 and 2, or in replies where the order of the two counts. It shares its process with
-// the code of its user, so that its replies are checked like everything else of a guest, and it must never keep anything
-// that the user may not have.
+// JSON. What a cell prints is sent among the replies, as a byte for the stream and the text, so that stdout and stderr
+// stay in order; what is printed between cells goes to fds 1 and 2, as what other processes print. It shares its process with the code of its user, so that its replies are
+// checked like everything else of a guest, and it must never keep anything that the user may not have.
 //
 // A cell is a script that SIGINT breaks off, together with the continuations that follow at once; one with top-level
 // await becomes an async function. A cell that waits for timers or input is ended by a SIGINT handler; if it computes
@@ -13,7 +13,6 @@ const fs = require('node:fs');
 const modules = require('node:module');
 const net = require('node:net');
 const path = require('node:path');
-const { StringDecoder } = require('node:string_decoder');
 const util = require('node:util');
 const vm = require('node:vm');
 const SyncWriteStream = require('internal/fs/sync_write_stream');
@@ -23,10 +22,10 @@ const { runMicrotasks } = internalBinding('task_queue');
 const REQUESTS = Number(process.env.FUMEHOOD_REQUESTS);
 const REPLIES = Number(process.env.FUMEHOOD_REPLIES);
 const BREAKS = Number(process.env.FUMEHOOD_BREAKS);
-for (const name of ['FUMEHOOD_REQUESTS', 'FUMEHOOD_REPLIES', 'FUMEHOOD_BREAKS']) delete process.env[name];
+const SETTLED = Number(process.env.FUMEHOOD_SETTLED);
+for (const name of ['FUMEHOOD_REQUESTS', 'FUMEHOOD_REPLIES', 'FUMEHOOD_BREAKS', 'FUMEHOOD_SETTLED']) delete process.env[name];
 
 const MAX_COMPLETIONS = 500;
-const MAX_TEXT_BYTES = 1 << 20;
 const DISPLAY = Symbol.for('Jupyter.display');
 const AWAITING = '(async () => { '.length;
 // Frames of this program and of what calls it.
@@ -57,52 +56,103 @@ function send(reply) {
   while (sent < frame.length) sent += fs.writeSync(REPLIES, frame, sent);
 }
 
-// Two pipes keep no order between them: from the first write of a cell to its second stream on, what it writes to either
-// goes in replies, until the cell ends. The context passes these on behind what the pipes hold.
-function isInReplies(name) {
-  if (current === null) return false;
+// -- output
 
-  current.stream ??= name;
-  current.isInReplies ||= current.stream !== name;
-  return current.isInReplies;
-}
+// What the kernel writes to a pipe whole or not at all: an interrupt must not cut a message in half.
+const WHOLE_BYTES = 4096;
+const TURNS = 256;
 
-function sendText(cell, name, bytes) {
-  const decoder = (cell.decoders[name] ??= new StringDecoder('utf8'));
+// Kept: code of a cell may replace them.
+const { writeSync, readSync } = fs;
 
-  for (let start = 0; start < bytes.length; start += MAX_TEXT_BYTES) {
-    const text = decoder.write(bytes.subarray(start, start + MAX_TEXT_BYTES));
+let unsettled = false;
+let turn = 0;
 
-    if (text) send({ type: 'stream', name, text });
+function print(fd, bytes) {
+  if (current === null) {
+    for (let sent = 0; sent < bytes.length;) sent += writeSync(fd, bytes, sent);
+    return;
+  }
+
+  unsettled = true;
+
+  for (let start = 0; start < bytes.length; start += WHOLE_BYTES - 5) {
+    const piece = bytes.subarray(start, start + WHOLE_BYTES - 5);
+    const frame = Buffer.allocUnsafe(5 + piece.length);
+    frame.writeUInt32BE(1 + piece.length);
+    frame[4] = fd;
+    frame.set(piece, 5);
+    writeSync(REPLIES, frame);
   }
 }
 
-function sendCutOff(cell) {
-  for (const [name, decoder] of Object.entries(cell.decoders)) {
-    const text = decoder.end();
+// Returns when the context has passed on all that was printed: what then goes to fds 1 and 2 comes later.
+function settle() {
+  if (!unsettled || current === null) return;
 
-    if (text) send({ type: 'stream', name, text });
+  turn = (turn + 1) % TURNS;
+  send({ type: 'settle', turn });
+  const answer = Buffer.alloc(1);
+
+  // The answer to a call that was interrupted comes first.
+  do readSync(SETTLED, answer, 0, 1, null); while (answer[0] !== turn);
+
+  unsettled = false;
+}
+
+// Text is written at once, so that nothing waits when a cell ends. The state of a stream of Node is not used: an
+// interrupt in the middle of a call would leave it waiting for the end of that call.
+class CellStream extends SyncWriteStream {
+  write(chunk, encoding, done) {
+    if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+
+    if (typeof chunk === 'string') print(this.fd, Buffer.from(chunk, encoding));
+    else if (chunk instanceof Uint8Array) print(this.fd, Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength));
+    // Throws the error of Node for what cannot be written.
+    else return super.write(chunk, encoding, done);
+
+    if (typeof done === 'function') process.nextTick(done);
+    return true;
+  }
+
+  // Later cells print too.
+  end(chunk, encoding, done) {
+    if (typeof chunk === 'function') [chunk, done] = [undefined, chunk];
+    else if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+
+    if (chunk !== undefined && chunk !== null) this.write(chunk, encoding);
+
+    process.nextTick(() => {
+      this.emit('finish');
+      if (typeof done === 'function') done();
+    });
+    return this;
   }
 }
 
-// Lines of fd 1 and 2 are written at once: nothing waits when a cell ends, and the descriptors stay blocking.
 for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) {
-  const stream = new SyncWriteStream(fd, { autoClose: false });
-  const write = stream._write;
-  stream._write = (bytes, encoding, done) => {
-    if (!isInReplies(name)) {
-      write.call(stream, bytes, encoding, done);
-      return;
-    }
-
-    sendText(current, name, bytes);
-    done();
-  };
+  const stream = new CellStream(fd, { autoClose: false });
   stream.destroy = stream.destroySoon = stream._destroy = () => stream;
   stream.fd = fd;
   stream._type = 'pipe';
   Object.defineProperty(process, name, { configurable: true, enumerable: true, get: () => stream });
 }
+
+// Whatever writes to fds 1 and 2 by itself comes after what the cell has printed before.
+function settledFirst(owner, name, concerns = () => true) {
+  const original = owner[name];
+  const wrapped = function (...args) {
+    if (concerns(...args)) settle();
+    return new.target ? Reflect.construct(original, args, new.target) : original.apply(this, args);
+  };
+  owner[name] = Object.defineProperties(wrapped, Object.getOwnPropertyDescriptors(original));
+}
+
+const processes = require('node:child_process');
+settledFirst(processes.ChildProcess.prototype, 'spawn');
+for (const name of ['spawnSync', 'execSync', 'execFileSync']) settledFirst(processes, name);
+for (const name of ['write', 'writeSync', 'writev', 'writevSync']) settledFirst(fs, name, (fd) => fd === 1 || fd === 2);
+modules.syncBuiltinESMExports();
 
 // -- values
 
@@ -377,7 +427,6 @@ function finish(cell, reply) {
   if (current !== cell) return;
 
   current = null;
-  sendCutOff(cell);
 
   for (const [name, value] of cell.envs) {
     if (value === undefined) delete process.env[name];
@@ -407,7 +456,7 @@ function shown(cell, value) {
 const microtasks = new vm.Script('__fumehood_microtasks()', { filename: 'fumehood' });
 
 function run(request) {
-  const cell = { id: request.id, silent: request.silent, source: request.code, code: request.code, map: null, envs: [], name: '', stream: null, isInReplies: false, decoders: {} };
+  const cell = { id: request.id, silent: request.silent, source: request.code, code: request.code, map: null, envs: [], name: '' };
   current = cell;
   count += 1;
   cell.name = `cell_${count}.${request.typescript ? 'ts' : 'js'}`;

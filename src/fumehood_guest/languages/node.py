@@ -37,12 +37,15 @@ class NodeDriver:
         self._is_typescript = is_typescript
         self._node = find_node()
 
-    def command(self, requests: int, replies: int, breaks: int) -> Tuple[Tuple[str, ...], Dict[str, str]]:
+    def command(
+        self, requests: int, replies: int, breaks: int, settled: int
+    ) -> Tuple[Tuple[str, ...], Dict[str, str]]:
         """Returns the program with its arguments, and the variables that it needs, for these descriptors."""
         envs = {
             "FUMEHOOD_REQUESTS": str(requests),
             "FUMEHOOD_REPLIES": str(replies),
             "FUMEHOOD_BREAKS": str(breaks),
+            "FUMEHOOD_SETTLED": str(settled),
         }
         return (self._node, *_FLAGS, _DRIVER), envs
 
