@@ -177,11 +177,14 @@ if TYPE_CHECKING:
         Cell,
         CellPage,
         ChangeCounts,
+        CommandPage,
+        CommandPiece,
         Family,
         ListeningPort,
         PartSummary,
         PendingInput,
         PortList,
+        RanCommand,
         Relative,
         ResultSummary,
         SandboxUse,
@@ -265,6 +268,8 @@ __all__ = [
     "CommandError",
     "CommandExitError",
     "CommandHandle",
+    "CommandPage",
+    "CommandPiece",
     "CommandResult",
     "CommandStartError",
     "CommandTimeoutError",
@@ -355,6 +360,7 @@ __all__ = [
     "Question",
     "QueueTimeoutError",
     "QuotaError",
+    "RanCommand",
     "RateLimitError",
     "Record",
     "RecordNotFoundError",
@@ -507,8 +513,8 @@ _HOMES = {
     "values.kept_records": "EndedSandbox KeptContext",
     "values.limits": "Limits Usage",
     "values.looking": """
-        Cell CellPage ChangeCounts Family ListeningPort PartSummary PendingInput PortList Relative ResultSummary
-        SandboxUse Variable VariablePage
+        Cell CellPage ChangeCounts CommandPage CommandPiece Family ListeningPort PartSummary PendingInput PortList
+        RanCommand Relative ResultSummary SandboxUse Variable VariablePage
     """,
     "values.moments": "Comparison Moment VariableDifference",
     "values.watching": "WatchEvent",

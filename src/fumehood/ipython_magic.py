@@ -18,13 +18,11 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import display
 
 from fumehood.api.sandbox import Sandbox
+from fumehood.api.silent_runs import run_silently
 from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.portal import call
 from fumehood.text import visible
-from fumehood.values.execution import Execution
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.network import read_network
-from fumehood.values.requests import ExecuteRequest
 from fumehood.values.results import read_json
 
 # A file in the sandbox, which exists between the writing and the reading.
@@ -129,7 +127,7 @@ class FumehoodMagics(Magics):
             raise InvalidArgumentError(field="--in", value=",".join(names), allowed=allowed) from None
 
         sandbox.files.write(_VARIABLES_PATH, content)
-        taken = _run_silently(sandbox, _TAKE_IN)
+        taken = run_silently(sandbox, _TAKE_IN)
         sandbox.files.remove(_VARIABLES_PATH)
 
         if taken.error is not None:
@@ -143,7 +141,7 @@ class FumehoodMagics(Magics):
 
 def _value_of(sandbox: Sandbox, name: str) -> Any:
     """Return a variable of the sandbox: a pandas table as such, if pandas is installed here, else its JSON value."""
-    reply = _run_silently(sandbox, _TELL.format(name=name))
+    reply = run_silently(sandbox, _TELL.format(name=name))
     held = read_json("".join(reply.logs.stdout).encode()) if reply.error is None else None
 
     if not isinstance(held, dict) or not held.keys() & {"table", "value"}:
@@ -154,12 +152,6 @@ def _value_of(sandbox: Sandbox, name: str) -> Any:
         raise InvalidArgumentError(field="--out", value=name, allowed=allowed)
 
     return _frame(held["table"]) if "table" in held else held["value"]
-
-
-def _run_silently(sandbox: Sandbox, code: str) -> Execution:
-    """Run code in the context of the cells without recording or counting it as a cell."""
-    backend = sandbox._async._sandbox_handle.backend
-    return call(backend.run, sandbox.id, ExecuteRequest(code=code, silent=True))
 
 
 def _write(stream: TextIO, text: str) -> None:

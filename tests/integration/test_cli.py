@@ -85,9 +85,28 @@ def test_a_file_runs_and_its_streams_stay_apart(tmp_path):
 
 
 def test_standard_input_runs(tmp_path):
-    """`-` reads the code from a pipe; the value of the last expression is printed."""
-    done = fumehood("run", "-", cwd=tmp_path, stdin="6 * 7")
+    """`-` reads the code from a pipe."""
+    done = fumehood("run", "-", cwd=tmp_path, stdin="print(6 * 7)")
     assert (done.stdout, done.returncode) == ("42\n", 0)
+
+
+def test_values_of_expressions_are_printed_as_python_prints_them(tmp_path):
+    """Of a program none, by whichever way it comes; of a notebook's cell the last one, as in a notebook."""
+    (tmp_path / "a.py").write_text("print(1)\n'a value'")
+    cell = {
+        "cell_type": "code",
+        "source": "'a value'",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    (tmp_path / "a.ipynb").write_text(
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]})
+    )
+    assert fumehood("run", "a.py", cwd=tmp_path).stdout == "1\n"
+    assert fumehood("run", "-c", "print(2); 'a value'", cwd=tmp_path).stdout == "2\n"
+    assert fumehood("run", "-", cwd=tmp_path, stdin="print(3)\n'a value'").stdout == "3\n"
+    assert fumehood("run", "a.ipynb", cwd=tmp_path).stdout == "'a value'\n"
 
 
 def test_bash_runs_by_the_files_name(tmp_path):
@@ -246,6 +265,7 @@ def test_a_second_run_replaces_what_the_first_has_written_and_nothing_else(tmp_p
     (tmp_path / "a.py").write_text(
         "import os, sys\nfor name in ('kept', 'changed', *sys.stdin.read().split()):\n"
         "    open(f'/mnt/data/{name}.txt', 'w').write(os.environ['TURN'])\n"
+        "display({'image/png': b'\\x89PNG' + os.environ['TURN'].encode()}, raw=True)\n"
     )
 
     def run(turn: str, *words: str, names: str = "") -> subprocess.CompletedProcess[str]:
@@ -254,10 +274,16 @@ def test_a_second_run_replaces_what_the_first_has_written_and_nothing_else(tmp_p
         return fumehood("run", "-", *given, cwd=tmp_path, stdin=code, env=envs)
 
     def content() -> dict[str, str]:
-        return {path.stem: path.read_text() for path in (tmp_path / "out").iterdir()}
+        return {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.txt")}
+
+    def figures() -> dict[str, bytes]:
+        return {path.name: path.read_bytes()[4:] for path in (tmp_path / "out").glob("*.png")}
 
     assert run("1").returncode == 0
+    assert figures() == {"figure-1.png": b"1"}
     assert run("2").returncode == 0
+    assert figures() == {"figure-1.png": b"2"}
+    (tmp_path / "out" / "figure-1.png").write_bytes(b"mine")
     assert content() == {"kept": "2", "changed": "2", "mine": "mine"}
 
     (tmp_path / "out" / "changed.txt").write_text("edited")
@@ -266,6 +292,7 @@ def test_a_second_run_replaces_what_the_first_has_written_and_nothing_else(tmp_p
     assert content() == {"kept": "3", "changed": "edited", "mine": "mine"}
     assert "changed.txt was left out: out/changed.txt is already there" in third.stderr
     assert "mine.txt was left out" in third.stderr
+    assert figures() == {"figure-1.png": b"", "figure-2.png": b"3"}
 
     assert run("4", "--overwrite", names="mine").returncode == 0
     assert content() == {"kept": "4", "changed": "4", "mine": "4"}

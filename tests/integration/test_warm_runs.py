@@ -97,7 +97,7 @@ def warm(tmp_path_factory):
     [
         (["-c", "print(1)"], "", "1\n", "", 0),
         (["-c", "import sys; print(sys.argv); sys.exit(3)", "a", "-b"], "", "['-c', 'a', '-b']\n", "", 3),
-        (["-"], "6 * 7", "42\n", "", 0),
+        (["-"], "print(6 * 7)\n'a value'", "42\n", "", 0),
         (["-c", "print(input('? '))"], "Ada\n", "? Ada\n", "", 0),
         (["-c", "import sys; print(sys.stdin.read().upper())"], "a\nb", "A\nB\n", "", 0),
         (
@@ -232,7 +232,7 @@ def test_other_settings_are_not_served(warm):
     """A process has the settings that it was started with."""
     done = warm("--no-daemon", "-c", "1", FUMEHOOD_POOL_SIZE="1")
     assert (done.returncode, was_warm(done)) == (0, False)
-    done = warm("-c", "2", FUMEHOOD_DAEMON="0")
+    done = warm("-c", "print(2)", FUMEHOOD_DAEMON="0")
     assert (done.stdout, was_warm(done)) == ("2\n", False)
 
 

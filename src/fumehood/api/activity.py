@@ -13,10 +13,12 @@ from fumehood.api.handle import SandboxHandle
 from fumehood.values.looking import (
     Cell,
     CellPage,
+    CommandPage,
     Family,
     PortList,
     ReadCell,
     ReadCells,
+    ReadCommands,
     ReadFamily,
     ReadPorts,
     ReadResult,
@@ -165,6 +167,16 @@ class AsyncActivity:
         """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadFamily())
+
+    async def commands(self, *, after: int | None = None, limit: int = 200) -> CommandPage:
+        """Return the commands of the sandbox, those that run and those that have ended, with the ends of their output.
+
+        Args:
+            after: Only those after this number.
+            limit: How many at most; the newest are returned.
+        """
+        handle = self._sandbox_handle
+        return await handle.backend.look(handle.id, ReadCommands(after=after, limit=limit))
 
     async def ports(self) -> PortList:
         """Return the TCP ports on which programs of the sandbox listen, each with its program; at most a second old."""

@@ -5,7 +5,9 @@ Over the public `Sandbox` only; how names and sizes that a guest chose are bound
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Literal
@@ -67,8 +69,22 @@ def list_tree(files: Filesystem, root: str) -> list[FileInfo]:
     return call(transfers.list_tree, files._async, root)
 
 
-def save_pictures(results: Iterable[Result], *, into: str, stem: str) -> list[Saved]:
-    """Write the picture of each result that has one; its name gets an unused number."""
+def save_pictures(
+    results: Iterable[Result],
+    *,
+    into: str,
+    stem: str,
+    may_replace: Callable[[str], bool] = lambda _: False,
+) -> list[Saved]:
+    """Write the picture of each result that has one; its name gets the first number that it may take.
+
+    Args:
+        results: The results.
+        into: Directory of this machine; made if it does not exist.
+        stem: The beginning of the names.
+        may_replace: Whether an existing file may be replaced; never one of the same call.
+    """
+    written: set[str] = set()
     saved: list[Saved] = []
 
     for result in results:
@@ -77,8 +93,19 @@ def save_pictures(results: Iterable[Result], *, into: str, stem: str) -> list[Sa
         if picture is not None:
             content, ending = picture
             os.makedirs(into, exist_ok=True)
-            path = _write_numbered(content, into=into, stem=stem, ending=ending)
-            saved.append(Saved(source=f"figure {len(saved) + 1}", path=path, size_bytes=len(content)))
+            path = _free_path(
+                f"{into}/{stem}", ending, lambda path: path not in written and may_replace(path)
+            )
+            _write_whole(content, path)
+            written.add(path)
+            saved.append(
+                Saved(
+                    source=f"figure {len(saved) + 1}",
+                    path=path,
+                    size_bytes=len(content),
+                    sha256=hashlib.sha256(content).hexdigest(),
+                )
+            )
 
     return saved
 
@@ -94,16 +121,35 @@ def picture_of(result: Result) -> tuple[bytes, str] | None:
     return None
 
 
-def _write_numbered(content: bytes, *, into: str, stem: str, ending: str) -> str:
+def _free_path(beginning: str, ending: str, may_replace: Callable[[str], bool]) -> str:
+    """Returns the first path that is not in use or may be replaced; one that was free is taken, by an empty file."""
     number = 1
 
     while True:
-        path = os.path.join(into, f"{stem}-{number}.{ending}")
+        path = os.path.normpath(f"{beginning}-{number}.{ending}")
 
         try:
-            with open(path, "xb") as file:
-                file.write(content)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
+            if may_replace(path):
+                return path
+
             number += 1
         else:
             return path
+
+
+def _write_whole(content: bytes, path: str) -> None:
+    """Writes a file in one step: a reader, or a disk that is full, never leaves half of one."""
+    mode = os.stat(path, follow_symlinks=False).st_mode & 0o777
+    descriptor, temporary = tempfile.mkstemp(prefix=".fumehood-", dir=os.path.dirname(path) or ".")
+
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from fumehood.cli.key_names import names_of_keys
 from fumehood.cli.options import Seconds, Size
 from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, Verbs
 from fumehood.cli.saved import SERVER_OPTIONS
@@ -31,7 +32,26 @@ def run_create(options: Options) -> int:
     body = {"name": options.name, "policy": _policy(options)} | (
         {"scopes": list(options.scope)} if options.scope else {}
     )
-    return _show_token(_asked(options, "POST", "/v1/keys", json=body), options)
+    made = _asked(options, "POST", "/v1/keys", json=body)
+    code = _show_token(made, options)
+    _warn_of_namesakes(options, made["key"])
+    return code
+
+
+def _warn_of_namesakes(options: Options, made: Mapping[str, Any]) -> None:
+    """Say that other valid keys have the name of a new one: their sandboxes and usage are told apart by ids only."""
+    keys = _asked(options, "GET", "/v1/keys")["items"]
+    others = sorted(
+        key["id"]
+        for key in keys
+        if key["name"] == made["name"] and key["id"] != made["id"] and not key["revoked_at"]
+    )
+
+    if others:
+        note(
+            f"another key has the name {visible_line(made['name'])!r} already: {', '.join(others)}; "
+            f"`fumehood keys set {made['id']} --name NAME` tells them apart"
+        )
 
 
 def run_set(options: Options) -> int:
@@ -151,10 +171,15 @@ def run_usage(options: Options) -> int:
         return 0
 
     columns = list(found[0]) if found else []
-    rows = [[_cell(item[name]) for name in columns] for item in found]
+    names = names_of_keys(options.url, options.api_key) if found else {}
+    rows = [
+        [names.get(item[name]) or _cell(item[name]) if name == "key_id" else _cell(item[name]) for name in columns]
+        for item in found
+    ]
 
     if found:
-        write_table([name.upper().replace("_", " ") for name in columns], rows, sys.stdout)
+        heads = ["KEY" if name == "key_id" else name.upper().replace("_", " ") for name in columns]
+        write_table(heads, rows, sys.stdout)
     else:
         note("nothing was used in that time")
 

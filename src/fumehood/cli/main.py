@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from fumehood.cli.full_output import EXIT_FILE_FAILED, give_up_output, reason_of_full_output
+from fumehood.cli.hints import told
 from fumehood.cli.parser import EXIT_USAGE, LazyGroup, Option, start
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError, StorageError
@@ -75,7 +76,7 @@ _WITH_SETTINGS = ("serve", "host")
 _MODULES = {
     "save": "saved",
     "load": "saved",
-    **dict.fromkeys(("ps", "label", "compare", "logs", "exec", "kill", "cp"), "remote"),
+    **dict.fromkeys(("ps", "label", "compare", "exec", "kill", "cp"), "remote"),
     "usage": "keys",
     "restore": "backup",
 }
@@ -205,5 +206,5 @@ def _about_file(error: OSError) -> str:
 def _complain(error: FumehoodError, exit_code: int) -> int:
     # Without a server there is no log with the reason.
     reason = getattr(error, "reason", "") if isinstance(error, StorageError) else ""
-    note(f"{error.message}: {visible_line(reason)}" if reason else str(error))
+    note(f"{error.message}: {visible_line(reason)}" if reason else told(error))
     return exit_code

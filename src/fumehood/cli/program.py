@@ -12,10 +12,14 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fumehood.bounds import KIB, MIB
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.languages import PYTHON, ContextLanguage, Language, find_language, language_of_file
+
+if TYPE_CHECKING:
+    from fumehood.values.results import Result
 
 # The most that the library accepts. No more is read: there are files without an end.
 _MAX_CODE_BYTES = 8 * MIB
@@ -25,7 +29,7 @@ _PIECE_BYTES = 64 * KIB
 _STDIN = "-"
 # Called in the sandbox, without leaving a name behind.
 _BEGIN = "__import__('fumehood_guest.context.program', fromlist=['begin']).begin{}"
-_RUN_MODULE = "__import__('runpy').run_module({!r}, run_name='__main__', alter_sys=True)\n"
+_RUN_MODULE = "import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=True)\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,10 @@ class Program:
     has_stdin: bool = True
     module: str = ""
     is_fed: bool = False
+
+    def shows(self, result: Result) -> bool:
+        """Return whether a result is printed: node prints no value of a last expression, and Python sends none."""
+        return not (result.is_main_result and self.language in ("javascript", "typescript"))
 
     def preload(self, known: Sequence[str]) -> tuple[str, ...]:
         """Return the modules to import before the program runs: those that it names.

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from fumehood.cli.key_names import names_of_keys
 from fumehood.cli.parser import Argument, Command, Option, Options, Verbs
 from fumehood.cli.remote import show_record, span
 from fumehood.cli.saved import SERVER_OPTIONS
@@ -48,7 +50,8 @@ def run_list(options: Options) -> int:
         return 0
 
     now = datetime.now(UTC)
-    write_table(_COLUMNS, [_row(ended, now) for ended in found.items], sys.stdout)
+    names = names_of_keys(options.url, options.api_key) if found.items else {}
+    write_table(_COLUMNS, [_row(ended, now, names) for ended in found.items], sys.stdout)
 
     if not found.items:
         note(_why_none(options.filter, is_kept=found.is_kept))
@@ -66,7 +69,7 @@ def _why_none(text: str | None, *, is_kept: bool) -> str:
     return "no sandbox has ended yet whose record is kept"
 
 
-def _row(ended: EndedSandbox, now: datetime) -> tuple[str, ...]:
+def _row(ended: EndedSandbox, now: datetime, names: Mapping[str, str]) -> tuple[str, ...]:
     info = ended.sandbox
     labels = ",".join(f"{name}={value}" for name, value in info.metadata.items())
     failed = f" ({ended.failed} failed)" if ended.failed else ""
@@ -77,7 +80,7 @@ def _row(ended: EndedSandbox, now: datetime) -> tuple[str, ...]:
         visible_line(info.template),
         f"{ended.cells}{failed}",
         ended.last_outcome or "-",
-        visible_line(info.owner or "-"),
+        visible_line(names.get(info.owner, info.owner or "-")),
         visible_line(labels or "-"),
     )
 

@@ -1,4 +1,4 @@
-"""`fumehood ps, label, compare, logs, exec, kill, cp`: the living sandboxes of a server.
+"""`fumehood ps, label, compare, exec, kill, cp`: the living sandboxes of a server.
 
 Runs in the user's terminal. Names, labels and output are a guest's or another caller's: they are made visible before
 they are printed. Nothing here makes a sandbox, or lets one live longer.
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fumehood.cli.key_names import names_of_keys
 from fumehood.cli.options import language_option
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord
 from fumehood.cli.run import ask, exit_code_of, show_error, show_result
@@ -49,12 +50,13 @@ def run_ps(options: Options) -> int:
         print(json.dumps(as_data(found), indent=2))
     else:
         now = datetime.now(UTC)
-        write_table(_COLUMNS, [_row(info, now) for info in found], sys.stdout)
+        names = names_of_keys(options.url, options.api_key) if found else {}
+        write_table(_COLUMNS, [_row(info, now, names) for info in found], sys.stdout)
 
     return 0
 
 
-def _row(info: SandboxInfo, now: datetime) -> tuple[str, ...]:
+def _row(info: SandboxInfo, now: datetime, names: Mapping[str, str]) -> tuple[str, ...]:
     labels = ",".join(f"{name}={value}" for name, value in info.metadata.items())
     ends = "-" if info.ends_at is None else span((info.ends_at - now).total_seconds())
     return (
@@ -64,7 +66,7 @@ def _row(info: SandboxInfo, now: datetime) -> tuple[str, ...]:
         span((now - info.started_at).total_seconds()),
         ends,
         f"{info.limits.memory_bytes >> 20}M",
-        visible_line(info.owner or "-"),
+        visible_line(names.get(info.owner, info.owner or "-")),
         visible_line(labels or "-"),
     )
 
@@ -115,7 +117,12 @@ def run_compare(options: Options) -> int:
     """Print in what two moments of a sandbox differ; return the exit code: 1 when they do."""
     from fumehood.values.plain_data import as_data
 
-    found = at_server(options).activity.compare(options.before, options.after)
+    sandbox = at_server(options)
+
+    if options.before is None:
+        return _list_checkpoints(sandbox, as_json=options.json)
+
+    found = sandbox.activity.compare(options.before, options.after)
 
     if options.json:
         print(json.dumps(as_data(found), indent=2))
@@ -138,22 +145,32 @@ def run_compare(options: Options) -> int:
     return int(bool(rows))
 
 
-def _summary(variable: Variable | None) -> str:
-    return "" if variable is None else visible_line(variable.summary or variable.type, max_characters=40)
-
-
-def run_logs(options: Options) -> int:
-    """Print what ran in the default context of a sandbox and what it wrote; return the exit code."""
+def _list_checkpoints(sandbox: Sandbox, *, as_json: bool) -> int:
     from fumehood.values.plain_data import as_data
 
-    record = at_server(options).get_record()
+    kept = sandbox.list_checkpoints()
 
-    if options.json:
-        print(json.dumps(as_data(record), indent=2))
+    if as_json:
+        print(json.dumps(as_data(kept), indent=2))
         return 0
 
-    show_record(Screen(), record, with_code=not options.quiet)
+    now = datetime.now(UTC)
+    rows = [
+        (
+            one.id,
+            visible_line(one.name or "-"),
+            visible_line(one.context_id),
+            f"{span((now - one.created_at).total_seconds())} ago",
+            str(one.files),
+        )
+        for one in kept
+    ]
+    write_table(("CHECKPOINT", "NAME", "CONTEXT", "MADE", "FILES"), rows, sys.stdout)
     return 0
+
+
+def _summary(variable: Variable | None) -> str:
+    return "" if variable is None else visible_line(variable.summary or variable.type, max_characters=40)
 
 
 def show_record(screen: Screen, record: Record, *, with_code: bool) -> None:
@@ -236,10 +253,41 @@ def run_cp(options: Options) -> int:
     name, path = source or destination or ("", "")
     sandbox = at_server(Options(sandbox=name, url=options.url, api_key=options.api_key))
 
+    if options.destination == _STDIN:
+        return _write_out(sandbox, path)
+
+    if options.source == _STDIN:
+        return _read_in(sandbox, path)
+
     if source is None:
         return _upload(sandbox, options.source, path)
 
     return _download(sandbox, path, options.destination)
+
+
+def _write_out(sandbox: Sandbox, path: str) -> int:
+    """Write a file of the sandbox to standard output, as it is."""
+    if sandbox.files.get_info(path).type == "dir":
+        raise InvalidArgumentError(
+            field="SOURCE", value=path, allowed="a file: a folder does not go to standard output"
+        )
+
+    for piece in sandbox.files.read(path, format="stream"):
+        sys.stdout.buffer.write(piece)
+
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _read_in(sandbox: Sandbox, path: str) -> int:
+    """Write standard input to a file of the sandbox."""
+    if path[-1] in "/.":
+        raise InvalidArgumentError(
+            field="DESTINATION", value=path, allowed="SANDBOX:PATH with the name of the file for standard input"
+        )
+
+    sandbox.files.write(path, sys.stdin.buffer)
+    return 0
 
 
 def _place(word: str) -> tuple[str, str] | None:
@@ -345,7 +393,12 @@ COMPARE = Command(
     epilog="exit code: 0 when nothing differs, 1 when something does",
     params=[
         _SANDBOX,
-        Argument("before", metavar="CHECKPOINT", about="the earlier moment: a checkpoint, by its id or name"),
+        Argument(
+            "before",
+            metavar="CHECKPOINT",
+            required=False,
+            about="the earlier moment: a checkpoint, by its id or name; without one, all are listed",
+        ),
         Argument(
             "after",
             metavar="CHECKPOINT",
@@ -354,18 +407,6 @@ COMPARE = Command(
             about="the later one (default: now)",
         ),
         *SERVER_OPTIONS,
-        _JSON,
-    ],
-)
-LOGS = Command(
-    "logs",
-    run_logs,
-    brief="print what ran in a sandbox of a server",
-    about="Print what ran in the default context of a sandbox, and what it wrote and showed.",
-    params=[
-        _SANDBOX,
-        *SERVER_OPTIONS,
-        Option(["-q", "--quiet"], is_flag=True, help="without the code that ran"),
         _JSON,
     ],
 )
@@ -409,9 +450,9 @@ CP = Command(
     "the home directory.",
     epilog="exit code: 0, or 73 when files were left out; 74 when a file of this machine could not be read or written",
     params=[
-        Argument("source", metavar="SOURCE", type=PathWord(), about="a path, or SANDBOX:PATH"),
+        Argument("source", metavar="SOURCE", type=PathWord(), about="a path, SANDBOX:PATH, or - for stdin"),
         Argument(
-            "destination", metavar="DESTINATION", type=PathWord(), about="the same; the other of the two"
+            "destination", metavar="DESTINATION", type=PathWord(), about="the same; - for stdout"
         ),
         *SERVER_OPTIONS,
     ],

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.api.artifacts import save_pictures
 from fumehood.api.sandbox import Sandbox
+from fumehood.cli.hints import told
 from fumehood.cli.line_editing import line_editing
 from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
 from fumehood.cli.outputs import state_folder
@@ -153,7 +154,7 @@ class _Prompt:
         try:
             own[verb](*words)
         except FumehoodError as error:
-            note(str(error))
+            note(told(error))
 
         return None
 
@@ -216,7 +217,7 @@ def _run_block(sandbox: Sandbox, code: str, options: Options) -> ExecutionError 
         return None
     except InvalidArgumentError as error:
         # No code, such as bytes that are no text: nothing has run, and what was there before still is.
-        note(str(error))
+        note(told(error))
         return None
 
     for item in save_pictures(execution.results, into=options.output, stem="figure"):

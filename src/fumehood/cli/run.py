@@ -121,11 +121,14 @@ def _stop_daemon() -> int:
 
 def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execution]:
     """Run piece after piece, up to the first that fails and may not."""
+    # Imported late: `--help` needs none of it.
+    from fumehood.api.silent_runs import run_silently
+
     screen = Screen(raw=options.raw)
     callbacks: dict[str, Any] = {
         "on_stdout": screen.out,
         "on_stderr": screen.err,
-        "on_result": lambda result: show_result(screen, result),
+        "on_result": lambda result: show_result(screen, result) if program.shows(result) else None,
         "on_error": lambda error: show_error(screen, error, hints_for(error)),
         # If the code itself came from standard input, no input is left for questions.
         "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
@@ -134,7 +137,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
     callbacks = {} if options.json else callbacks
     executions: list[Execution] = []
 
-    if program.opening and (failure := sandbox.run_code(program.opening).error) is not None:
+    if program.opening and (failure := run_silently(sandbox, program.opening).error) is not None:
         note(f"the program has no arguments and no name, as its server is older: {failure.name}")
     elif program.is_fed:
         callbacks["on_input"] = lambda _: next_piece()
@@ -212,15 +215,16 @@ def _bring_back(
     from fumehood.api.artifacts import list_tree, save_files, save_pictures
 
     results = [result for execution in executions for result in execution.results]
-    saved = save_pictures(results, into=options.output or ".", stem=stem)
 
     if not options.output:
-        return saved
+        return save_pictures(results, into=".", stem=stem)
 
     # Imported late, as is what follows: before the sandbox starts, each import delays it.
     from fumehood.cli.outputs import OutputRecord
 
     record = OutputRecord(options.output, overwrite=options.overwrite)
+    saved = save_pictures(results, into=options.output, stem=stem, may_replace=record.may_replace)
+    record.add(saved)
 
     found = {root: changed_since(before, list_tree(sandbox.files, root)) for root in (DATA_PATH, HOME_PATH)}
     total = sum(entry.size_bytes for entries in found.values() for entry in entries if entry.type == "file")

@@ -12,14 +12,18 @@ from collections.abc import Sequence
 from fumehood.api.sandbox import Sandbox
 from fumehood.api.saved_states import read_saved
 from fumehood.assemble import remote_backend
+from fumehood.cli.hints import OwnHint
 from fumehood.cli.options import Seconds
 from fumehood.cli.parser import Argument, Command, OneOf, Option, Options, PathWord
 from fumehood.cli.terminal import counted, note
-from fumehood.errors import InvalidArgumentError, SandboxNotFoundError
+from fumehood.errors import FumehoodError, InvalidArgumentError, SandboxClosedError, SandboxNotFoundError
+from fumehood.port.backend import Backend
+from fumehood.port.record_keeping import RecordKeeping
 from fumehood.portal import call
 from fumehood.refusals import naming_arguments
 from fumehood.saved.places import load_from
 from fumehood.text import visible_line
+from fumehood.values.kept_records import ListRecords
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec
 from fumehood.values.sandbox import HOST_LOSS_ACTIONS
@@ -53,17 +57,45 @@ def at_server(options: Options) -> Sandbox:
 
         try:
             return Sandbox.connect(options.sandbox, backend=backend)
+        except SandboxClosedError as error:
+            _name_record(error, options.sandbox, backend)
+            raise
         except SandboxNotFoundError as error:
-            error.hint = "`fumehood ps` lists those that there are"
             found = [info.id for info in Sandbox.list(backend=backend) if _is_part(options.sandbox, info.id)]
 
             if len(found) == 0:
+                _name_record(error, options.sandbox, backend)
                 raise
 
             if len(found) > 1:
                 raise _several(options.sandbox, found) from None
 
     return Sandbox.connect(found[0], backend=backend)
+
+
+def _name_record(error: FumehoodError, word: str, backend: Backend) -> None:
+    """Let an error about a sandbox that has ended name its record, where one is kept."""
+    if not isinstance(backend, RecordKeeping):
+        return
+
+    try:
+        kept = call(backend.find_records, ListRecords(text=word))
+    except FumehoodError:
+        # The key may not ask, or the word can be in no id: the error itself is to be told.
+        return
+
+    found = [ended.sandbox.id for ended in kept.items if _is_part(word, ended.sandbox.id)]
+
+    if len(found) == 1:
+        error.hint = OwnHint(
+            f"sandbox {found[0]} has ended, and its record is kept: `fumehood records show {found[0]}` prints what ran, "
+            f"`fumehood records replay {found[0]}` runs it again"
+        )
+    elif found:
+        error.hint = OwnHint(
+            f"{len(found)} that have ended have that in their id, and their records are kept: `fumehood records --filter "
+            f"{visible_line(word)}` lists them"
+        )
 
 
 def _is_part(word: str, sandbox_id: str) -> bool:

@@ -249,7 +249,7 @@ class _Run:
                 self._files.bring_back(entries, self._ask)
                 _send(self._connection, {"answer": None})
             case {"pictures": pictures, "stem": stem}:
-                self._saved = _save(pictures, stem, "." if self._files is None else self._files.folder)
+                self._save(pictures, stem)
             case {"executions": data}:
                 self._shown = data
             case {"exit": code}:
@@ -307,6 +307,18 @@ class _Run:
         self._has_begun = True
         _send(self._connection, {"answer": base64.b64encode(content).decode()})
         return True
+
+    def _save(self, pictures: Sequence[Mapping[str, str]], stem: str) -> None:
+        # Imported late: most runs make none.
+        from fumehood.api.artifacts import save_pictures
+        from fumehood.values.results import Result
+
+        results = [Result(parts={item["mime"]: base64.b64decode(item["content"])}) for item in pictures]
+
+        if self._files is None:
+            self._saved = save_pictures(results, into=".", stem=stem)
+        else:
+            self._files.save_pictures(results, stem)
 
     def _lost(self) -> int | None:
         if not self._has_begun:
@@ -404,12 +416,3 @@ def _asked(prompt: str, *, is_password: bool) -> str | None:
     _write(sys.stdout, prompt)
     line = sys.stdin.readline()
     return line.rstrip("\n") if line else None
-
-
-def _save(pictures: Sequence[Mapping[str, str]], stem: str, folder: str) -> list[Saved]:
-    # Imported late: most runs make none.
-    from fumehood.api.artifacts import save_pictures
-    from fumehood.values.results import Result
-
-    results = [Result(parts={item["mime"]: base64.b64decode(item["content"])}) for item in pictures]
-    return save_pictures(results, into=folder, stem=stem)

@@ -24,7 +24,9 @@ from click.exceptions import Exit
 
 from fumehood.api.artifacts import picture_of
 from fumehood.api.async_sandbox import AsyncSandbox
+from fumehood.api.silent_runs import arun_silently
 from fumehood.api.transfers import list_tree
+from fumehood.cli.hints import told
 from fumehood.cli.options import sandbox_arguments, split_upload
 from fumehood.cli.parser import EXIT_USAGE, Options
 from fumehood.cli.program import Program, read_program
@@ -309,7 +311,7 @@ class _Run:
                 self._send({"exit": exit_code_of(executions[-1].error) if executions else 0})
                 await self._writer.drain()
         except FumehoodError as error:
-            screen.note(str(error))
+            screen.note(told(error))
             is_usage = isinstance(error, InvalidArgumentError)
             self._send({"exit": EXIT_USAGE if is_usage else _EXIT_SANDBOX_FAILED})
             await self._writer.drain()
@@ -370,7 +372,7 @@ class _Run:
         callbacks: dict[str, Any] = {
             "on_stdout": out,
             "on_stderr": err,
-            "on_result": lambda result: show_result(screen, result),
+            "on_result": lambda result: show_result(screen, result) if program.shows(result) else None,
             "on_error": lambda error: show_error(screen, error, hints_for(error)),
             "on_input": ask if program.has_stdin else None,
         }
@@ -380,7 +382,7 @@ class _Run:
             callbacks = {"on_input": ask} if program.is_fed else {}
 
         if program.opening:
-            await sandbox.run_code(program.opening)
+            await arun_silently(sandbox, program.opening)
 
         return await sandbox.run_code(program.cells[0], language=program.language, **callbacks)
 

@@ -18,6 +18,7 @@ from fumehood.bounds import MIB
 from fumehood.cli.outputs import OutputRecord
 from fumehood.errors import FileError
 from fumehood.values.codec import read_value
+from fumehood.values.results import Result
 from fumehood.values.sandbox import FileInfo
 
 # Sends a question to the other process, and returns its answer.
@@ -41,7 +42,7 @@ class CarriedFiles:
         # Open as long as the process, which ends with the run.
         self._sources = [open(path, "rb") for path in paths]  # noqa: SIM115
         self._folder = folder
-        self._overwrite = overwrite
+        self._record = None if folder is None else OutputRecord(folder, overwrite=overwrite)
 
         if folder is not None:
             os.makedirs(folder, exist_ok=True)
@@ -49,10 +50,24 @@ class CarriedFiles:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(folder)
 
-    @property
-    def folder(self) -> str:
-        """The folder for pictures."""
-        return self._folder or "."
+    def save_pictures(self, results: Sequence[Result], stem: str) -> None:
+        """Write pictures into the folder, or into the current one where none was named.
+
+        Args:
+            results: The pictures.
+            stem: The beginning of their names.
+        """
+        # Imported late: most runs make none.
+        from fumehood.api.artifacts import save_pictures
+
+        if self._record is None:
+            self.saved += save_pictures(results, into=".", stem=stem)
+            return
+
+        may_replace = self._record.may_replace
+        saved = save_pictures(results, into=self._folder or ".", stem=stem, may_replace=may_replace)
+        self._record.add(saved)
+        self.saved += saved
 
     def next_piece(self, position: int) -> str | None:
         """Return the next piece of the file at a position, as base64; None at its end."""
@@ -66,14 +81,16 @@ class CarriedFiles:
             found: Below each directory of the sandbox, the files that are wanted.
             ask: Asks the other process for their content.
         """
-        record = OutputRecord(self.folder, overwrite=self._overwrite)
+        record = self._record
+        assert record is not None, "a folder was named"
+        assert self._folder is not None, "a folder was named"
 
         for root, entries in found.items():
             saving = save_files(
                 _RemoteFiles(ask),
                 [read_value(FileInfo, entry) for entry in entries],
                 root=root,
-                into=self.folder,
+                into=self._folder,
                 overwrite=record.may_replace,
             )
             saved = asyncio.run(saving)

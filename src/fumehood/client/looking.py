@@ -14,6 +14,7 @@ from fumehood.values.codec import read_value
 from fumehood.values.looking import (
     Cell,
     CellPage,
+    CommandPage,
     Family,
     ListedSandbox,
     ListSandboxes,
@@ -21,6 +22,7 @@ from fumehood.values.looking import (
     PortList,
     ReadCell,
     ReadCells,
+    ReadCommands,
     ReadFamily,
     ReadPorts,
     ReadResult,
@@ -63,6 +65,10 @@ async def ask_look(ask: Ask, ask_bytes: Ask, sandbox_id: str, request: Look[Any]
             return await ask_bytes("GET", f"{place}/{quoted(request.mime)}")
         case ReadFamily():
             return read_value(Family, await ask("GET", sandbox_path(sandbox_id, "family")))
+        case ReadCommands():
+            query = query_of(after=request.after, limit=request.limit)
+            place = sandbox_path(sandbox_id, "commands", "history")
+            return read_value(CommandPage, await ask("GET", place, params=query))
         case ReadPorts():
             return read_value(PortList, await ask("GET", sandbox_path(sandbox_id, "ports")))
         case ReadUse():

@@ -63,6 +63,7 @@ from fumehood.values.sandbox import (
     ContextInfo,
     FileChange,
     FileInfo,
+    Isolation,
     Metrics,
     PortAddress,
     ProcessInfo,
@@ -224,6 +225,13 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
             await self._do(self._later, kept.start)
 
         await self._do(self._supervisor.warmth.reach)
+
+    async def isolation(self) -> Isolation | None:
+        """Returns what isolates the sandboxes that are made here; None before the first one."""
+        return await self._do(self._isolation)
+
+    async def _isolation(self) -> Isolation | None:
+        return self._supervisor.isolation
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
         """Returns the modules of a template's preload list that are not preloaded."""

@@ -7,6 +7,7 @@ kept too; the rest is counted and dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from fumehood.bounds import MIB
@@ -110,6 +111,40 @@ class CommandOutput:
 
         while True:
             yield None
+
+    def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
+        """Returns the beginning of the output in its order, and the end of each stream that goes on behind it.
+
+        Args:
+            end_bytes: How much of the beginning, and of the ends.
+        """
+        found: list[ProcessOutput] = []
+        taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
+        room = end_bytes
+
+        for piece in self._heads():
+            if piece is None or room <= 0:
+                break
+
+            data = piece.data[:room]
+            room -= len(data)
+            taken[piece.stream] += len(data)
+            found.append(replace(piece, data=data))
+
+        for stream, tail in self._tails.items():
+            kept = self._kept[stream]
+            left_bytes = len(kept) - taken[stream] + self._dropped[stream]
+
+            if left_bytes == 0:
+                continue
+
+            last = bytes(tail[-end_bytes:])
+            first = len(kept) - (end_bytes - len(last)) if len(tail) == self._dropped[stream] else len(kept)
+            last = bytes(kept[max(first, taken[stream]) :]) + last
+            skipped_bytes = left_bytes - len(last)
+            found.append(ProcessOutput(stream=stream, data=last, skipped_bytes=skipped_bytes))
+
+        return found
 
     def _heads(self) -> Iterator[ProcessOutput | None]:
         taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}

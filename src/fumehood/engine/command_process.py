@@ -26,6 +26,7 @@ from fumehood.values.limits import Limits
 from fumehood.values.requests import (
     ProcessEvent,
     ProcessExited,
+    ProcessOutput,
     ProcessSpec,
 )
 from fumehood.values.sandbox import ProcessInfo
@@ -101,6 +102,14 @@ class LiveProcess:
         self.kept_bytes = self._output.size_bytes + sum(map(getsizeof, self.info.argv))
         self._news.set()
         self.close()
+
+    def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
+        """Returns the first and the last bytes of its output so far; nothing of a terminal's, which it would count as read.
+
+        Args:
+            end_bytes: How much of each end.
+        """
+        return self._output.excerpt(end_bytes) if isinstance(self._output, CommandOutput) else []
 
     def end_with(self, why: Callable[[], FumehoodError]) -> None:
         """Ends it with its sandbox: readers get the remaining output, and then this error."""

@@ -15,6 +15,7 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.cancellation import complete_or_undo
 from fumehood.engine.clock import Idleness, SandboxClock
+from fumehood.engine.command_history import CommandHistory
 from fumehood.engine.command_process import LiveProcess
 from fumehood.engine.init_client import InitError
 from fumehood.engine.loop_share import LoopShare
@@ -72,6 +73,7 @@ class LiveProcesses:
         # Where a command starts that names no folder.
         self.workdir = HOME_PATH
         self._all: dict[int, LiveProcess] = {}
+        self.history = CommandHistory()
         # The timers that discard ended commands.
         self._forgetting: dict[int, asyncio.TimerHandle] = {}
         self._ended_bytes = 0
@@ -100,11 +102,10 @@ class LiveProcesses:
             spec: The command.
             envs: Its variables besides those of `spec`; None means those of the sandbox.
         """
-        return await complete_or_undo(
-            self._start(spec, self._envs if envs is None else envs), self._end_unwanted
-        )
+        return await complete_or_undo(self._start(spec, envs), self._end_unwanted)
 
-    async def _start(self, spec: ProcessSpec, envs: Mapping[str, str]) -> ProcessInfo:
+    async def _start(self, spec: ProcessSpec, given: Mapping[str, str] | None) -> ProcessInfo:
+        envs = self._envs if given is None else given
         argv = "\0".join(spec.argv).encode()
 
         if len(argv) > MAX_ARGUMENTS_BYTES:
@@ -139,6 +140,11 @@ class LiveProcesses:
             self._forget(pid, former)
 
         self._all[pid] = process
+
+        if given is None:
+            # Not what belongs to the template, such as its start command.
+            self.history.begin(process)
+
         early = self._early_exits.pop(pid, None)
 
         if not self._starting:
@@ -185,6 +191,7 @@ class LiveProcesses:
             return
 
         process.end(exit_code)
+        self.history.end(process, exit_code)
         loop = asyncio.get_running_loop()
         self._forgetting[pid] = loop.call_later(_KEPT_SECONDS, self._forget, pid, process)
         self._ended_bytes += process.kept_bytes

@@ -93,6 +93,12 @@ class IsolationSelector:
         self._unavailable.add(provisioner)
         events.RUNTIME_GIVEN_UP.log(isolation_level=runtime.level, layer=error.layer, reason=error.reason)
 
+    @property
+    def isolation(self) -> Isolation | None:
+        """What isolates the sandboxes of the strongest runtime that has made one; None before the first one."""
+        found = (provisioner.isolation for _, provisioner in self._runtimes)
+        return next((isolation for isolation in found if isolation is not None), None)
+
     async def wait_warm(self, template: str) -> None:
         """Returns when the pool of a template is full, with the runtime that makes its sandboxes."""
         await self._with_provisioner(lambda provisioner: provisioner.wait_warm(template))

@@ -24,6 +24,7 @@ from fumehood.values.looking import (
     PortList,
     ReadCell,
     ReadCells,
+    ReadCommands,
     ReadPorts,
     ReadResult,
     ReadUse,
@@ -48,6 +49,8 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
             return read_result(sandbox, request)
         case ReadUse():
             return use_of(sandbox)
+        case ReadCommands():
+            return sandbox.processes.history.read(request)
         case ReadPorts():
             return await list_ports(sandbox)
         case ReadVariables(at=str(checkpoint_id)):

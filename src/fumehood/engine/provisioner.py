@@ -41,7 +41,7 @@ from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
 from fumehood.values.requests import SandboxSpec
-from fumehood.values.sandbox import DEFAULT_ISOLATION, IsolationLevel
+from fumehood.values.sandbox import DEFAULT_ISOLATION, Isolation, IsolationLevel
 from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _CLOSED = "the engine was closed"
@@ -109,6 +109,8 @@ class Provisioner:
         self._replaced: list[asyncio.Task[_Started]] = []
         # Sandboxes of the pools, and sandboxes that are being made.
         self._unclaimed: set[LiveSandbox] = set()
+        # What isolates the sandboxes that it makes; None before the first one.
+        self.isolation: Isolation | None = None
         self._closed = False
 
     def define(self, template: Template) -> None:
@@ -333,6 +335,20 @@ class Provisioner:
         else:
             events.TEMPLATE_DIED.log(template=name, isolation_level=level)
 
+    def _note_isolation(self, isolation: Isolation) -> None:
+        """Keeps what isolates the first sandbox, and logs the layers that are missing or weaker."""
+        if self.isolation is not None:
+            return
+
+        self.isolation = isolation
+
+        if isolation.missing:
+            events.ISOLATION_WEAKER.log(
+                isolation_level=isolation.level,
+                layers={layer.name: f"{layer.state}: {layer.why}" for layer in isolation.missing},
+                way_out="`fumehood doctor`",
+            )
+
     async def _make(self, started: _Started, limits: Limits, envs: dict[str, str]) -> LiveSandbox:
         launching = SandboxLaunch(
             self._make_id(),
@@ -362,6 +378,7 @@ class Provisioner:
                 await start_and_wait(sandbox, started.template.start, started.spawner.guest_envs)
 
             await failpoints.reach("create.ready", sandbox)
+            self._note_isolation(guest.isolation)
         except asyncio.CancelledError:
             # The caller has given up, or the pool was closed: nothing is wrong with the sandbox.
             sandbox.end("killed")

@@ -48,7 +48,7 @@ from fumehood.values.checks import check_labels
 from fumehood.values.looking import Family, ListSandboxes, SandboxList
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import Forked, ForkRequest, SandboxSpec
-from fumehood.values.sandbox import Capacity, SandboxInfo
+from fumehood.values.sandbox import Capacity, Isolation, SandboxInfo
 from fumehood.values.template import Template
 from fumehood.values.watching import WatchEvents
 
@@ -204,6 +204,11 @@ class Supervisor:
     def family(self, sandbox_id: str) -> Family:
         """Returns a living sandbox, its ancestors, and all their forks."""
         return self._families.of(self._lifetime(sandbox_id), self._lifetimes)
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """What isolates the sandboxes that are made here; None before the first one."""
+        return self._provisioner.isolation
 
     def capacity(self) -> Capacity:
         """Returns the capacity of this host."""

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from fumehood import Execution, ProtocolViolationError, Sandbox, SandboxClosedError, SandboxNotFoundError
+from fumehood.api.silent_runs import run_silently
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
 from fumehood.frameworks.needed import needed
 
@@ -198,7 +199,7 @@ class FumehoodInterpreter:
             sandbox.files.write(_VARIABLES_PATH, json.dumps(variables, allow_nan=False))
             bind += _LOAD
 
-        bound = sandbox.run_code(bind)
+        bound = run_silently(sandbox, bind)
 
         if bound.error is not None:
             self.shutdown()

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from fumehood import InvalidArgumentError
+from fumehood.api.silent_runs import arun_silently
 from fumehood.frameworks.host_functions import HostFunctions, binding
 from fumehood.frameworks.needed import needed
 from fumehood.llm import AsyncCodeInterpreter
@@ -59,7 +60,7 @@ class FumehoodToolSpec(BaseToolSpec):
         """
         if self._functions:
             await self.interpreter.__aenter__()
-            await self.interpreter.sandbox.run_code(binding(self._functions))
+            await arun_silently(self.interpreter.sandbox, binding(self._functions))
 
         result = await self.interpreter.run(code)
         pictures = [ImageBlock(image=image.data, image_mimetype=image.mime) for image in result.images]

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from fumehood import Execution, InvalidArgumentError, Result, Sandbox
+from fumehood.api.silent_runs import run_silently
 from fumehood.frameworks.host_functions import HostFunctions, binding, final_result, final_value
 from fumehood.frameworks.images import Origin
 from fumehood.frameworks.needed import needed
@@ -115,7 +116,7 @@ class FumehoodExecutor(PythonExecutor):
 
         self.sandbox.files.write(_VARIABLES, SafeSerializer.dumps(variables))
         read = f"globals().update(_deserialize(open({_VARIABLES!r}).read()))"
-        execution = self.sandbox.run_code(f"{SafeSerializer.get_deserializer_code(False)}\n{read}")
+        execution = run_silently(self.sandbox, f"{SafeSerializer.get_deserializer_code(False)}\n{read}")
 
         if execution.error is not None:
             raise InterpreterError(f"the variables did not arrive: {execution.error}")
@@ -123,7 +124,7 @@ class FumehoodExecutor(PythonExecutor):
     def __call__(self, code_action: str) -> CodeOutput:
         """Run the code of one step."""
         functions = {name: tool for name, tool in self._tools.items() if name != _FINAL}
-        bound = self.sandbox.run_code(binding(functions, _ANSWER))
+        bound = run_silently(self.sandbox, binding(functions, _ANSWER))
 
         if bound.error is not None:
             raise InterpreterError(f"the sandbox could not be prepared: {bound.error}")

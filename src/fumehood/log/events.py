@@ -625,6 +625,14 @@ RUNTIME_CHOSEN = LogEvent(
     ("isolation_level", "layers"),
     "Before the first sandbox that is made this way; `layers` has the state of each layer.",
 )
+ISOLATION_WEAKER = LogEvent(
+    "isolation.weaker",
+    WARNING,
+    "engine",
+    "layers of isolation are missing or weaker here",
+    ("isolation_level", "layers", "way_out"),
+    "With the first sandbox; `layers` has the state and the reason of each of these layers.",
+)
 RUNTIME_GIVEN_UP = LogEvent(
     "runtime.given_up",
     WARNING,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pathlib import Path
 from fumehood.assemble import allow_open_files, backend_on_loop, cluster_on_loop
 from fumehood.cancellation import stop
 from fumehood.cluster.backend import ClusterBackend
+from fumehood.engine.backend import LocalBackend
 from fumehood.engine.identity import kept_host_id
 from fumehood.errors import HostUnavailableError, InvalidArgumentError
 from fumehood.log import events
@@ -41,6 +43,8 @@ from fumehood.storage.logins import Logins
 from fumehood.storage.restore import RESTORING
 from fumehood.storage.shares import Shares
 from fumehood.storage.usage import UsageLedger
+from fumehood.text import visible_line
+from fumehood.values.sandbox import Isolation
 
 _RUNS_PER_CORE = 4
 _HOUR_SECONDS = 3600.0
@@ -152,8 +156,26 @@ async def _open_backend(
     )
     backend = backend_on_loop(engine, asyncio.get_running_loop(), metrics.note_security_event)
     stack.push_async_callback(backend.aclose)
-    stack.push_async_callback(stop, asyncio.create_task(backend.warm()))
+    stack.push_async_callback(stop, asyncio.create_task(_warm(backend, settings)))
     return backend
+
+
+async def _warm(backend: LocalBackend, settings: ServerSettings) -> None:
+    """Fills the pool, and prints which layers of isolation are missing; where lines are read by programs, the log says so."""
+    await backend.warm()
+    isolation = await backend.isolation()
+
+    if isolation is not None and isolation.missing and settings.log_format != "json":
+        sys.stderr.write(f"{weaker_isolation(isolation)}\n")
+        sys.stderr.flush()
+
+
+def weaker_isolation(isolation: Isolation) -> str:
+    """Return the line for an operator about layers that are missing or weaker on this machine."""
+    layers = (f"{layer.name} is {layer.state} ({visible_line(layer.why)})" for layer in isolation.missing)
+    return (
+        f"isolation of sandboxes here: {isolation.level}, but {', '.join(layers)}; `fumehood doctor` says what to do"
+    )
 
 
 async def _reach_host(socket_path: str) -> Backend:

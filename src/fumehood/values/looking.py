@@ -261,6 +261,82 @@ class ReadUse(Look["SandboxUse"]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCommands(Look["CommandPage"]):
+    """Asks for the commands of a sandbox, those that run and those that have ended.
+
+    Attributes:
+        after: Only those after this number.
+        limit: How many at most; the newest are given.
+    """
+
+    after: int | None = None
+    limit: int = 200
+
+    def __post_init__(self) -> None:
+        if self.after is not None:
+            check_integer("after", self.after, low=-1, high=_MOST)
+
+        check_integer("limit", self.limit, low=1, high=MAX_CELLS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPiece:
+    """A piece of the output of a command.
+
+    Attributes:
+        stream: stdout or stderr.
+        text: The text; bytes that are no UTF-8 are replaced.
+        skipped_bytes: How much of the stream was left out directly before it.
+    """
+
+    stream: Literal["stdout", "stderr"]
+    text: str
+    skipped_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanCommand:
+    """A command or terminal that was started through the API.
+
+    Attributes:
+        number: Its number among those of the sandbox, from 0.
+        pid: Its number inside the sandbox.
+        command: The command as it was typed, up to 8,192 characters.
+        cwd: The directory it was started in.
+        is_terminal: Whether it is a terminal, whose output is not kept.
+        started_at: When it started (UTC).
+        ended_at: When it ended (UTC); None while it runs.
+        exit_code: Its exit code; None while it runs.
+        timed_out: Whether it was killed because its time was over.
+        output: The first and the last 16 KiB of its output; of one that runs, of its output so far.
+    """
+
+    number: int
+    pid: int
+    command: str
+    cwd: str
+    is_terminal: bool
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    timed_out: bool = False
+    output: tuple[CommandPiece, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPage:
+    """Commands of a sandbox, in the order in which they were started.
+
+    Attributes:
+        items: The commands.
+        dropped_commands: How many older ones are not kept any more.
+    """
+
+    items: tuple[RanCommand, ...] = ()
+    dropped_commands: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPorts(Look["PortList"]):
     """Asks on which TCP ports programs of a sandbox listen."""
 

@@ -1,7 +1,7 @@
 """Makes a cell look like a program: sets its arguments, its file, and the name that tracebacks show.
 
-Runs in a context, called by a line that `fumehood run` puts before the code. It changes only state that the user's
-own code could change as well.
+Runs in a context, called by a silent cell that `fumehood run` puts before the code. It changes only state that the
+user's own code could change as well.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = Fals
     shell = PythonShell.instance()
     sys.argv = list(argv)
     shell.compile.next_name = name
-    # The line that has called this does not count; newer versions of IPython count it before it runs, older ones after.
-    shell.execution_count -= 1
+
+    if name:
+        # As `python FILE`: a value that is not printed is not shown. A notebook has no name, and shows it.
+        shell.ast_node_interactivity = "none"
 
     if path:
         shell.user_ns["__file__"] = os.path.abspath(path)

@@ -20,9 +20,17 @@ from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, stream_response
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
-from fumehood.server.schemas.commands import CommandAnswer, CommandList, NewCommand, NewSignal, TerminalSize
+from fumehood.server.schemas.commands import (
+    CommandAnswer,
+    CommandList,
+    NewCommand,
+    NewSignal,
+    RanCommandsAnswer,
+    TerminalSize,
+)
 from fumehood.server.schemas.problem import problems
 from fumehood.server.uploads import pieces_of
+from fumehood.values.looking import MAX_CELLS, ReadCommands
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import (
     CloseStdin,
@@ -44,6 +52,8 @@ AfterBytes = Annotated[
         description="Of a terminal: how many bytes of all it wrote come before the first wanted.",
     ),
 ]
+AfterNumber = Annotated[int | None, Query(ge=-1, le=1 << 53, description="Only those after this number.")]
+HowMany = Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most; the newest are given.")]
 _WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
 
 
@@ -59,6 +69,22 @@ async def start_command(sandbox_id: SandboxId, body: NewCommand, backend: Caller
 async def list_commands(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     """Lists the commands that run."""
     return items(await backend.process_call(sandbox_id, ListProcesses()))
+
+
+@router.get(
+    "/history",
+    summary="List commands that ran",
+    response_model=RanCommandsAnswer,
+    responses=SANDBOX_PROBLEMS,
+)
+async def list_ran_commands(
+    sandbox_id: SandboxId, backend: CallersBackend, after: AfterNumber = None, limit: HowMany = 200
+) -> Response:
+    """Lists the commands of a sandbox, those that run and those that have ended, with the ends of their output.
+
+    The last 256 are kept, and 1 MiB of output; a fork begins with none.
+    """
+    return answer(await backend.look(sandbox_id, ReadCommands(after=after, limit=limit)))
 
 
 @router.get(

@@ -13,6 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fumehood.server.schemas.base import Base64, Body, Envs, GuestPath, Seconds, Text, model_of
 from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
+from fumehood.values.looking import CommandPage
 from fumehood.values.requests import ProcessExited, ProcessSpec
 from fumehood.values.sandbox import ProcessInfo, PtySize
 
@@ -31,6 +32,7 @@ SignalName = Literal[
 ]
 
 CommandAnswer = model_of(ProcessInfo)
+RanCommandsAnswer = model_of(CommandPage)
 
 
 def _nothing() -> None:

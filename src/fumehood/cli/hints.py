@@ -1,0 +1,65 @@
+"""The way out of an error in the words of the command line: commands and options, not calls of Python or HTTP.
+
+Runs in the user's terminal. The errors of the library name the calls of whom they were written for; here, in one
+place, stands what a person who types commands does about the same error. It changes no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fumehood.errors import FumehoodError, SandboxClosedError
+
+_LIVING = "`fumehood ps` lists the living ones, `fumehood records` those that have ended, where records are kept"
+# By the code of the error. `tests/rules/test_errors.py` finds an error whose own hint names a call and that is not here.
+_HINTS: Mapping[str, str] = {
+    "sandbox_not_found": _LIVING,
+    "sandbox_paused": "resume it in the console: `fumehood console` prints its address",
+    "sandbox_not_started": "",
+    "context_not_found": "`fumehood logs SANDBOX` shows those that live, `fumehood records show SANDBOX` names those of "
+    "an ended one",
+    "checkpoint_not_found": "`fumehood compare SANDBOX` lists those that there are; the oldest is dropped when there are "
+    "too many",
+    "command_timeout": "give it more time with `--timeout SECONDS`",
+    "process_not_found": "`fumehood logs SANDBOX` shows the commands that ran, and how they ended",
+    "download_failed": "`--overwrite` replaces files that are there",
+    "path_not_found": "relative paths start at /home/user; `fumehood exec SANDBOX --bash 'ls -l'` shows what is there",
+    "path_not_text": "copy it with `fumehood cp SANDBOX:PATH FILE`",
+    "file_too_large": "copy it with `fumehood cp SANDBOX:PATH FILE`",
+    "execution_not_found": "`fumehood logs SANDBOX` shows those that are kept",
+    "disk_full": "remove files, or start the sandbox with a larger `--disk`",
+    "unauthenticated": "give the token with `--api-key`, or set FUMEHOOD_API_KEY; `fumehood serve` says at its start "
+    "where its token is",
+    "no_host_name": "start the server with `--domain`",
+    "no_screenshot": "build its template with `fumehood template build NAME --display`, from an image or a machine with "
+    "Xvfb",
+}
+_HINTS_OF_ENDED: Mapping[str, str] = {
+    "expired": f"it lives longer with `--lifetime`, or `fumehood load --timeout`; {_LIVING}",
+    "policy": "`fumehood records show SANDBOX --audit` shows what it did, where records are kept",
+    "adopted": "use the id of the one that it was forked from",
+    "died": f"it may have needed more `--memory`; {_LIVING}",
+}
+
+
+class OwnHint(str):
+    """A hint that a command has written because it knows more than the kind of the error; it is printed as it is."""
+
+    __slots__ = ()
+
+
+def hint_of(error: FumehoodError) -> str:
+    """Return the way out of an error, as a person who types commands takes it."""
+    if isinstance(error.hint, OwnHint):
+        return error.hint
+
+    if isinstance(error, SandboxClosedError):
+        return _HINTS_OF_ENDED.get(error.reason, _LIVING)
+
+    return _HINTS.get(error.code, error.hint)
+
+
+def told(error: FumehoodError) -> str:
+    """Return the message of an error and its hint, as they are printed."""
+    hint = hint_of(error)
+    return f"{error.message}\n\nhint: {hint}" if hint else error.message

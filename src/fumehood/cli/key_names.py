@@ -1,0 +1,34 @@
+"""The names of a server's keys, for tables that have their ids.
+
+Runs in the user's terminal. A key that may not list keys sees ids: that is no error of the command that asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from fumehood.errors import FumehoodError
+from fumehood.text import visible_line
+
+
+def names_of_keys(url: str | None, api_key: str | None) -> Mapping[str, str]:
+    """Return what to call each key by its id: its name, with the id behind it where a second key has the same.
+
+    Args:
+        url: The server; None: FUMEHOOD_URL.
+        api_key: The token; None: FUMEHOOD_API_KEY.
+    """
+    # Imported late: it is the whole client.
+    from fumehood.assemble import ask_server
+
+    try:
+        keys = ask_server(url, api_key, "GET", "/v1/keys")["items"]
+    except FumehoodError:
+        return {}
+
+    count = Counter(key["name"] for key in keys)
+    return {
+        key["id"]: visible_line(key["name"] if count[key["name"]] == 1 else f"{key['name']} ({key['id']})")
+        for key in keys
+    }

@@ -1,0 +1,258 @@
+"""`fumehood logs`: what ran in a living sandbox of a server, and what runs: cells of all contexts, and commands.
+
+Runs in the user's terminal. Code, commands and output are a guest's or another caller's: they are made visible before
+they are printed. It only looks: the sandbox runs nothing for it and lives no longer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fumehood.cli.parser import Argument, Command, Option, Options
+from fumehood.cli.run import show_error, show_result
+from fumehood.cli.saved import SERVER_OPTIONS, at_server
+from fumehood.cli.terminal import Screen, counted, note
+from fumehood.text import visible_line
+
+if TYPE_CHECKING:
+    from fumehood.api.sandbox import Sandbox
+    from fumehood.values.looking import Cell, CommandPage, RanCommand
+
+_LOOK_AGAIN_SECONDS = 0.5
+_PAGE = 100
+_DEFAULT = "default"
+
+
+def run(options: Options) -> int:
+    """Print what ran in a sandbox and what it wrote; with `--follow` also what comes; return the exit code."""
+    from fumehood.errors import SandboxClosedError, SandboxNotFoundError
+
+    sandbox = at_server(options)
+
+    if options.json:
+        print(json.dumps(_data(sandbox), indent=2))
+        return 0
+
+    log = _Log(sandbox, Screen(), with_code=not options.quiet)
+
+    if not options.follow:
+        log.show(is_last=True)
+        return 0
+
+    try:
+        while True:
+            log.show(is_last=False)
+            time.sleep(_LOOK_AGAIN_SECONDS)
+    except (SandboxClosedError, SandboxNotFoundError) as error:
+        note(error.message)
+        return 0
+
+
+def _data(sandbox: Sandbox) -> dict[str, Any]:
+    """Returns the record of the default context, and beside it those of the others and the commands."""
+    from fumehood.values.plain_data import as_data
+
+    others = [info.id for info in sandbox.list_code_contexts() if info.id != _DEFAULT]
+    return {
+        **as_data(sandbox.get_record()),
+        "other_contexts": [as_data(sandbox.get_record(name)) for name in others],
+        "running": [as_data(cell) for cell in _cells(sandbox) if cell.state == "running"],
+        "commands": as_data(sandbox.activity.commands().items),
+    }
+
+
+def _cells(sandbox: Sandbox) -> Iterator[Cell]:
+    """Yields the newest cell of each context."""
+    for info in sandbox.list_code_contexts():
+        yield from sandbox.activity.executions(context=info.id, limit=1, whole=True).items
+
+
+@dataclass(slots=True)
+class _Shown:
+    """How much of a cell or a command was printed.
+
+    Attributes:
+        characters: How many characters of its output.
+        results: How many of its results.
+    """
+
+    characters: int = 0
+    results: int = 0
+
+
+class _Log:
+    """Prints what ran, in the order in which it began, and of each only what is new since the last look."""
+
+    def __init__(self, sandbox: Sandbox, screen: Screen, *, with_code: bool) -> None:
+        self._sandbox = sandbox
+        self._screen = screen
+        self._with_code = with_code
+        # By context: the position of the last cell that was printed to its end.
+        self._done: dict[str, int] = {}
+        self._last_command = -1
+        self._ended_commands: set[int] = set()
+        # Of what was begun and has not ended.
+        self._shown: dict[str, _Shown] = {}
+        self._last_name = ""
+
+    def show(self, *, is_last: bool) -> None:
+        """Print what is new.
+
+        Args:
+            is_last: Whether nothing will follow, so that what still runs is named as such.
+        """
+        commands = self._sandbox.activity.commands(after=self._last_command)
+        self._note_dropped(commands)
+        found: list[Cell | RanCommand] = [one for one in commands.items if one.number not in self._ended_commands]
+
+        for info in self._sandbox.list_code_contexts():
+            found += self._new_cells(info.id)
+
+        for one in sorted(found, key=_began):
+            if hasattr(one, "number"):
+                self._show_command(one, is_last=is_last)
+            else:
+                self._show_cell(one, is_last=is_last)
+
+    def _note_dropped(self, commands: CommandPage) -> None:
+        if commands.dropped_commands > self._last_command + 1:
+            missing = commands.dropped_commands - self._last_command - 1
+            self._last_command = commands.dropped_commands - 1
+            note(f"{counted(missing, 'command')} before these are not kept any more")
+
+    def _new_cells(self, context: str) -> Iterator[Cell]:
+        after = self._done.get(context)
+        is_first = after is None
+        after = -1 if after is None else after
+
+        while True:
+            page = self._sandbox.activity.executions(context=context, after=after, limit=_PAGE, whole=True)
+
+            if is_first and page.dropped_cells:
+                note(f"{counted(page.dropped_cells, 'execution')} before these are not in the record any more")
+
+            is_first = False
+            yield from page.items
+
+            for cell in page.items:
+                after = max(after, cell.position)
+                self._done[context] = cell.position if cell.state == "ended" else cell.position - 1
+
+            if len(page.items) < _PAGE:
+                return
+
+    def _show_cell(self, cell: Cell, *, is_last: bool) -> None:
+        execution = cell.execution
+        assert execution is not None, "it was asked for"
+        name = cell.id or f"{cell.context_id} {cell.position}"
+        where = "" if cell.context_id == _DEFAULT else f", context {visible_line(cell.context_id)}"
+        undone = ", undone" if cell.is_undone else ""
+        self._head(name, f"{_time(cell.started_at)}{where}{undone}", cell.code)
+
+        if cell.outputs_dropped:
+            note("its output is not in the record any more")
+
+        shown = self._shown.setdefault(name, _Shown())
+        self._write(shown, ((entry.stream, entry.text) for entry in execution.logs.entries))
+
+        for result in execution.results[shown.results :]:
+            show_result(self._screen, result)
+
+        shown.results = len(execution.results)
+
+        if cell.state == "ended":
+            del self._shown[name]
+
+            if execution.error is not None:
+                show_error(self._screen, execution.error)
+        elif is_last:
+            asked = cell.input_request
+            note("it runs" if asked is None else f"it waits for input: {visible_line(asked.prompt)}")
+
+    def _show_command(self, ran: RanCommand, *, is_last: bool) -> None:
+        name = f"command {ran.number}"
+        kind = "terminal" if ran.is_terminal else "command"
+        self._head(name, f"{_time(ran.started_at)}, {kind} in {visible_line(ran.cwd)}", f"$ {ran.command}")
+        shown = self._shown.setdefault(name, _Shown())
+        self._write(shown, ((piece.stream, _with_gap(piece.skipped_bytes, piece.text)) for piece in ran.output))
+
+        if ran.exit_code is None:
+            if is_last:
+                note("it runs")
+
+            return
+
+        del self._shown[name]
+        self._ended_commands.add(ran.number)
+
+        while self._last_command + 1 in self._ended_commands:
+            self._last_command += 1
+            self._ended_commands.discard(self._last_command)
+
+        if self._with_code:
+            why = ", killed at its time limit" if ran.timed_out else ""
+            self._screen.err(f"    exit code {ran.exit_code}{why}\n")
+
+    def _head(self, name: str, about: str, code: str) -> None:
+        """Print what follows is from, unless that is what came last."""
+        if name == self._last_name:
+            return
+
+        self._last_name = name
+
+        if not self._with_code:
+            return
+
+        if name in self._shown:
+            self._screen.err(f"--- {about}, goes on\n")
+        else:
+            self._screen.err(f"--- {about}\n" + "".join(f"    {line}\n" for line in code.splitlines()))
+
+    def _write(self, shown: _Shown, pieces: Iterable[tuple[str, str]]) -> None:
+        """Print the output behind what was printed."""
+        skipped = shown.characters
+
+        for stream, text in pieces:
+            fresh = text[skipped:]
+            skipped = max(0, skipped - len(text))
+
+            if fresh:
+                shown.characters += len(fresh)
+                (self._screen.err if stream == "stderr" else self._screen.out)(fresh)
+
+
+def _with_gap(skipped_bytes: int, text: str) -> str:
+    return f"\n[... {skipped_bytes:,} bytes ...]\n{text}" if skipped_bytes else text
+
+
+def _began(one: Cell | RanCommand) -> datetime:
+    return one.started_at or datetime.max.replace(tzinfo=UTC)
+
+
+def _time(moment: datetime | None) -> str:
+    return "not begun" if moment is None else moment.astimezone().strftime("%H:%M:%S")
+
+
+LOGS = Command(
+    "logs",
+    run,
+    brief="print what ran in a sandbox of a server",
+    about="Print what ran in a sandbox, and what it wrote and showed: the code of all contexts, and commands with "
+    "their exit codes. Code, commands and standard error go to standard error.",
+    params=[
+        Argument(
+            "sandbox",
+            metavar="SANDBOX",
+            about="its id, as `fumehood ps` lists it, or the beginning or end of it",
+        ),
+        *SERVER_OPTIONS,
+        Option(["-f", "--follow"], is_flag=True, help="go on with what comes, until the sandbox ends or Ctrl-C"),
+        Option(["-q", "--quiet"], is_flag=True, help="without the code and the commands that ran"),
+        Option(["--json"], is_flag=True, help="print what a program would read"),
+    ],
+)
