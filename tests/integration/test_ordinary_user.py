@@ -233,6 +233,18 @@ def test_the_doctor_of_an_ordinary_user() -> None:
     assert all(layer["how_to_get_it"] for layer in told["layers"] if layer["state"] != "there")
 
 
+@needs_root
+def test_a_server_names_at_its_start_what_is_weaker() -> None:
+    """One line for the operator, and one of the log with the reasons."""
+    *log, line = run_scene("user_scenes.server_start", ordinary=True)
+    assert line == (
+        "isolation of sandboxes here is namespaces, missing: cgroup cpu, cgroup io; weaker: identity, cgroup memory, "
+        "cgroup pids, cgroup freezer: `fumehood doctor` says why, and the way out\n"
+    )
+    (logged,) = [entry for entry in log if "layers of isolation are missing or weaker here" in entry]
+    assert "not writable" in logged or "does not" in logged
+
+
 # -- systems that refuse
 
 REFUSALS = {

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
@@ -316,6 +317,32 @@ def refusal() -> dict[str, str]:
         return {"kind": type(error).__name__, "text": str(error), "layer": getattr(error, "layer", "")}
 
     return {"kind": "started", "text": "", "layer": ""}
+
+
+def server_start() -> list[str]:
+    """Starts `fumehood serve`; returns the lines that it prints until its pool is full."""
+    import subprocess
+
+    words = [sys.executable, "-m", "fumehood", "serve", "--port", "0", "--pool-size", "1"]
+    lines: list[str] = []
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [*words, "--state-folder", f"{folder}/state"], stderr=subprocess.PIPE, text=True
+        ) as server,
+    ):
+        try:
+            assert server.stderr is not None
+
+            # Without this line the time limit of the test ends it.
+            while not (lines and lines[-1].startswith("isolation of sandboxes")):
+                lines.append(server.stderr.readline())
+                assert lines[-1], lines
+        finally:
+            server.terminate()
+
+    return lines
 
 
 def doctor() -> dict[str, Any]:

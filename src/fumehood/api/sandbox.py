@@ -50,7 +50,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
-from fumehood.values.looking import Cell, CellPage, Family, PortList, SandboxUse, VariablePage
+from fumehood.values.looking import Cell, CellPage, CommandPage, Family, PortList, SandboxUse, VariablePage
 from fumehood.values.moments import Comparison
 from fumehood.values.network import NetworkChoice
 from fumehood.values.requests import DEFAULT_CONTEXT_ID, ForkSeconds
@@ -1399,6 +1399,15 @@ class Activity:
     def family(self) -> Family:
         """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
         return call(self._async.family)
+
+    def commands(self, *, after: int | None = None, limit: int = 200) -> CommandPage:
+        """Return the commands of the sandbox, those that run and those that have ended, with the ends of their output.
+
+        Args:
+            after: Only those after this number.
+            limit: How many at most; the newest are returned.
+        """
+        return call(self._async.commands, after=after, limit=limit)
 
     def ports(self) -> PortList:
         """Return the TCP ports on which programs of the sandbox listen, each with its program; at most a second old."""

@@ -104,7 +104,7 @@ class LiveProcess:
         self.close()
 
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
-        """Returns the first and the last bytes of its output so far; nothing of a terminal's, which it would count as read.
+        """Returns the first and the last bytes of its output so far; of a terminal none: they would count as read.
 
         Args:
             end_bytes: How much of each end.

@@ -43,7 +43,6 @@ from fumehood.storage.logins import Logins
 from fumehood.storage.restore import RESTORING
 from fumehood.storage.shares import Shares
 from fumehood.storage.usage import UsageLedger
-from fumehood.text import visible_line
 from fumehood.values.sandbox import Isolation
 
 _RUNS_PER_CORE = 4
@@ -161,7 +160,7 @@ async def _open_backend(
 
 
 async def _warm(backend: LocalBackend, settings: ServerSettings) -> None:
-    """Fills the pool, and prints which layers of isolation are missing; where lines are read by programs, the log says so."""
+    """Fills the pool, and prints which layers of isolation are missing, unless programs read the lines."""
     await backend.warm()
     isolation = await backend.isolation()
 
@@ -172,10 +171,12 @@ async def _warm(backend: LocalBackend, settings: ServerSettings) -> None:
 
 def weaker_isolation(isolation: Isolation) -> str:
     """Return the line for an operator about layers that are missing or weaker on this machine."""
-    layers = (f"{layer.name} is {layer.state} ({visible_line(layer.why)})" for layer in isolation.missing)
-    return (
-        f"isolation of sandboxes here: {isolation.level}, but {', '.join(layers)}; `fumehood doctor` says what to do"
-    )
+    found = {
+        word: ", ".join(layer.name for layer in isolation.missing if layer.state == state)
+        for word, state in (("missing", "off"), ("weaker", "degraded"))
+    }
+    layers = "; ".join(f"{word}: {names}" for word, names in found.items() if names)
+    return f"isolation of sandboxes here is {isolation.level}, {layers}: `fumehood doctor` says why, and the way out"
 
 
 async def _reach_host(socket_path: str) -> Backend:

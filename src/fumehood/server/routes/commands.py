@@ -84,7 +84,8 @@ async def list_ran_commands(
 
     The last 256 are kept, and 1 MiB of output; a fork begins with none.
     """
-    return answer(await backend.look(sandbox_id, ReadCommands(after=after, limit=limit)))
+    page = await backend.look(sandbox_id, ReadCommands(after=after, limit=limit))
+    return answer(page)
 
 
 @router.get(
