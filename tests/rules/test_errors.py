@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 
 import pytest
 
 from fumehood import errors
+from fumehood.cli.hints import hint_of
 from fumehood.errors import FumehoodError
 from fumehood.llm import model_errors
 
@@ -76,6 +78,12 @@ VALUES = {
     "left_out": ("/mnt/data/x: it is too large",),
     "count": 2,
 }
+# A call, a keyword argument, a class of ours, or a header.
+_CALL = re.compile(r"\w\(|`\w+=|\w=True|\bSandbox\.|api_key=|Authorization|format=|`max_bytes`|`timeout`")
+# Of models and their providers: `fumehood chat` has options of these names.
+NOT_AT_A_TERMINAL = {kind.__name__ for kind in vars(model_errors).values() if isinstance(kind, type)} - {
+    "object"
+}
 ABSTRACT = {"FumehoodError", "SandboxError", "CommandError", "ServiceError", "ModelError"}
 
 CLASSES = [
@@ -108,6 +116,15 @@ def test_each_writes_its_message_and_a_way_out(kind):
     assert str(error).startswith(error.message)
     assert error.hint or kind is errors.FileError
     assert error.args == (error.message,)
+
+
+@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+def test_the_command_line_names_no_call_of_python_or_http(kind):
+    """Its hints are commands and options: `fumehood/cli/hints.py` has one for each error whose own names a call."""
+    if kind.__name__ in NOT_AT_A_TERMINAL:
+        return
+
+    assert _CALL.search(hint_of(make(kind))) is None
 
 
 @pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)

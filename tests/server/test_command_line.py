@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
 import httpx2
 import pytest
+from tests.waiting import until
 
+from fumehood import CommandExitError, Sandbox
+from fumehood.api.silent_runs import run_silently
+from fumehood.assemble import remote_backend
 from fumehood.cli.main import main
 from fumehood.server.schemas.keys import ScopeName
 
@@ -50,6 +55,7 @@ def test_living_sandboxes_are_listed_used_and_ended(sandbox, capsys, monkeypatch
     assert main(["logs", sandbox]) == 0
     shown = capsys.readouterr()
     assert shown.out == "\\x1b[2J\n42\n7\n"
+    assert "context bash\n    exit 3\n" in shown.err
     assert "    import sys; sys.exit(x)\n" in shown.err
     assert "TimeLimitExceeded" in shown.err or "KeyboardInterrupt" in shown.err
     assert main(["logs", sandbox, "--json"]) == 0
@@ -59,6 +65,90 @@ def test_living_sandboxes_are_listed_used_and_ended(sandbox, capsys, monkeypatch
     assert main(["kill", sandbox]) in (0, 1)
     assert main(["kill", "nosuch"]) == 1
     assert "nosuch" in capsys.readouterr().err
+
+
+def test_logs_show_commands_and_what_still_runs(sandbox, capsys):
+    """Commands with their output and exit code, the cell that runs with its output so far, and nothing of ours."""
+    backend = remote_backend(None, None)
+    living = Sandbox.connect(sandbox, backend=backend)
+    with pytest.raises(CommandExitError):
+        living.commands.run("echo from a command; echo problem >&2; exit 7")
+
+    server = living.commands.run("echo begun; sleep 60", background=True)
+    assert run_silently(living, "hidden = 1").error is None
+    assert "hidden" not in json.dumps(main_json(["logs", sandbox, "--json"], capsys))
+
+    with ThreadPoolExecutor(1) as pool:
+        cell = pool.submit(living.run_code, "import time\nprint('in the cell', hidden)\ntime.sleep(60)")
+        until(lambda: "in the cell" in logs_of(sandbox, capsys).out)
+        shown = logs_of(sandbox, capsys)
+        data = main_json(["logs", sandbox, "--json"], capsys)
+        assert living.interrupt()
+        assert cell.result().error.kind == "interrupted"
+
+    assert "from a command\n" in shown.out
+    assert "problem\n" in shown.err
+    assert "    $ echo from a command; echo problem >&2; exit 7\n" in shown.err
+    assert "    exit code 7\n" in shown.err
+    assert shown.err.count("fumehood: it runs\n") == 2
+    assert [(ran["exit_code"], ran["output"][0]["text"]) for ran in data["commands"]] == [
+        (7, "from a command\n"),
+        (None, "begun\n"),
+    ]
+    assert [cell["code"].splitlines()[0] for cell in data["running"]] == ["import time"]
+    server.kill()
+
+
+def test_logs_follow_what_comes_until_the_sandbox_ends(sandbox, capsys):
+    """Each piece of output once, of cells and commands that begin later too."""
+    living = Sandbox.connect(sandbox, backend=remote_backend(None, None))
+    living.run_code("print('before')")
+
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(main, ["logs", sandbox, "--follow"])
+        living.run_code("import time\nfor n in range(4):\n    print('piece', n)\n    time.sleep(0.3)")
+        living.commands.run("echo later")
+        seen = ""
+
+        def has_come() -> bool:
+            nonlocal seen
+            seen += capsys.readouterr().out
+            return "later\n" in seen
+
+        until(has_come)
+        living.kill()
+        assert following.result() == 0
+
+    assert seen == "before\npiece 0\npiece 1\npiece 2\npiece 3\nlater\n"
+    assert "has ended: it was killed" in capsys.readouterr().err
+
+
+def main_json(words, capsys):
+    """What a command prints as JSON."""
+    assert main(words) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def logs_of(sandbox, capsys):
+    """What `fumehood logs` prints."""
+    assert main(["logs", sandbox]) == 0
+    return capsys.readouterr()
+
+
+def test_hints_are_those_of_the_command_line(sandbox, capsys, monkeypatch):
+    """Commands and options, never calls of Python or headers of HTTP."""
+    assert main(["cp", f"{sandbox}:nosuch", "-"]) == 70
+    assert "`fumehood exec SANDBOX --bash 'ls -l'` shows what is there" in capsys.readouterr().err
+    assert main(["compare", sandbox, "nosuch"]) == 70
+    assert "`fumehood compare SANDBOX` lists those that there are" in capsys.readouterr().err
+    Sandbox.connect(sandbox, backend=remote_backend(None, None)).checkpoint("mine")
+    assert main(["compare", sandbox]) == 0
+    assert "  mine  default  " in capsys.readouterr().out
+    monkeypatch.setenv("FUMEHOOD_API_KEY", "wrong")
+    assert main(["ps"]) == 70
+    said = capsys.readouterr().err
+    assert "--api-key" in said
+    assert "Bearer" not in said
 
 
 def test_a_part_of_an_id_names_its_sandbox(sandbox, server, capsys):
@@ -82,7 +172,7 @@ def test_a_part_of_an_id_names_its_sandbox(sandbox, server, capsys):
             client.delete(f"/v1/sandboxes/{other}")
 
 
-def test_files_are_copied_in_and_out(sandbox, tmp_path, capsys):
+def test_files_are_copied_in_and_out(sandbox, tmp_path, capfdbinary, monkeypatch):
     """Files and folders, by the names that are given or their own."""
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "a.txt").write_text("a")
@@ -94,16 +184,25 @@ def test_files_are_copied_in_and_out(sandbox, tmp_path, capsys):
         main(["exec", sandbox, "import os; print(open('a.txt').read(), sorted(os.listdir('/mnt/data/in')))"])
         == 0
     )
-    assert capsys.readouterr().out == "a ['a.txt', 'deep']\n"
+    assert capfdbinary.readouterr().out == b"a ['a.txt', 'deep']\n"
 
     assert main(["cp", f"{sandbox}:a.txt", str(tmp_path / "copy.txt")]) == 0
     assert (tmp_path / "copy.txt").read_text() == "a"
     assert main(["cp", f"{sandbox}:/mnt/data/in", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "deep" / "b.bin").read_bytes() == bytes(range(256))
 
+    assert main(["cp", f"{sandbox}:/mnt/data/in/deep/b.bin", "-"]) == 0
+    assert capfdbinary.readouterr().out == bytes(range(256))
+    assert main(["cp", f"{sandbox}:/mnt/data/in", "-"]) == 64
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"from stdin\xff")))
+    assert main(["cp", "-", f"{sandbox}:piped"]) == 0
+    assert main(["cp", f"{sandbox}:piped", "-"]) == 0
+    assert capfdbinary.readouterr().out == b"from stdin\xff"
+    assert main(["cp", "-", f"{sandbox}:"]) == 64
+
     assert main(["cp", str(tmp_path / "none"), f"{sandbox}:x"]) == 74
     assert main(["cp", "a", "b"]) == 64
-    assert "SOURCE='a' is refused" in capsys.readouterr().err
+    assert b"SOURCE='a' is refused" in capfdbinary.readouterr().err
 
 
 def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
@@ -115,6 +214,15 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
     key = shown.err.split()[2].rstrip(";")
 
     assert main(["exec", sandbox, "1", "--api-key", token]) == 70
+    with httpx2.Client(
+        base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=60
+    ) as client:
+        its = client.post("/v1/sandboxes", json={}).json()["id"]
+        assert main(["ps"]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(its)]
+        assert "  ci  " in line
+        client.delete(f"/v1/sandboxes/{its}")
+
     assert main(["ps", "--api-key", token]) == 0
     assert sandbox not in capsys.readouterr().out
 
@@ -143,7 +251,9 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
     assert isinstance(json.loads(capsys.readouterr().out), list)
 
     assert main(["keys", "create", "ci"]) == 0
-    second = capsys.readouterr().err.split()[2].rstrip(";")
+    said = capsys.readouterr().err
+    second = said.split()[2].rstrip(";")
+    assert f"another key has the name 'ci' already: {key}; `fumehood keys set {second} --name NAME`" in said
     assert main(["keys", "revoke", "ci"]) == 64
     assert f"2 keys have the name 'ci': {', '.join(sorted((key, second)))}" in capsys.readouterr().err
     assert main(["keys", "revoke", second]) == 0

@@ -1,7 +1,7 @@
 """The way out of an error in the words of the command line: commands and options, not calls of Python or HTTP.
 
-Runs in the user's terminal. The errors of the library name the calls of whom they were written for; here, in one
-place, stands what a person who types commands does about the same error. It changes no message.
+Runs in the user's terminal. The errors of the library name calls of Python and HTTP; here, in one place, stand the
+commands that help with the same errors. It changes no message.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from collections.abc import Mapping
 
 from fumehood.errors import FumehoodError, SandboxClosedError
 
-_LIVING = "`fumehood ps` lists the living ones, `fumehood records` those that have ended, where records are kept"
-# By the code of the error. `tests/rules/test_errors.py` finds an error whose own hint names a call and that is not here.
+_LIVING = (
+    "`fumehood ps` lists the living ones, `fumehood records` those that have ended, where records are kept"
+)
+# By the code of the error. `tests/rules/test_errors.py` finds errors whose own hint names a call and that are missing.
 _HINTS: Mapping[str, str] = {
     "sandbox_not_found": _LIVING,
     "sandbox_paused": "resume it in the console: `fumehood console` prints its address",
     "sandbox_not_started": "",
-    "context_not_found": "`fumehood logs SANDBOX` shows those that live, `fumehood records show SANDBOX` names those of "
-    "an ended one",
-    "checkpoint_not_found": "`fumehood compare SANDBOX` lists those that there are; the oldest is dropped when there are "
-    "too many",
+    "context_not_found": "`fumehood logs SANDBOX` shows those that live, `fumehood records show SANDBOX` those "
+    "of an ended one",
+    "checkpoint_not_found": "`fumehood compare SANDBOX` lists those that there are; the oldest is dropped when "
+    "there are too many",
     "command_timeout": "give it more time with `--timeout SECONDS`",
     "process_not_found": "`fumehood logs SANDBOX` shows the commands that ran, and how they ended",
     "download_failed": "`--overwrite` replaces files that are there",
@@ -31,8 +33,8 @@ _HINTS: Mapping[str, str] = {
     "unauthenticated": "give the token with `--api-key`, or set FUMEHOOD_API_KEY; `fumehood serve` says at its start "
     "where its token is",
     "no_host_name": "start the server with `--domain`",
-    "no_screenshot": "build its template with `fumehood template build NAME --display`, from an image or a machine with "
-    "Xvfb",
+    "no_screenshot": "build its template with `fumehood template build NAME --display`, from an image or a machine "
+    "with Xvfb",
 }
 _HINTS_OF_ENDED: Mapping[str, str] = {
     "expired": f"it lives longer with `--lifetime`, or `fumehood load --timeout`; {_LIVING}",
@@ -49,7 +51,7 @@ class OwnHint(str):
 
 
 def hint_of(error: FumehoodError) -> str:
-    """Return the way out of an error, as a person who types commands takes it."""
+    """Return the way out of an error, in the words of the command line."""
     if isinstance(error.hint, OwnHint):
         return error.hint
 

@@ -39,7 +39,7 @@ def run_create(options: Options) -> int:
 
 
 def _warn_of_namesakes(options: Options, made: Mapping[str, Any]) -> None:
-    """Say that other valid keys have the name of a new one: their sandboxes and usage are told apart by ids only."""
+    """Say that other valid keys have the name of a new one: only ids tell their sandboxes and usage apart."""
     keys = _asked(options, "GET", "/v1/keys")["items"]
     others = sorted(
         key["id"]
@@ -173,7 +173,10 @@ def run_usage(options: Options) -> int:
     columns = list(found[0]) if found else []
     names = names_of_keys(options.url, options.api_key) if found else {}
     rows = [
-        [names.get(item[name]) or _cell(item[name]) if name == "key_id" else _cell(item[name]) for name in columns]
+        [
+            names.get(item[name]) or _cell(item[name]) if name == "key_id" else _cell(item[name])
+            for name in columns
+        ]
         for item in found
     ]
 

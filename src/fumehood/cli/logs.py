@@ -55,14 +55,14 @@ def run(options: Options) -> int:
 
 def _data(sandbox: Sandbox) -> dict[str, Any]:
     """Returns the record of the default context, and beside it those of the others and the commands."""
-    from fumehood.values.plain_data import as_data
+    from fumehood.values.plain_data import fields_data
 
     others = [info.id for info in sandbox.list_code_contexts() if info.id != _DEFAULT]
     return {
-        **as_data(sandbox.get_record()),
-        "other_contexts": [as_data(sandbox.get_record(name)) for name in others],
-        "running": [as_data(cell) for cell in _cells(sandbox) if cell.state == "running"],
-        "commands": as_data(sandbox.activity.commands().items),
+        **fields_data(sandbox.get_record()),
+        "other_contexts": [fields_data(sandbox.get_record(name)) for name in others],
+        "running": [fields_data(cell) for cell in _cells(sandbox) if cell.state == "running"],
+        "commands": [fields_data(ran) for ran in sandbox.activity.commands().items],
     }
 
 
@@ -106,15 +106,20 @@ class _Log:
         Args:
             is_last: Whether nothing will follow, so that what still runs is named as such.
         """
+        # Imported late: `--help` needs none of it.
+        from fumehood.values.looking import RanCommand
+
         commands = self._sandbox.activity.commands(after=self._last_command)
         self._note_dropped(commands)
-        found: list[Cell | RanCommand] = [one for one in commands.items if one.number not in self._ended_commands]
+        found: list[Cell | RanCommand] = [
+            one for one in commands.items if one.number not in self._ended_commands
+        ]
 
         for info in self._sandbox.list_code_contexts():
             found += self._new_cells(info.id)
 
         for one in sorted(found, key=_began):
-            if hasattr(one, "number"):
+            if isinstance(one, RanCommand):
                 self._show_command(one, is_last=is_last)
             else:
                 self._show_cell(one, is_last=is_last)
@@ -134,7 +139,9 @@ class _Log:
             page = self._sandbox.activity.executions(context=context, after=after, limit=_PAGE, whole=True)
 
             if is_first and page.dropped_cells:
-                note(f"{counted(page.dropped_cells, 'execution')} before these are not in the record any more")
+                note(
+                    f"{counted(page.dropped_cells, 'execution')} before these are not in the record any more"
+                )
 
             is_first = False
             yield from page.items
@@ -179,7 +186,9 @@ class _Log:
         kind = "terminal" if ran.is_terminal else "command"
         self._head(name, f"{_time(ran.started_at)}, {kind} in {visible_line(ran.cwd)}", f"$ {ran.command}")
         shown = self._shown.setdefault(name, _Shown())
-        self._write(shown, ((piece.stream, _with_gap(piece.skipped_bytes, piece.text)) for piece in ran.output))
+        self._write(
+            shown, ((piece.stream, _with_gap(piece.skipped_bytes, piece.text)) for piece in ran.output)
+        )
 
         if ran.exit_code is None:
             if is_last:
@@ -251,7 +260,9 @@ LOGS = Command(
             about="its id, as `fumehood ps` lists it, or the beginning or end of it",
         ),
         *SERVER_OPTIONS,
-        Option(["-f", "--follow"], is_flag=True, help="go on with what comes, until the sandbox ends or Ctrl-C"),
+        Option(
+            ["-f", "--follow"], is_flag=True, help="go on with what comes, until the sandbox ends or Ctrl-C"
+        ),
         Option(["-q", "--quiet"], is_flag=True, help="without the code and the commands that ran"),
         Option(["--json"], is_flag=True, help="print what a program would read"),
     ],

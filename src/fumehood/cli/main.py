@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import click
 
 from fumehood.cli.full_output import EXIT_FILE_FAILED, give_up_output, reason_of_full_output
-from fumehood.cli.hints import told
 from fumehood.cli.parser import EXIT_USAGE, LazyGroup, Option, start
 from fumehood.cli.terminal import note
 from fumehood.errors import FumehoodError, InvalidArgumentError, StorageError
@@ -205,6 +204,9 @@ def _about_file(error: OSError) -> str:
 
 def _complain(error: FumehoodError, exit_code: int) -> int:
     # Without a server there is no log with the reason.
+    # Imported late, as all that only an error needs.
+    from fumehood.cli.hints import told
+
     reason = getattr(error, "reason", "") if isinstance(error, StorageError) else ""
     note(f"{error.message}: {visible_line(reason)}" if reason else told(error))
     return exit_code

@@ -283,7 +283,9 @@ def _read_in(sandbox: Sandbox, path: str) -> int:
     """Write standard input to a file of the sandbox."""
     if path[-1] in "/.":
         raise InvalidArgumentError(
-            field="DESTINATION", value=path, allowed="SANDBOX:PATH with the name of the file for standard input"
+            field="DESTINATION",
+            value=path,
+            allowed="SANDBOX:PATH with the name of the file for standard input",
         )
 
     sandbox.files.write(path, sys.stdin.buffer)
@@ -451,9 +453,7 @@ CP = Command(
     epilog="exit code: 0, or 73 when files were left out; 74 when a file of this machine could not be read or written",
     params=[
         Argument("source", metavar="SOURCE", type=PathWord(), about="a path, SANDBOX:PATH, or - for stdin"),
-        Argument(
-            "destination", metavar="DESTINATION", type=PathWord(), about="the same; - for stdout"
-        ),
+        Argument("destination", metavar="DESTINATION", type=PathWord(), about="the same; - for stdout"),
         *SERVER_OPTIONS,
     ],
 )

@@ -81,20 +81,20 @@ def _name_record(error: FumehoodError, word: str, backend: Backend) -> None:
     try:
         kept = call(backend.find_records, ListRecords(text=word))
     except FumehoodError:
-        # The key may not ask, or the word can be in no id: the error itself is to be told.
+        # The key may not ask, or the word can be in no id: the error stays as it is.
         return
 
     found = [ended.sandbox.id for ended in kept.items if _is_part(word, ended.sandbox.id)]
 
     if len(found) == 1:
         error.hint = OwnHint(
-            f"sandbox {found[0]} has ended, and its record is kept: `fumehood records show {found[0]}` prints what ran, "
-            f"`fumehood records replay {found[0]}` runs it again"
+            f"sandbox {found[0]} has ended, and its record is kept: `fumehood records show {found[0]}` prints what "
+            f"ran, `fumehood records replay {found[0]}` runs it again"
         )
     elif found:
         error.hint = OwnHint(
-            f"{len(found)} that have ended have that in their id, and their records are kept: `fumehood records --filter "
-            f"{visible_line(word)}` lists them"
+            f"{len(found)} that have ended have that in their id, and their records are kept: `fumehood records "
+            f"--filter {visible_line(word)}` lists them"
         )
 
 
