@@ -29,6 +29,15 @@ def test_what_stood_in_the_way_is_said(face):
     assert sandbox.run_code("1 / 0").error.hint == ""
     # Limits of the whole sandbox are events too, by the code's own word.
     assert sandbox.get_metrics().security_events["limit_hit"] == 3
+    sandbox.run_code("held.clear()")
+    assert sandbox.run_code("while True: pass", timeout=0.2).error.hint.startswith(
+        "a larger `timeout` of the"
+    )
+    assert (
+        "the network 'pip' and run `%pip install nosuch`" in sandbox.run_code("import nosuch.part").error.hint
+    )
+    fetching = "import urllib.request as u; u.urlopen('https://example.com')"
+    assert sandbox.run_code(fetching).error.hint.startswith("the sandbox has no network: make it with one")
 
 
 def test_it_comes_with_the_event_and_with_a_death_by_the_filter(sync_face):

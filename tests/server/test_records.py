@@ -128,6 +128,16 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
 
     name = sandbox.id
     words = ["--url", keeping.url, "--api-key", token]
+
+    # Whether by its whole id or by a part, which only a record has: both name the way to it.
+    for given in (name, name[-8:]):
+        assert main(["logs", given, *words]) == 70
+        assert (
+            f"its record is kept: `fumehood records show {name}` prints what ran" in capsys.readouterr().err
+        )
+        assert main(["exec", given, "1", *words]) == 70
+        assert f"`fumehood records replay {name}` runs it again" in capsys.readouterr().err
+
     assert main(["records", "replay", name, *words]) == 1
     out, err = capsys.readouterr()
     assert "[1] same: x = 20" in out

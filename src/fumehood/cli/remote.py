@@ -33,6 +33,7 @@ _COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "KEY", "
 _STDIN = "-"
 _MIN_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
 _EXISTS = 73
+_EXEC_HINTS = {"time_limit": "`--timeout 300` allows more; the default is the sandbox's own limit"}
 _SERVER_NAMES = {"url": "--url", "api_key": "--api-key"}
 
 
@@ -216,7 +217,7 @@ def run_exec(options: Options) -> int:
             on_stdout=screen.out,
             on_stderr=screen.err,
             on_result=lambda result: show_result(screen, result),
-            on_error=lambda error: show_error(screen, error),
+            on_error=lambda error: show_error(screen, error, _EXEC_HINTS),
             on_input=None if options.code == _STDIN else lambda question: ask(screen, question),
         )
 

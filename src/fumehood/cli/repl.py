@@ -22,7 +22,7 @@ from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox
 from fumehood.cli.outputs import state_folder
 from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
-from fumehood.cli.run import ask, exit_code_of, show_error, show_result
+from fumehood.cli.run import ask, exit_code_of, hints_for, show_error, show_result
 from fumehood.cli.terminal import Screen, note, patience
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.text import visible_line
@@ -209,7 +209,7 @@ def _run_block(sandbox: Sandbox, code: str, options: Options) -> ExecutionError 
             on_stdout=screen.out,
             on_stderr=screen.err,
             on_result=lambda result: show_result(screen, result),
-            on_error=lambda error: show_error(screen, error),
+            on_error=lambda error: show_error(screen, error, hints_for(error)),
             on_input=lambda question: ask(screen, question),
         )
     except KeyboardInterrupt:

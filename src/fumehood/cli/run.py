@@ -41,7 +41,7 @@ _EXIT_CODES = {
     "out_of_memory": 137,
     "context_died": 137,
 }
-# Behind errors for which the library has none: it does not know how it was asked.
+# In place of the library's, which names its arguments.
 LIMIT_HINTS = {
     "out_of_memory": "`--memory 2G` allows more; the default is 1G",
     "time_limit": "`--timeout 300` allows more; the default is 30 seconds",
@@ -180,7 +180,7 @@ def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] |
     Args:
         screen: The stream to which it is printed.
         error: The error.
-        hints: Hints by the kind of error, for errors without a hint of their own.
+        hints: Hints by the kind of error in the words of the command line, in place of the error's own.
     """
     if error.name == "ExitCode":
         return
@@ -188,7 +188,7 @@ def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] |
     if error.name != "SystemExit":
         screen.traceback(f"{str(error).rstrip()}\n")
 
-        if hint := error.hint or (hints or {}).get(error.kind, ""):
+        if hint := (hints or {}).get(error.kind) or error.hint:
             screen.note(hint)
     elif error.value and not error.value.removeprefix("-").isdecimal():
         screen.err(f"{error.value}\n")

@@ -29,7 +29,10 @@ def serve_host(settings: HostSettings, sources: Mapping[str, str]) -> int:
     """
     state = own_folder("state_folder", settings.state_path)
     taken = InvalidArgumentError(
-        field="state_folder", value=str(state), allowed="a folder that no other host uses now"
+        field="state_folder",
+        value=str(state),
+        allowed="another folder; or end that host first",
+        problem=f"another host of this machine uses the state folder {str(state)!r}",
     )
 
     with ExitStack() as stack:

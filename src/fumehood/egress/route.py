@@ -101,9 +101,9 @@ def _ask_pip() -> str:
         return ask_pip()
     except (OSError, subprocess.SubprocessError) as error:
         raise InvalidArgumentError(
-            field="network.presets",
+            field="network",
             value="pip",
-            allowed=f"'pip' where the host has a pip to ask ({type(error).__name__}); list the index with allow=[...]",
+            allowed=f"'pip' where the host has a pip to ask ({type(error).__name__}); or name the index's hosts",
         ) from None
 
 
@@ -116,11 +116,11 @@ def _split(setting: str, address: str) -> SplitResult:
         read_authority(_host(parts), parts.port or _PORTS[parts.scheme])
     except (TargetError, ValueError):
         raise InvalidArgumentError(
-            field="network.presets",
+            field="network",
             value="pip",
             # The URL itself is not shown: it may hold a password.
             allowed=f"'pip' where the {setting} of the host's own pip has http or https addresses alone; "
-            "list the index that you want with allow=[...]",
+            "name the hosts of the index that you want instead",
         ) from None
 
     return parts

@@ -289,6 +289,11 @@ class LiveSandbox:
 
         self.egress.use(route)
 
+    @property
+    def network(self) -> Network:
+        """What it can reach now."""
+        return self.egress.route.network
+
     async def set_network(self, network: Network) -> None:
         """Changes the network."""
         self._check_alive()

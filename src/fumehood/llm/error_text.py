@@ -16,30 +16,8 @@ from typing import Literal
 
 from fumehood import Execution, ExecutionError, Network
 from fumehood.llm.readable_text import shorten
+from fumehood.values.failure_signs import is_unreached
 
-_NETWORK_NAMES = frozenset(
-    (
-        "ClientConnectorError",
-        "ConnectError",
-        "ConnectTimeout",
-        "ConnectionError",
-        "ConnectionRefusedError",
-        "HTTPError",
-        "MaxRetryError",
-        "NameResolutionError",
-        "NewConnectionError",
-        "ProxyError",
-        "SSLError",
-        "URLError",
-        "gaierror",
-    )
-)
-_NETWORK_WORDS = (
-    "name resolution",
-    "Network is unreachable",
-    "Name or service not known",
-    "No route to host",
-)
 # Follows the hint when the variables are gone.
 LOST = "All variables of earlier calls are gone, files are kept: import, load and define again what you need."
 NOT_INSTALLABLE = "Nothing can be installed here: use another package or the standard library."
@@ -138,7 +116,7 @@ def installs(code: str) -> bool:
 
 def is_about_network(error: ExecutionError) -> bool:
     """Return whether an error seems to be that an address was not reached."""
-    return error.name in _NETWORK_NAMES or any(word in error.value for word in _NETWORK_WORDS)
+    return is_unreached(error.name, error.value)
 
 
 _BY_NAME = {

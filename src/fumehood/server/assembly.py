@@ -200,5 +200,8 @@ def _places(settings: ServerSettings) -> int:
 
 def _taken(state: Path) -> InvalidArgumentError:
     return InvalidArgumentError(
-        field="state_folder", value=str(state), allowed="a folder that no other server uses now"
+        field="state_folder",
+        value=str(state),
+        allowed="another folder; or end that server first",
+        problem=f"another server of this machine uses the state folder {str(state)!r}",
     )

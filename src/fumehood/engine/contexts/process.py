@@ -30,6 +30,7 @@ from fumehood.values.events import Event
 from fumehood.values.execution import Execution
 from fumehood.values.languages import ProgramSteps, known_language
 from fumehood.values.limits import Limits
+from fumehood.values.network import Network
 from fumehood.values.requests import ExecuteRequest
 from fumehood.values.sandbox import ContextInfo
 from fumehood_wire.frames import ProtocolError
@@ -95,6 +96,10 @@ class ContextOwner(Protocol):
     @property
     def security(self) -> Watcher:
         """The handler of security events."""
+
+    @property
+    def network(self) -> Network:
+        """What the sandbox can reach now."""
 
     @property
     def ended_by(self) -> FumehoodError | None:

@@ -23,6 +23,7 @@ from fumehood.engine.clock import SandboxClock, Timer
 from fumehood.engine.contexts.connection import ContextConnection, Running, dropped_by_guest
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
 from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
+from fumehood.engine.error_hints import with_hint
 from fumehood.engine.host_faults import KILLED_BY_FILTER, naming_faults
 from fumehood.engine.tasks import Awaited
 from fumehood.engine.usage import Measure, Reading
@@ -157,6 +158,9 @@ class ExecutionRunner:
         if stopped is not None and reply is not None:
             stopped = located(stopped, transcript.error)
 
+        if stopped is not None:
+            stopped = with_hint(stopped, sandbox.network)
+
         usage = self._meter.end(reading, running, request, reply)
         _emit_held_back(transcript, emit)
 
@@ -201,6 +205,8 @@ class ExecutionRunner:
                 self.underway.note(event)
 
             if isinstance(event, ErrorEvent):
+                error = with_hint(event.error, sandbox.network)
+                event = ErrorEvent(error=error, at_seconds=event.at_seconds)
                 # The error ends the code, so output before it is delivered first.
                 _emit_held_back(transcript, emit)
 

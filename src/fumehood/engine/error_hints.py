@@ -1,0 +1,67 @@
+"""What the sandbox lacks for code that has failed, and how its maker gives it: time, memory, a package, a network.
+
+Runs in the host process, on the engine's loop; pure. Every way to a sandbox shows this one hint: `error.hint` of Python
+and HTTP. What a call was denied is explained by `host_faults`. Text of the guest chooses among the sentences here, and
+only the name of a module enters one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from fumehood.values.execution import ExecutionError
+from fumehood.values.failure_signs import is_unreached
+from fumehood.values.network import Network
+
+_STOPPED = {
+    "time_limit": "a larger `timeout` of the execution, or `limits.wall_seconds` of the sandbox, allows more time",
+    "cpu_limit": "a larger `limits.cpu_seconds` of the sandbox allows more",
+    "out_of_memory": "a larger `limits.memory_bytes` of the sandbox allows more",
+}
+_MISSING = re.compile(r"No module named '([A-Za-z_][\w.]{0,100})'", re.ASCII)
+
+
+def with_hint(error: ExecutionError, network: Network) -> ExecutionError:
+    """Return an error with a hint, if it has none yet and one is known.
+
+    Args:
+        error: The error of the code.
+        network: What the sandbox can reach.
+    """
+    hint = "" if error.hint else _hint_of(error, network)
+    return replace(error, hint=hint) if hint else error
+
+
+def _hint_of(error: ExecutionError, network: Network) -> str:
+    if error.kind != "exception":
+        return _STOPPED.get(error.kind, "")
+
+    if error.name == "ModuleNotFoundError":
+        found = _MISSING.fullmatch(error.value)
+        return "" if found is None else _about_module(found[1].partition(".")[0], network)
+
+    if is_unreached(error.name, error.value):
+        return _about_network(network)
+
+    return ""
+
+
+def _about_module(name: str, network: Network) -> str:
+    if network.internet or "pip" in network.presets:
+        return f"the template has no package {name!r}: `%pip install {name}` installs it, if the index calls it so"
+
+    return (
+        f"the template has no package {name!r}: upload it, take a template with it, or make the sandbox with the "
+        f"network 'pip' and run `%pip install {name}`"
+    )
+
+
+def _about_network(network: Network) -> str:
+    if network.level == "none":
+        return "the sandbox has no network: make it with one, such as 'pip' or the names of hosts"
+
+    if network.level in ("pip", "listed"):
+        return "the sandbox reaches only what its network rules list: the host may not be among them"
+
+    return "the sandbox reaches public addresses on ports 80 and 443 alone"
