@@ -90,6 +90,17 @@ def test_standard_input_runs(tmp_path):
     assert (done.stdout, done.returncode) == ("42\n", 0)
 
 
+def test_a_module_that_is_not_there_is_one_line(tmp_path):
+    """As `python -m` prints it, and the way out; no traceback of the line that looks for it."""
+    done = fumehood("run", "-m", "nosuch", cwd=tmp_path)
+    assert done.returncode == 1
+    assert (
+        "fumehood: No module named nosuch\nfumehood: a file of yours comes in by `--file nosuch.py`"
+        in done.stderr
+    )
+    assert "runpy" not in done.stderr
+
+
 def test_values_of_expressions_are_printed_as_python_prints_them(tmp_path):
     """Of a program none, by whichever way it comes; of a notebook's cell the last one, as in a notebook."""
     (tmp_path / "a.py").write_text("print(1)\n'a value'")

@@ -234,6 +234,7 @@ def test_the_list_says_what_is_there(data: Bench, at_home: Bench) -> None:
 
     assert (info["python"], info["preload"], info["has_files"]) == (version, ["greeter", "json"], True)
     assert table[0].split() == ["NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD"]
+    assert table[1].startswith("default  -")
     assert any(row.split()[:2] == ["data", version] for row in table[1:])
     assert "data" in [info.name for info in list_templates()]
 

@@ -177,6 +177,13 @@ def test_lines_that_are_no_messages_do_no_harm(raw: RawServer) -> None:
     assert raw.ask("tools/list", {})["result"]["tools"]
     unknown = raw.call("no_such_tool")
     assert unknown["isError"]
+    assert unknown["content"][0]["text"].startswith(
+        "There is no tool no_such_tool.\nNext: call one of checkpoint, "
+    )
+    ended = raw.call("kill_sandbox", sandbox_id="zz")
+    assert (ended["isError"], ended["content"][0]["text"]) == (True, "no living sandbox has the id zz")
+    assert "kept checkpoint-1 (mine): " in raw.call("checkpoint", name="mine")["content"][0]["text"]
+    assert "at checkpoint-1 (mine)" in raw.call("rollback", checkpoint_id="mine")["content"][0]["text"]
     assert raw.ask("no/such/method", {})["error"]["code"] == -32601
     # Half of a character: JSON can say it, UTF-8 cannot.
     result = raw.call("run_code", code="print('[\ud83d] [\U0001f600]')")

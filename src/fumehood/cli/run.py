@@ -129,7 +129,7 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
         "on_stdout": screen.out,
         "on_stderr": screen.err,
         "on_result": lambda result: show_result(screen, result) if program.shows(result) else None,
-        "on_error": lambda error: show_error(screen, error, hints_for(error)),
+        "on_error": lambda error: show_program_error(screen, error, program),
         # If the code itself came from standard input, no input is left for questions.
         "on_input": (lambda question: ask(screen, question)) if program.has_stdin else None,
     }
@@ -159,11 +159,14 @@ def hints_for(error: ExecutionError) -> Mapping[str, str]:
     if found is None:
         return LIMIT_HINTS
 
-    name = found[1]
-    return {
-        error.kind: f"a file of yours comes in by `--file {name}.py`, a package by `pip install {name}` beside "
-        f"fumehood or, for this run, by `--network pip` and `%pip install {name}` in the code"
-    }
+    return {error.kind: _way_to_module(found[1])}
+
+
+def _way_to_module(name: str) -> str:
+    return (
+        f"a file of yours comes in by `--file {name}.py`, a package by `pip install {name}` beside fumehood or, for "
+        f"this run, by `--network pip` and `%pip install {name}` in the code"
+    )
 
 
 def show_result(screen: Screen, result: Result) -> None:
@@ -172,6 +175,18 @@ def show_result(screen: Screen, result: Result) -> None:
 
     if picture_of(result) is None:
         screen.result(f"{result}\n")
+
+
+def show_program_error(screen: Screen, error: ExecutionError, program: Program) -> None:
+    """Print an error of a program; of a module that is not there one line, as `python -m` prints."""
+    # The line of our own that runs it would be in the traceback, and no line of the user's.
+    if program.module and error.name == "ImportError" and "_get_module_details" in error.traceback:
+        screen.note(error.value)
+
+        if error.value == f"No module named {program.module}":
+            screen.note(_way_to_module(program.module.partition(".")[0]))
+    else:
+        show_error(screen, error, hints_for(error))
 
 
 def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] | None = None) -> None:

@@ -122,7 +122,10 @@ def run_list(options: Options) -> int:
         )
         for info in found
     ]
-    write_table(_COLUMNS, rows, sys.stdout)
+    # It is of no store: what the command or the server itself is installed with.
+    write_table(
+        _COLUMNS, [("default", *["-"] * 3, "always there: the environment of fumehood"), *rows], sys.stdout
+    )
 
     for info in found:
         for module, reason in info.left_out.items():

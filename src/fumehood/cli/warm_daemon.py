@@ -35,9 +35,8 @@ from fumehood.cli.run import (
     changed_since,
     data_of,
     exit_code_of,
-    hints_for,
     note_dropped,
-    show_error,
+    show_program_error,
     show_result,
 )
 from fumehood.cli.terminal import Screen
@@ -373,7 +372,7 @@ class _Run:
             "on_stdout": out,
             "on_stderr": err,
             "on_result": lambda result: show_result(screen, result) if program.shows(result) else None,
-            "on_error": lambda error: show_error(screen, error, hints_for(error)),
+            "on_error": lambda error: show_program_error(screen, error, program),
             "on_input": ask if program.has_stdin else None,
         }
 

@@ -74,4 +74,4 @@ async def kill_sandbox(context: CallContext, sandbox_id: NamedSandbox) -> Annota
     caller = caller_of(context)
     was_alive = await caller.kill(sandbox_id)
     text = f"sandbox {sandbox_id} has ended" if was_alive else f"no living sandbox has the id {sandbox_id}"
-    return answer(text, Ended(sandbox_id=sandbox_id, was_alive=was_alive))
+    return answer(text, Ended(sandbox_id=sandbox_id, was_alive=was_alive), is_error=not was_alive)

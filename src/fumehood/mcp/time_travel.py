@@ -34,7 +34,7 @@ async def checkpoint(
     sandbox = await caller.sandbox(sandbox_id)
     info = await in_order(lambda: sandbox.checkpoint(name))
     left = f"; not kept: {', '.join(_left_behind(info))}" if info.left_behind else ""
-    text = f"kept {info.id}: the variables, and {info.files} files of {in_bytes(info.files_bytes)}{left}"
+    text = f"kept {_named(info)}: the variables, and {info.files} files of {in_bytes(info.files_bytes)}{left}"
     return answer(text, _describe(caller.name_of(sandbox.id), info))
 
 
@@ -46,8 +46,14 @@ async def rollback(
     sandbox = await caller.sandbox(sandbox_id)
     info = await in_order(lambda: sandbox.rollback(checkpoint_id))
     return answer(
-        f"variables and files are what they were at {info.id}", _describe(caller.name_of(sandbox.id), info)
+        f"variables and files are what they were at {_named(info)}",
+        _describe(caller.name_of(sandbox.id), info),
     )
+
+
+def _named(info: CheckpointInfo) -> str:
+    """Returns the id of a checkpoint, and its name where it has one: rollback takes both."""
+    return f"{info.id} ({readable(info.name)})" if info.name else info.id
 
 
 def _describe(sandbox_id: str, info: CheckpointInfo) -> KeptCheckpoint:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 router = APIRouter(include_in_schema=False)
@@ -28,6 +28,19 @@ _NOT_INSTALLED = (
     "the documentation is not installed at this server: pip install 'fumehood[docs]', or `make docs` in a checkout; "
     "it is also at https://github.com/fumehood/fumehood/blob/main/docs/README.md"
 )
+
+
+# For a browser: the same as a page.
+_NOT_INSTALLED_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>No documentation here</title>
+<h1>The documentation is not installed at this server</h1>
+<p>Its operator installs the extra <code>docs</code> beside fumehood, and needs no restart:</p>
+<pre>pip install 'fumehood[docs]'</pre>
+<p>In a checkout, <code>make docs</code> builds it. It is also
+<a href="https://github.com/fumehood/fumehood/blob/main/docs/README.md">in the repository</a>.
+The description of the API is at this server: <a href="../openapi.json">openapi.json</a>.</p>
+</html>
+"""
 
 
 def site_folder() -> Path | None:
@@ -50,6 +63,11 @@ async def docs(path: str, request: Request) -> Response:
     folder = site_folder()
 
     if folder is None:
+        if "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(
+                _NOT_INSTALLED_PAGE, HTTPStatus.NOT_FOUND, {"Content-Security-Policy": _POLICY}
+            )
+
         raise HTTPException(HTTPStatus.NOT_FOUND, _NOT_INSTALLED)
 
     response = await StaticFiles(directory=folder, html=True).get_response(path or ".", request.scope)
