@@ -16,7 +16,7 @@ const MAX_CHARS = 20_000
 const HOW = `You analyse files with Python. Variables stay from call to call; the files are in /mnt/data; there is no network.`
 const RUN_PYTHON: FunctionTool = {
   type: 'function',
-  name: 'run_python',
+  name: 'run_code',
   description: 'Runs Python in a sandbox that remembers: shows what is printed, the last value, figures, and errors.',
   parameters: {
     type: 'object',

@@ -58,7 +58,7 @@ def _calls(code: str) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         "type": "function_call",
         "id": "fc_1",
         "call_id": f"call_{len(code)}",
-        "name": "run_python",
+        "name": "run_code",
         "arguments": arguments,
         "status": "completed",
     }

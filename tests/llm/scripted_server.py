@@ -30,7 +30,7 @@ class Call:
 
     code: str = ""
     arguments: str | None = None
-    tool: str = "run_python"
+    tool: str = "run_code"
 
     @property
     def text(self) -> str:

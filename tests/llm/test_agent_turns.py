@@ -56,7 +56,7 @@ def test_a_plain_answer(dialect):
     """Text comes as it is written, and once more as a whole."""
 
     def look(request: Request) -> None:
-        assert request.tools == ["run_python"]
+        assert request.tools == ["run_code"]
         assert "Python 3." in request.system
         assert request.system.endswith("Be brief.")
         assert request.said == [("user", "What is it?")]

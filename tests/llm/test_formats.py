@@ -102,14 +102,14 @@ FUNCTION_CALL = {
     "type": "function_call",
     "id": "fc",
     "call_id": "c1",
-    "name": "run_python",
+    "name": "run_code",
     "arguments": CODE,
 }
 CUSTOM_CALL = {
     "type": "custom_tool_call",
     "id": "cu",
     "call_id": "c2",
-    "name": "run_python",
+    "name": "run_code",
     "input": "1 + 1",
 }
 
@@ -154,10 +154,10 @@ def both(made: Any) -> list[Any]:
 
 def test_calls_are_read_from_each_provider() -> None:
     """From dicts, from the SDKs' objects, from the whole response and from its parts."""
-    chat = completion(chat_message(("c1", "run_python", CODE), ("c2", "run_python", CODE)))
-    custom = {"id": "c3", "type": "custom", "custom": {"name": "run_python", "input": "1 + 1"}}
+    chat = completion(chat_message(("c1", "run_code", CODE), ("c2", "run_code", CODE)))
+    custom = {"id": "c3", "type": "custom", "custom": {"name": "run_code", "input": "1 + 1"}}
     answer = response(FUNCTION_CALL, CUSTOM_CALL)
-    message = anthropic_message({"type": "text", "text": "so"}, use("t1", "run_python", code="1 + 1"))
+    message = anthropic_message({"type": "text", "text": "so"}, use("t1", "run_code", code="1 + 1"))
 
     for made in [*both(chat), *both(chat.choices[0].message)]:
         assert [(call.id, call.form) for call in read_calls(made)] == [("c1", "chat"), ("c2", "chat")]
@@ -165,13 +165,13 @@ def test_calls_are_read_from_each_provider() -> None:
     for made in [*both(answer), answer.output, [FUNCTION_CALL, CUSTOM_CALL]]:
         assert [(call.id, call.form) for call in read_calls(made)] == [("c1", "response"), ("c2", "custom")]
 
-    for made in [*both(message), message.content, message.content[1], use("t1", "run_python", code="1 + 1")]:
+    for made in [*both(message), message.content, message.content[1], use("t1", "run_code", code="1 + 1")]:
         assert [(call.id, call.form) for call in read_calls(made)] == [("t1", "anthropic")]
 
     legacy = {
         "role": "assistant",
         "content": None,
-        "function_call": {"name": "run_python", "arguments": CODE},
+        "function_call": {"name": "run_code", "arguments": CODE},
     }
     found = [
         *read_calls(chat),
@@ -215,7 +215,7 @@ def test_what_is_no_message_is_a_mistake_of_the_program(message: object) -> None
 
 def test_answers_in_chat() -> None:
     """Text alone; pictures follow in a message of the user's role where they are wanted."""
-    calls = read_calls(chat_message(("c1", "run_python", CODE), ("c2", "run_python", CODE)))
+    calls = read_calls(chat_message(("c1", "run_code", CODE), ("c2", "run_code", CODE)))
     answered = list(zip(calls, [SHOWN, FAILED], strict=True))
 
     plain = write_answers(answered)
@@ -240,11 +240,11 @@ def test_answers_in_chat() -> None:
 
 def test_answers_in_the_functions_of_before() -> None:
     """By the function's name."""
-    call = ModelCall(id="", name="run_python", form="function")
+    call = ModelCall(id="", name="run_code", form="function")
     (message,) = write_answers([(call, SHOWN)])
 
     valid(chat_types.ChatCompletionFunctionMessageParam, message)
-    assert message["name"] == "run_python"
+    assert message["name"] == "run_code"
 
 
 def test_answers_in_responses() -> None:
@@ -262,9 +262,7 @@ def test_answers_in_responses() -> None:
 
 def test_answers_in_messages() -> None:
     """One message for all calls; an error has text alone."""
-    calls = read_calls(
-        anthropic_message(use("t1", "run_python", code="1"), use("t2", "run_python", code="1"))
-    )
+    calls = read_calls(anthropic_message(use("t1", "run_code", code="1"), use("t2", "run_code", code="1")))
     (message,) = write_answers(list(zip(calls, [SHOWN, FAILED], strict=True)))
 
     assert [block["tool_use_id"] for block in message["content"]] == ["t1", "t2"]
@@ -284,9 +282,9 @@ def test_calls_are_carried_out_in_order(interpreter: CodeInterpreter) -> None:
     """All of one message, each with its own answer."""
     message = completion(
         chat_message(
-            ("c1", "run_python", '{"code": "x = 1"}'),
-            ("c2", "run_python", '{"code": "x += 1; 1/0"}'),
-            ("c3", "run_python", '{"code": "x"}'),
+            ("c1", "run_code", '{"code": "x = 1"}'),
+            ("c2", "run_code", '{"code": "x += 1; 1/0"}'),
+            ("c3", "run_code", '{"code": "x"}'),
         )
     )
     first, second, third = interpreter.handle(message)
@@ -299,19 +297,19 @@ def test_calls_are_carried_out_in_order(interpreter: CodeInterpreter) -> None:
     ("name", "arguments", "told"),
     [
         (
-            "run_python",
+            "run_code",
             '{"code": "1',
             "the arguments are no JSON: Unterminated string starting at at character 9",
         ),
-        ("run_python", "", "the arguments are empty"),
-        ("run_python", "[1]", "the arguments are a JSON array, not an object"),
-        ("run_python", "null", "the arguments are a JSON null, not an object"),
-        ("run_python", "[" * 100_000, "the arguments are nested too deeply"),
-        ("run_python", "{}", "the argument `code` must be a text"),
-        ("run_python", '{"code": ["1"]}', "the argument `code` must be a text"),
-        ("run_python", '{"code": "  "}', "the argument `code` must be a text"),
-        ("run_python", '{"code": "\\udcff"}', "encodable as UTF-8"),
-        ("python", CODE, "there is no tool `python`.\nHint: call `run_python`"),
+        ("run_code", "", "the arguments are empty"),
+        ("run_code", "[1]", "the arguments are a JSON array, not an object"),
+        ("run_code", "null", "the arguments are a JSON null, not an object"),
+        ("run_code", "[" * 100_000, "the arguments are nested too deeply"),
+        ("run_code", "{}", "the argument `code` must be a text"),
+        ("run_code", '{"code": ["1"]}', "the argument `code` must be a text"),
+        ("run_code", '{"code": "  "}', "the argument `code` must be a text"),
+        ("run_code", '{"code": "\\udcff"}', "encodable as UTF-8"),
+        ("python", CODE, "there is no tool `python`.\nHint: call `run_code`"),
         ("x\n\x1b[31m", CODE, "there is no tool `x\\n\\x1b[31m`"),
         ("", CODE, "there is no tool ``"),
     ],
@@ -337,7 +335,7 @@ def test_broken_calls_are_answered(
 )
 def test_what_is_clearly_meant_is_done(interpreter: CodeInterpreter, arguments: str) -> None:
     """Ends of lines that are not escaped, fences as in a message, arguments that nobody asked for."""
-    (answer,) = interpreter.handle(chat_message(("c1", "run_python", arguments)))
+    (answer,) = interpreter.handle(chat_message(("c1", "run_code", arguments)))
 
     assert answer["content"] == "1\n2"
 
@@ -347,13 +345,13 @@ def test_calls_without_shape_are_answered(interpreter: CodeInterpreter) -> None:
     (answer,) = interpreter.handle({"role": "assistant", "tool_calls": [{}]})
     assert answer["role"] == "tool"
 
-    (answer,) = interpreter.handle([{"type": "tool_use", "id": "t", "name": "run_python"}])
+    (answer,) = interpreter.handle([{"type": "tool_use", "id": "t", "name": "run_code"}])
     assert answer["content"][0]["is_error"] is True
 
 
 def test_other_tools_can_be_left_to_the_caller(interpreter: CodeInterpreter) -> None:
     """Whose message has calls of its own tools as well."""
-    message = chat_message(("c1", "search", "{}"), ("c2", "run_python", CODE))
+    message = chat_message(("c1", "search", "{}"), ("c2", "run_code", CODE))
 
     assert [answer["tool_call_id"] for answer in interpreter.handle(message, skip_unknown=True)] == ["c2"]
     assert [answer["tool_call_id"] for answer in interpreter.handle(message)] == ["c1", "c2"]

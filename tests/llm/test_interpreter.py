@@ -391,7 +391,7 @@ def test_what_the_scan_does_not_let_pass_is_not_run(scan: object, told: str) -> 
     """A scan that blocks, fails or says nothing keeps the code from running, in Python and in a shell."""
     with CodeInterpreter(scan=scan) as made:
         for call in (
-            ModelCall(id="1", name="run_python", form="chat", arguments={"code": "open('/tmp/rm', 'w')"}),
+            ModelCall(id="1", name="run_code", form="chat", arguments={"code": "open('/tmp/rm', 'w')"}),
             ModelCall(id="2", name="bash", form="anthropic", arguments={"command": "touch /tmp/rm"}),
         ):
             result = made.answer(call)
@@ -618,7 +618,7 @@ def test_code_calls_the_callers_functions() -> None:
 
     with CodeInterpreter(tools={"price": price}) as made:
         assert made.run("price(item='tea', count=2)").text == "5.0"
-        message = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "run_python"}}]}
+        message = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "run_code"}}]}
         message["tool_calls"][0]["function"]["arguments"] = json.dumps({"code": "price(item='tea')"})  # type: ignore[index]
         assert made.handle(message)[0]["content"] == "2.5"
         assert "- price(item: str, count: int = 1) -> float: Look up a price." in made.system_prompt()
@@ -744,7 +744,7 @@ def test_a_model_may_write_in_several_languages() -> None:
 
         def said(code: object, language: object) -> str:
             arguments = {"code": code, "language": language}
-            return made.answer(ModelCall(id="1", name="run_python", form="chat", arguments=arguments)).text
+            return made.answer(ModelCall(id="1", name="run_code", form="chat", arguments=arguments)).text
 
         assert said("x = 40; open('from_python', 'w').write('seen')", "python").startswith("4")
         assert said("x=1; cat from_python", "bash") == "seen"

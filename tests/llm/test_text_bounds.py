@@ -184,7 +184,7 @@ def test_fences_are_taken_off(interpreter: CodeInterpreter) -> None:
 @pytest.mark.parametrize("arguments", ["print(6 * 7)", '"print(6 * 7)"', "```python\nprint(6 * 7)\n```"])
 def test_code_in_place_of_arguments_is_run(interpreter: CodeInterpreter, arguments: str) -> None:
     """As text, and as a JSON text."""
-    call = {"id": "1", "type": "function", "function": {"name": "run_python", "arguments": arguments}}
+    call = {"id": "1", "type": "function", "function": {"name": "run_code", "arguments": arguments}}
     answer = interpreter.handle({"role": "assistant", "tool_calls": [call]})[0]
     assert answer["content"] == "42"
 

@@ -29,9 +29,12 @@ def test_labels_change_while_it_lives(
         assert Sandbox.list(metadata={"step": "load"}, url=server.url, api_key=server.token) == []
         (info,) = Sandbox.list(metadata={"step": "train"}, url=server.url, api_key=server.token)
         assert info.id == sandbox.id
-        assert main(["label", sandbox.id, "step=", "note=a=b", *words]) == 0
+        assert main(["metadata", sandbox.id, "step=", "note=a=b", *words]) == 0
         assert capsys.readouterr().out == "team=blue\nnote=a=b\n"
-        assert main(["ps", "--label", "note=a=b", *words]) == 0
+        # Its name of before.
+        assert main(["label", sandbox.id, *words]) == 0
+        assert capsys.readouterr().out == "team=blue\nnote=a=b\n"
+        assert main(["ps", "--metadata", "note=a=b", *words]) == 0
         assert sandbox.id in capsys.readouterr().out
         assert main(["ps", "--label", "note=other", *words]) == 0
         assert sandbox.id not in capsys.readouterr().out

@@ -40,7 +40,7 @@ COMMANDS = {
     },
     "commands for a server": {
         "ps": "list the sandboxes of a server",
-        "label": "show and change the labels of a sandbox of a server",
+        "metadata": "show and change the metadata of a sandbox of a server",
         "compare": "compare two moments of a sandbox of a server",
         "logs": "print what ran in a sandbox of a server",
         "exec": "run code in a sandbox of a server",
@@ -69,13 +69,15 @@ COMMANDS = {
         "completion": "print a script with which a shell completes commands and options",
     },
 }
+# Names that commands had before; they are not listed.
+_FORMER = {"label": "metadata"}
 # They take the level and the format of their log as settings.
 _WITH_SETTINGS = ("serve", "host")
 # Modules with other names than their commands.
 _MODULES = {
     "save": "saved",
     "load": "saved",
-    **dict.fromkeys(("ps", "label", "compare", "exec", "kill", "cp"), "remote"),
+    **dict.fromkeys(("ps", "metadata", "compare", "exec", "kill", "cp"), "remote"),
     "usage": "keys",
     "restore": "backup",
 }
@@ -85,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     _prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    words[:1] = [_FORMER.get(word, word) for word in words[:1]]
 
     if (instruction := os.environ.get("_FUMEHOOD_COMPLETE")) is not None:
         from fumehood.cli.completion import answer

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fumehood.port.record_keeping import RecordKeeping
     from fumehood.values.kept_records import EndedSandbox
 
-_COLUMNS = ("SANDBOX", "ENDED", "REASON", "TEMPLATE", "CELLS", "LAST", "KEY", "LABELS")
+_COLUMNS = ("SANDBOX", "ENDED", "REASON", "TEMPLATE", "CELLS", "LAST", "KEY", "METADATA")
 _NAMES = {"url": "--url", "api_key": "--api-key"}
 _SHOWN_CHARACTERS = 60
 _SKIPPED = {

@@ -1,4 +1,4 @@
-"""`fumehood ps, label, compare, exec, kill, cp`: the living sandboxes of a server.
+"""`fumehood ps, metadata, compare, exec, kill, cp`: the living sandboxes of a server.
 
 Runs in the user's terminal. Names, labels and output are a guest's or another caller's: they are made visible before
 they are printed. Nothing here makes a sandbox, or lets one live longer.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fumehood.values.looking import Variable
     from fumehood.values.sandbox import SandboxInfo
 
-_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "KEY", "LABELS")
+_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "KEY", "METADATA")
 _STDIN = "-"
 _MIN_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
 _EXISTS = 73
@@ -44,7 +44,7 @@ def run_ps(options: Options) -> int:
     from fumehood.values.plain_data import as_data
 
     with naming_arguments(_SERVER_NAMES):
-        labels = {name: value for name, value in map(_label, options.label) if value is not None}
+        labels = {name: value for name, value in map(_label, options.metadata) if value is not None}
         found = Sandbox.list(metadata=labels, backend=remote_backend(options.url, options.api_key))
 
     if options.json:
@@ -83,7 +83,7 @@ def span(seconds: float) -> str:
     return f"{seconds / _HOUR_SECONDS:.1f} h" if seconds < _DAY_SECONDS else f"{seconds / _DAY_SECONDS:.1f} d"
 
 
-def run_label(options: Options) -> int:
+def run_metadata(options: Options) -> int:
     """Change labels of a sandbox, and print what it has then; return the exit code."""
     from fumehood.values.plain_data import as_data
 
@@ -109,7 +109,7 @@ def _label(word: str) -> tuple[str, str | None]:
     name, mark, text = word.partition("=")
 
     if not mark or not name:
-        raise InvalidArgumentError(field="label", value=word, allowed="NAME=VALUE; NAME= takes it away")
+        raise InvalidArgumentError(field="metadata", value=word, allowed="NAME=VALUE; NAME= takes it away")
 
     return name, text or None
 
@@ -368,19 +368,20 @@ PS = Command(
     params=[
         *SERVER_OPTIONS,
         Option(
-            ["--label"],
+            # The second is its name of before.
+            ["--metadata", "--label", "metadata"],
             multiple=True,
             metavar="NAME=VALUE",
-            help="only those with this label; may be repeated",
+            help="only those with this in their metadata; may be repeated",
         ),
         _JSON,
     ],
 )
-LABEL = Command(
-    "label",
-    run_label,
-    brief="show and change the labels of a sandbox of a server",
-    about="Give a sandbox labels, and print all that it has then.",
+METADATA = Command(
+    "metadata",
+    run_metadata,
+    brief="show and change the metadata of a sandbox of a server",
+    about="Give a sandbox labels, and print all its metadata then, as `get_info().metadata` has it in Python.",
     params=[
         _SANDBOX,
         Argument("labels", nargs=-1, metavar="[NAME=VALUE]...", about="new values; NAME= takes one away"),

@@ -29,7 +29,7 @@ class RunPythonInput(BaseModel):
 
 
 class FumehoodTool(BaseTool):
-    """The tool `run_python`: code of a model in one sandbox, whose variables and files stay from call to call.
+    """The tool `run_code`: code of a model in one sandbox, whose variables and files stay from call to call.
 
     Args:
         interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
@@ -37,7 +37,7 @@ class FumehoodTool(BaseTool):
         options: Arguments of `fumehood.llm.CodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """
 
-    name: str = "run_python"
+    name: str = "run_code"
     description: str = ""
     args_schema: type[BaseModel] = RunPythonInput
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
@@ -45,7 +45,7 @@ class FumehoodTool(BaseTool):
     _is_owner: bool = PrivateAttr()
 
     def __init__(
-        self, interpreter: CodeInterpreter | None = None, *, name: str = "run_python", **options: Any
+        self, interpreter: CodeInterpreter | None = None, *, name: str = "run_code", **options: Any
     ) -> None:
         made = CodeInterpreter(**options) if interpreter is None else interpreter
         super().__init__(name=name, description=str(made.openai_tools(api="functions")[0]["description"]))

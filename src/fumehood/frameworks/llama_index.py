@@ -22,7 +22,7 @@ with needed("llama-index"):
 
 
 class FumehoodToolSpec(BaseToolSpec):
-    """The tool `run_python`, by `to_tool_list()`; its function is a `code_execute_fn` as well.
+    """The tool `run_code`, by `to_tool_list()`; its function is a `code_execute_fn` as well.
 
     Args:
         interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
@@ -30,7 +30,7 @@ class FumehoodToolSpec(BaseToolSpec):
         options: Arguments of `fumehood.llm.AsyncCodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """
 
-    spec_functions: ClassVar[list[str]] = ["run_python"]
+    spec_functions: ClassVar[list[str]] = ["run_code"]
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FumehoodToolSpec(BaseToolSpec):
         self.interpreter = AsyncCodeInterpreter(**options) if interpreter is None else interpreter
         self._is_owner = interpreter is None
 
-    async def run_python(self, code: str) -> list[Any]:
+    async def run_code(self, code: str) -> list[Any]:
         """Run Python code in an isolated, live interpreter.
 
         Returns what it printed, the value of its last expression, its figures, and the names of new files. Variables,

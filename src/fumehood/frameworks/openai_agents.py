@@ -16,7 +16,7 @@ with needed("openai-agents"):
     from agents import FunctionTool, ToolOutputImage, ToolOutputText, function_tool
 
 
-def run_python_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> FunctionTool:
+def run_code_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> FunctionTool:
     """Return a tool with one argument, `code`, that runs it with `interpreter`.
 
     Code that fails is an answer that the model can act on, and no failure of the tool. A run that is cancelled, or a
@@ -28,7 +28,7 @@ def run_python_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> Functi
             description are the interpreter's, unless *name_override* and *description_override* are given.
     """
 
-    async def run_python(code: str) -> Any:
+    async def run_code(code: str) -> Any:
         result = await interpreter.run(code)
 
         if not result.images:
@@ -39,8 +39,12 @@ def run_python_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> Functi
 
     words = interpreter.openai_tools(api="functions")[0]
     named = {"name_override": words["name"], "description_override": words["description"], **options}
-    return function_tool(run_python, **named)
+    return function_tool(run_code, **named)
 
 
 def _data_url(mime: str, data: bytes) -> str:
     return f"data:{mime};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+# The name until the tools of all frameworks were called alike.
+run_python_tool = run_code_tool

@@ -20,7 +20,7 @@ with needed("pydantic-ai"):
 
 
 class FumehoodToolset(FunctionToolset[Any]):
-    """The tool `run_python`, and what the model has to know of the sandbox as instructions.
+    """The tool `run_code`, and what the model has to know of the sandbox as instructions.
 
     Args:
         interpreter: One of yours, which stays yours and is shared by all runs. Without it each run makes its own.

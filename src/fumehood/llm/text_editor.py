@@ -240,9 +240,9 @@ def _listed(path: str, entries: list[FileInfo]) -> str:
 
 def _reason(error: FileError) -> str:
     if isinstance(error, FileTooLargeError):
-        return f"the file has more than {in_bytes(_MAX_FILE_BYTES)}. Work on it with run_python or bash."
+        return f"the file has more than {in_bytes(_MAX_FILE_BYTES)}. Work on it with run_code or bash."
 
     if isinstance(error, PathNotTextError):
-        return "the file is no UTF-8 text. Look at it with run_python or bash."
+        return "the file is no UTF-8 text. Look at it with run_code or bash."
 
     return f"{error.message}. {error.hint}".rstrip(" .") + "."

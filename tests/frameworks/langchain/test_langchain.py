@@ -29,7 +29,7 @@ class ScriptedModel(GenericFakeChatModel):
 
 def _writes(*codes: str) -> ScriptedModel:
     calls = [
-        AIMessage("", tool_calls=[{"name": "run_python", "args": {"code": code}, "id": f"call-{number}"}])
+        AIMessage("", tool_calls=[{"name": "run_code", "args": {"code": code}, "id": f"call-{number}"}])
         for number, code in enumerate(codes)
     ]
     return ScriptedModel(messages=iter([*calls, AIMessage("done")]))
@@ -80,7 +80,7 @@ def test_the_same_on_a_loop(tool):
 
 def test_the_model_is_reported_what_the_tool_is(tool):
     """Name, argument and description are those of the interpreter."""
-    assert tool.name == "run_python"
+    assert tool.name == "run_code"
     assert list(tool.tool_call_schema.model_json_schema()["properties"]) == ["code"]
     assert "kept between calls" in tool.description
     assert "6 * 7" not in tool.invoke({"code": "6 * 7"})

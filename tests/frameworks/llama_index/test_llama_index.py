@@ -55,7 +55,7 @@ def _calls(*codes: str) -> MockFunctionCallingLLM:
             return ChatMessage(role="assistant", content="done")
 
         call = ToolCallBlock(
-            tool_name="run_python", tool_call_id=f"call-{len(left)}", tool_kwargs={"code": left.pop(0)}
+            tool_name="run_code", tool_call_id=f"call-{len(left)}", tool_kwargs={"code": left.pop(0)}
         )
         return ChatMessage(role="assistant", blocks=[call])
 
@@ -108,7 +108,7 @@ def test_a_code_act_agent_calls_functions_of_the_host():
     async def run() -> str:
         async with FumehoodToolSpec(functions=[add, look_up]) as spec:
             agent = CodeActAgent(
-                code_execute_fn=spec.run_python, tools=[add, look_up], llm=model, streaming=False
+                code_execute_fn=spec.run_code, tools=[add, look_up], llm=model, streaming=False
             )
             return str(await agent.run("compute"))
 
@@ -124,7 +124,7 @@ def test_the_model_is_reported_what_the_tool_is():
     """Name, argument and description are read from the function."""
     (tool,) = FumehoodToolSpec().to_tool_list()
 
-    assert tool.metadata.name == "run_python"
+    assert tool.metadata.name == "run_code"
     assert list(tool.metadata.get_parameters_dict()["properties"]) == ["code"]
     assert "kept between calls" in tool.metadata.description
 
@@ -135,10 +135,10 @@ def test_what_was_lent_stays():
     async def run() -> None:
         async with AsyncSandbox() as sandbox:
             async with FumehoodToolSpec(sandbox=sandbox) as spec:
-                await spec.run_python("x = 1")
+                await spec.run_code("x = 1")
 
             async with AsyncCodeInterpreter(sandbox) as interpreter, FumehoodToolSpec(interpreter) as spec:
-                assert "1" in (await spec.run_python("x"))[0].text
+                assert "1" in (await spec.run_code("x"))[0].text
 
                 with pytest.raises(InvalidArgumentError, match="functions"):
                     FumehoodToolSpec(interpreter, functions=[print])

@@ -11,7 +11,7 @@ from agents import Agent, RunConfig, Runner, set_tracing_disabled
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 from fumehood import AsyncSandbox, Sandbox
-from fumehood.frameworks.openai_agents import run_python_tool
+from fumehood.frameworks.openai_agents import run_code_tool
 from fumehood.llm import AsyncCodeInterpreter
 
 set_tracing_disabled(True)
@@ -23,7 +23,7 @@ def scripted(*turns: dict[str, str] | str) -> ScriptedModel:
         [
             assistant_message(turn)
             if isinstance(turn, str)
-            else function_call("run_python", turn, call_id=f"c{number}")
+            else function_call("run_code", turn, call_id=f"c{number}")
         ]
         for number, turn in enumerate(turns)
     ]
@@ -49,7 +49,7 @@ def test_an_agent_repairs_its_code_and_sees_its_figure() -> None:
 
     async def run() -> str:
         async with AsyncCodeInterpreter() as interpreter:
-            agent = Agent(name="coder", model=model, tools=[run_python_tool(interpreter)])
+            agent = Agent(name="coder", model=model, tools=[run_code_tool(interpreter)])
             return str((await Runner.run(agent, "What is the sum?")).final_output)
 
     assert asyncio.run(run()) == "It is 42."
@@ -71,7 +71,7 @@ def test_a_timeout_of_the_tool_interrupts_the_code_and_keeps_its_state() -> None
 
     async def run() -> None:
         async with AsyncSandbox() as sandbox:
-            tool = run_python_tool(AsyncCodeInterpreter(sandbox), timeout=2.0)
+            tool = run_code_tool(AsyncCodeInterpreter(sandbox), timeout=2.0)
             await Runner.run(Agent(name="coder", model=model, tools=[tool]), "-")
             assert await sandbox.is_running()
 
@@ -87,7 +87,7 @@ def test_cancelling_a_run_interrupts_its_code() -> None:
     async def run() -> None:
         async with AsyncSandbox() as sandbox:
             model = scripted({"code": "open('begun', 'w').close()\nwhile True: pass"})
-            agent = Agent(name="coder", model=model, tools=[run_python_tool(AsyncCodeInterpreter(sandbox))])
+            agent = Agent(name="coder", model=model, tools=[run_code_tool(AsyncCodeInterpreter(sandbox))])
 
             async with await sandbox.files.watch(".") as changes:
                 running = asyncio.ensure_future(Runner.run(agent, "-"))
@@ -109,7 +109,7 @@ def test_a_call_waits_for_the_users_approval() -> None:
 
     async def run() -> Any:
         async with AsyncCodeInterpreter() as interpreter:
-            tool = run_python_tool(interpreter, needs_approval=True)
+            tool = run_code_tool(interpreter, needs_approval=True)
             agent = Agent(name="coder", model=model, tools=[tool])
             first = await Runner.run(agent, "-", run_config=RunConfig(tracing_disabled=True))
             assert len(first.interruptions) == 1

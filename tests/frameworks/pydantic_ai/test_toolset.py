@@ -42,7 +42,7 @@ class Script:
         if not self._codes:
             return ModelResponse(parts=[TextPart("done")])
 
-        return ModelResponse(parts=[ToolCallPart("run_python", {"code": self._codes.pop(0)})])
+        return ModelResponse(parts=[ToolCallPart("run_code", {"code": self._codes.pop(0)})])
 
 
 @pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_the_model_is_reported_what_the_tool_is():
     await Agent(FunctionModel(script), toolsets=[FumehoodToolset()]).run("hello")
     tool = script.seen[0].function_tools[0]
 
-    assert tool.name == "run_python"
+    assert tool.name == "run_code"
     assert list(tool.parameters_json_schema["properties"]) == ["code"]
     assert "kept between calls" in (tool.description or "")
     assert "Python" in (script.seen[0].instructions or "")
