@@ -139,6 +139,10 @@ def test_hints_are_those_of_the_command_line(sandbox, capsys, monkeypatch):
     """Commands and options, never calls of Python or headers of HTTP."""
     assert main(["cp", f"{sandbox}:nosuch", "-"]) == 70
     assert "`fumehood exec SANDBOX --bash 'ls -l'` shows what is there" in capsys.readouterr().err
+    assert main(["compare", sandbox, "now"]) == 64
+    assert "hint: the first CHECKPOINT takes a checkpoint; `now` can only be" in capsys.readouterr().err
+    assert main(["records", "show", "nosuch"]) == 70
+    assert "`fumehood records` lists those that are kept" in capsys.readouterr().err
     assert main(["compare", sandbox, "nosuch"]) == 70
     assert "`fumehood compare SANDBOX` lists those that there are" in capsys.readouterr().err
     Sandbox.connect(sandbox, backend=remote_backend(None, None)).checkpoint("mine")

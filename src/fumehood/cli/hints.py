@@ -28,6 +28,8 @@ _HINTS: Mapping[str, str] = {
     "path_not_found": "relative paths start at /home/user; `fumehood exec SANDBOX --bash 'ls -l'` shows what is there",
     "path_not_text": "copy it with `fumehood cp SANDBOX:PATH FILE`",
     "file_too_large": "copy it with `fumehood cp SANDBOX:PATH FILE`",
+    "record_not_found": "`fumehood records` lists those that are kept; a server keeps them only with `--records keep`, "
+    "for a time, and the latest ones",
     "execution_not_found": "`fumehood logs SANDBOX` shows those that are kept",
     "disk_full": "remove files, or start the sandbox with a larger `--disk`",
     "unauthenticated": "give the token with `--api-key`, or set FUMEHOOD_API_KEY; `fumehood serve` says at its start "

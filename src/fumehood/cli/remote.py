@@ -123,7 +123,8 @@ def run_compare(options: Options) -> int:
     if options.before is None:
         return _list_checkpoints(sandbox, as_json=options.json)
 
-    found = sandbox.activity.compare(options.before, options.after)
+    with naming_arguments({"before": "the first CHECKPOINT", "after": "the second CHECKPOINT"}):
+        found = sandbox.activity.compare(options.before, options.after)
 
     if options.json:
         print(json.dumps(as_data(found), indent=2))

@@ -13,6 +13,7 @@ import sys
 from fumehood.cli.options import read_envs
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.terminal import note, reported_steps, write_table
+from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
 from fumehood.values.network import read_network
@@ -137,6 +138,14 @@ def run_list(options: Options) -> int:
 def run_remove(options: Options) -> int:
     """Remove one and return the exit code."""
     from fumehood.api.templates import remove_template
+
+    if options.name == "default":
+        raise InvalidArgumentError(
+            field="NAME",
+            value=options.name,
+            allowed="the name of a template that was built: `fumehood template list` shows them",
+            problem="the template 'default' is always there: it is the environment of fumehood itself",
+        )
 
     with naming_arguments(_OPTIONS):
         is_deleted = remove_template(options.name, url=options.url, api_key=options.api_key)

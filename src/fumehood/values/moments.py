@@ -41,7 +41,7 @@ class ReadDifferences(Look["Comparison"]):
             raise InvalidArgumentError(
                 field="before",
                 value=self.before,
-                allowed="a checkpoint; `now` can be compared as `after` only",
+                allowed="a checkpoint; `now` can only be the later one of two",
             )
 
 

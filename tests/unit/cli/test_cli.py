@@ -183,3 +183,9 @@ def test_a_missing_file_is_reported_without_a_traceback(capsys):
     """The exit code says that a file of this machine was the matter."""
     assert main.main(["run", "/no/such/file.py"]) == 74
     assert "No such file" in capsys.readouterr().err
+
+
+def test_the_default_template_is_not_removed(capsys):
+    """It is in the list of templates, and in no store."""
+    assert main.main(["template", "remove", "default"]) == 64
+    assert "the template 'default' is always there" in capsys.readouterr().err
