@@ -233,7 +233,8 @@ class ServerSettings(EngineSettings):
             raise InvalidArgumentError(
                 field="token",
                 value="a short token" if self.token else ...,
-                allowed=f"a secret of {SHORTEST_TOKEN} characters or more, such as `openssl rand -hex 32` makes",
+                allowed=f"a secret of {SHORTEST_TOKEN} characters or more, such as `openssl rand -hex 32` makes; "
+                "FUMEHOOD_TOKEN may hold it",
                 problem=f"a server on {self.host}, which others can reach, needs a token of "
                 f"{SHORTEST_TOKEN} characters or more: {'the one given is shorter' if self.token else 'none is given'}",
             )
