@@ -217,9 +217,9 @@ for path in ("table.csv", greeter.__file__, "/opt/template/notes.txt"):
 def test_variables_of_the_sandbox_go_before_those_of_the_template(engine: Engine, data: Bench) -> None:
     """The template gives the default."""
     done = data.run(
-        "run", "--template", "data", "--env", "WHO=Bob", "-", stdin="import os; os.environ['WHO']"
+        "run", "--template", "data", "--env", "WHO=Bob", "-", stdin="import os; print(os.environ['WHO'])"
     )
-    assert done.stdout == "'Bob'\n"
+    assert done.stdout == "Bob\n"
 
     sandbox = engine.open("data")
     assert sandbox.commands.run("echo $WHO").stdout == "Ada\n"
