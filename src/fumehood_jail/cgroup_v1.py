@@ -37,7 +37,7 @@ class CgroupV1(Cgroup):
 
     @property
     def folders(self) -> list[str]:
-        """The folders, that of `pids` first; controllers that are mounted together share one."""
+        """The folder of each hierarchy, the one of `pids` first; controllers that are mounted together share one."""
         return list(dict.fromkeys([self._folders["pids"], *self._folders.values()]))
 
     def set_memory_bytes(self, memory_bytes: int) -> None:

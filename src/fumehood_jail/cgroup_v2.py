@@ -68,7 +68,7 @@ class CgroupV2(Cgroup):
         return int(self._read(f"{self._folder}/memory.current"))
 
     def peak_memory_bytes(self) -> int:
-        """Returns the most memory in use since `reset_peak`; before Linux 5.19 what is in use now."""
+        """Returns the most memory in use since `reset_peak`; before Linux 5.19, the memory in use now."""
         path = f"{self._folder}/memory.peak"
         try:
             return int(self._read(path, self._peak_flags(path)))
@@ -107,7 +107,7 @@ class CgroupV2(Cgroup):
 
     @property
     def can_freeze(self) -> bool:
-        """True of every cgroup of version 2, since Linux 5.2."""
+        """Always true: every cgroup of version 2 can be frozen since Linux 5.2."""
         return True
 
     def freeze(self) -> bool:

@@ -33,7 +33,7 @@ def leave_half_to_the_host() -> None:
 
 
 def bound_a_sandbox() -> None:
-    """Bounds what one sandbox uses, and forbids it user namespaces of its own.
+    """Bounds what one sandbox uses, and forbids it to create user namespaces.
 
     Before: CAP_SYS_RESOURCE over the sandbox's namespace, with /proc mounted.
     """

@@ -1,8 +1,9 @@
-"""A program as the root of a user namespace with one id, where what takes more rights succeeds without being done.
+"""Runs a program as root of a user namespace with one id; calls that need more rights do nothing and succeed.
 
-For builders of images that a user runs without subordinate ids: they own all files, and change owners and users for the
-sake of what they build alone. `command` names a process of its own, between the host process and the program; there
-`main` runs. This isolates nothing: the program has the files, the processes and the network of its user.
+For image builders that a user runs without subordinate ids: this user owns all their files, so a change of owner or
+    user only matters inside the built image. `command` returns the command of a process between the host process and
+    the program; that process runs `main`. This isolates nothing: the program has the files, the processes and the
+    network of its user.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _FAILED = 125
 
 
 def command(argv: Sequence[str]) -> list[str]:
-    """Returns the command that runs a program so; it ends with status 125 and a reason if that cannot be had here."""
+    """Returns the command that runs a program as emulated root.
+
+    It exits with status 125 and a reason if this system cannot.
+    """
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [sys.executable, "-I", "-S", "-c", _STARTER.format(folder=folder), *argv]
 
@@ -36,7 +40,7 @@ def main() -> None:
 
 
 def _become_root() -> None:
-    """After: user and group 0 are the caller's own ids, mounts are its own, and what takes other ids does nothing."""
+    """After: user and group 0 are the caller's ids, mounts are private, and calls that need other ids do nothing."""
     ids = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
     syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
     contents = {"setgroups": "deny", **{name: f"0 {own} 1" for name, own in ids.items()}}
@@ -49,7 +53,7 @@ def _become_root() -> None:
 
 
 def _emulation() -> seccomp.Policy:
-    """Returns a policy that allows every call that has a name, but for those that steps of builds emulate."""
+    """Returns a policy that allows every named call, and emulates those that build steps make needlessly."""
     policy = seccomp.read_policy(os.path.join(seccomp.POLICIES, "image_emulated.toml"))
     emulated = [check for check in policy["check"] if check["answer"] == "SUCCESS" and not check["when"]]
     others = seccomp.known_calls() - {check["call"] for check in emulated}

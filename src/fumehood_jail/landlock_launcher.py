@@ -146,7 +146,7 @@ def _kill(pid: int) -> None:
 
 
 def _kill_group(pid: int) -> None:
-    """Kills the process group of an adopted process, dead or alive: this also catches one that keeps forking.
+    """Kills the process group of an adopted process, dead or alive: this also catches a process that keeps forking.
 
     A group is within a session, and each session of a sandbox began there, so the group holds no other process. Only a
     reaper that had not begun yet is still in our own group.

@@ -155,7 +155,7 @@ def _clear(paths: List[str]) -> None:
 
 
 def _leads_out(path: str) -> bool:
-    """Tells whether a path of the new root leads, by links, to the old one or through /proc, as the kernel walks it."""
+    """Returns whether a path of the new root leads through links to the old root or through /proc."""
     waiting = path.split("/")[::-1]
     at, links = "", 0
 
@@ -192,7 +192,10 @@ def _leads_out(path: str) -> bool:
 
 
 def _mount_empty_root(image: List[int]) -> str:
-    """Mounts the filesystem that becomes the root, still writable; returns its path. An image's gets an empty /dev."""
+    """Mounts the filesystem that becomes the root, still writable; returns its path.
+
+    The root of an image gets an empty /dev.
+    """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     syscalls.mount("tmpfs", _STAGING, "tmpfs", flags, _ROOT_OPTIONS)
 
@@ -223,7 +226,7 @@ def seal_root() -> None:
 
 
 def mount_own_proc() -> None:
-    """Covers /proc by that of this process's own PID namespace."""
+    """Mounts the /proc of this process's own PID namespace over the present one."""
     _mount_proc("/proc")
 
 
@@ -481,7 +484,10 @@ def _make_folders_of(paths: Iterable[str]) -> None:
 
 
 def _read_those_there(copies: List[Tuple[str, str]]) -> Dict[str, bytes]:
-    """Returns the content of those files to copy that exist, by their paths in the new root."""
+    """Returns the content of the files to copy, by their paths in the new root.
+
+    Files that do not exist are left out.
+    """
     found = {}
 
     for source, target in copies:

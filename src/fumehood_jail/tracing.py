@@ -112,7 +112,7 @@ _REGISTERS = _Arm64 if call_numbers.MACHINE == "aarch64" else _X86
 class HeldProcess:
     """A traced process that is blocked in a system call, and is made to carry out others in its place.
 
-    The holder checks that it is blocked where expected, and in the end releases or kills it. Every method raises
+    The caller checks that it is blocked where expected, and in the end releases or kills it. Every method raises
     `ProcessLookupError` when the process has ended.
 
     Args:

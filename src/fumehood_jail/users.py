@@ -77,7 +77,7 @@ class IdPlan:
         return {name: getattr(self, name) for name in self.__slots__ if name != "lock_fd"}
 
     def release(self) -> None:
-        """Releases the block of ids; a second call does nothing. Before: no process uses one of them."""
+        """Releases the block of ids; a second call does nothing. Before: no process uses an id of the block."""
         if self.lock_fd is not None:
             os.close(self.lock_fd)
             self.lock_fd = None
@@ -235,7 +235,7 @@ def _plan_range(lock_folder: str, notes: list[str]) -> IdPlan | None:
 
 
 def _mapped_blocks(maps: list[list[MapLine]], blocks: range, size: int) -> list[int]:
-    """Returns the blocks that lie whole within one line of each map."""
+    """Returns the blocks of ids that lie completely within one line of each map."""
     # Most machines map all of them by one line: then each need not be looked up.
     span = blocks[0], blocks[-1] + size - blocks[0]
     if all(_is_mapped(id_map, *span) for id_map in maps):

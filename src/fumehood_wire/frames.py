@@ -88,13 +88,14 @@ class ProtocolError(Exception):
 def encode(header: Header, payload: bytes = b"") -> bytes:
     """Return the bytes of one frame.
 
-    Lone surrogates in the header survive: they travel as escapes. How large a payload its peer takes, only
-    the caller knows.
+    Lone surrogates in the header survive: they are sent as escapes. The caller must know how large a payload its peer
+        accepts.
 
     Raises:
-        ProtocolError: The header is larger than any peer takes, or the payload than a prefix can say.
+        ProtocolError: The header is larger than any peer accepts, or the payload is longer than the length field can
+            express.
         TypeError: The header holds something that is not JSON.
-        ValueError: The header holds NaN, an infinity, or itself.
+        ValueError: The header holds NaN or an infinity, or contains itself.
     """
     text = _encode_header(header).encode("ascii")
 
@@ -132,7 +133,10 @@ class Decoder:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held that were not taken as frames; not zero at the end of the stream means that it was cut off."""
+        """The number of bytes that were not returned as frames yet.
+
+        Not zero at the end of the stream means that it was cut off.
+        """
         return len(self._buffer) - self._start
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -232,7 +236,7 @@ def parse_json(data: bytes) -> object:
     and no key twice in an object. The caller bounds the length.
 
     Raises:
-        ProtocolError: The text breaks one of them.
+        ProtocolError: The text exceeds one of these bounds.
     """
     return _parse_bounded(memoryview(data))
 

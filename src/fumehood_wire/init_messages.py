@@ -1,6 +1,6 @@
 """Messages to and from init: which verbs and events exist, and what each may hold.
 
-As in `fumehood_wire.messages`, whose checks hold frames against these tables: nothing is repaired, guessed or ignored.
+`fumehood_wire.messages` checks frames against these tables: nothing is repaired, guessed or ignored.
 `check_value` checks the value of a reply by the verb that it answers.
 """
 
@@ -311,7 +311,7 @@ def check_value(verb: str, value: object) -> None:
     """Check the "value" of a reply by the verb of the request that it answers.
 
     Raises:
-        ProtocolError: With the code `field`.
+        ProtocolError: The value is not valid for the verb; the code is `field`.
     """
     fault = _VALUES[verb](value)
 

@@ -1,7 +1,7 @@
 """Messages: which types exist in each direction, and what each may hold.
 
-The tables say it as data: host to context, context to host, host to init, init to host. `check` holds a
-decoded frame against one of them. It runs wherever a frame was just decoded, in the host and in the guest,
+The tables contain these rules as data: host to context, context to host, host to init, init to host. `check` compares a
+    decoded frame with one of them. It runs wherever a frame was just decoded, in the host and in the guest,
 and must never repair, guess or ignore: a type, a field or a value that its table does not name is refused.
 The invariant: what has passed `check` has the fields of its table and no others, each of the exact type and
 within its bound. A string may hold any character, lone surrogates included, unless its rule says otherwise.
@@ -200,12 +200,12 @@ def _display(required: Mapping[str, Rule], optional: Mapping[str, Rule] | None =
 
 
 def _question(required: Mapping[str, Rule] | None = None) -> Message:
-    """About code, which is the payload."""
+    """Returns the message type of a question about code; the code is the payload."""
     return _message({"id": _ID, **(required or {})}, _AFTER_INTERRUPT, max_payload_bytes=MAX_CHUNK_BYTES)
 
 
 def _comms(common: Mapping[str, Rule], optional: Mapping[str, Rule] | None = None) -> dict[str, Message]:
-    """A message to or from a comm: the payload is what `payloads.split_comm` takes apart."""
+    """Returns the message types of comm messages by name; `payloads.split_comm` splits their payload."""
     required = {"id": _ID, "comm_id": _COMM_ID, "buffers": items(_COUNT, MAX_COMM_BUFFERS), **common}
     other = _message(required, optional, max_payload_bytes=None)
     opening = _message({**required, "target_name": _COMM_ID}, optional, max_payload_bytes=None)
@@ -357,10 +357,10 @@ CONTEXT_TO_HOST: Table = {
 
 
 def check(table: Table, header: Header, payload: bytes) -> None:
-    """Hold a frame that the decoder has delivered against the table of its direction.
+    """Check a decoded frame against the table of its direction.
 
     Raises:
-        ProtocolError: With the code `unknown_type`, `field` or `payload`.
+        ProtocolError: The frame breaks a rule; the code is `unknown_type`, `field` or `payload`.
     """
     message = _find_message(table, header)
     fault = message.header(header)
@@ -398,7 +398,7 @@ def parse_traceback(payload: bytes) -> list[str]:
     """Return the lines in the payload of an `error` message that has passed `check`.
 
     Raises:
-        ProtocolError: It is not a JSON list of at most `MAX_TRACEBACK_LINES` strings.
+        ProtocolError: The payload is not a JSON list of at most `MAX_TRACEBACK_LINES` strings.
     """
     lines = parse_json(payload)
     fault = items(text(MAX_TRACEBACK_BYTES), MAX_TRACEBACK_LINES)(lines)
@@ -413,7 +413,7 @@ def read_text(payload: bytes) -> str:
     """Return a payload that has to be text.
 
     Raises:
-        ProtocolError: It is not strict UTF-8.
+        ProtocolError: The payload is not strict UTF-8.
     """
     try:
         return str(payload, "utf-8")

@@ -1,7 +1,7 @@
-"""Payloads: what lies behind the headers of answers and comm messages.
+"""Payloads: the content that follows the headers of answers and comm messages.
 
-Runs in the host and in the guest, on frames that have passed `fumehood_wire.messages.check`. As there, nothing is
-repaired, guessed or ignored, and every size that a peer claims is checked against what it has sent.
+Runs in the host and in the guest, on frames that have passed `fumehood_wire.messages.check`. As in that module, nothing
+is repaired, guessed or ignored, and every size that a peer claims is checked against what it has sent.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def parse_matches(payload: bytes) -> list[str]:
     """Return the completions in the payload of a `complete_reply` that has passed `check`.
 
     Raises:
-        ProtocolError: It is not a JSON list of at most `MAX_MATCHES` strings of `MAX_MATCH_CHARS` characters.
+        ProtocolError: The payload is not a JSON list of at most `MAX_MATCHES` strings of `MAX_MATCH_CHARS` characters.
     """
     matches = parse_json(payload)
     fault = _MATCHES(matches)
@@ -96,7 +96,7 @@ def parse_arguments(payload: bytes) -> dict[str, Any]:
     """Return the arguments in the payload of a `tool_request` that has passed `check`.
 
     Raises:
-        ProtocolError: It is not a JSON object.
+        ProtocolError: The payload is not a JSON object.
     """
     arguments = parse_json(payload)
     fault = any_object(arguments)
@@ -108,10 +108,10 @@ def parse_arguments(payload: bytes) -> dict[str, Any]:
 
 
 def parse_changes(payload: bytes) -> list[dict[str, Any]]:
-    """Return what a cell has changed, from the payload of a `changes` that has passed `check`.
+    """Return the variables that a cell has changed, from the payload of a `changes` that has passed `check`.
 
     Raises:
-        ProtocolError: It is not a JSON list of at most `MAX_VARIABLES` descriptions.
+        ProtocolError: The payload is not a JSON list of at most `MAX_VARIABLES` descriptions.
     """
     changes = parse_json(payload)
     fault = _CHANGES(changes)
@@ -126,7 +126,7 @@ def parse_variables(payload: bytes) -> list[dict[str, Any]]:
     """Return the variables in the payload of a `variables_reply` that has passed `check`.
 
     Raises:
-        ProtocolError: It is not a JSON list of at most `MAX_VARIABLES` descriptions.
+        ProtocolError: The payload is not a JSON list of at most `MAX_VARIABLES` descriptions.
     """
     found = parse_json(payload)
     fault = _VARIABLES(found)
@@ -141,7 +141,7 @@ def parse_telemetry(payload: bytes) -> list[dict[str, Any]]:
     """Return the audit events in the payload of a `telemetry` that has passed `check`.
 
     Raises:
-        ProtocolError: It is not a JSON list of at most `MAX_TELEMETRY` descriptions.
+        ProtocolError: The payload is not a JSON list of at most `MAX_TELEMETRY` descriptions.
     """
     said = parse_json(payload)
     fault = _TELEMETRY(said)
@@ -178,7 +178,7 @@ def parse_comm(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return data and metadata in the JSON text of a comm message.
 
     Raises:
-        ProtocolError: It is not an object of just these two objects.
+        ProtocolError: The text is not a JSON object of exactly these two objects.
     """
     value = parse_json(content)
     fault = _COMM_CONTENT(value)

@@ -91,7 +91,7 @@ def number(low: float, high: float) -> Rule:
 
 
 def flag(*, only: bool | None = None) -> Rule:
-    """True or false; with `only`, that one of the two."""
+    """True or false; with `only`, just that value."""
 
     def fault(value: object) -> str | None:
         if type(value) is not bool:
@@ -145,7 +145,7 @@ def items(rule: Rule, max_items: int) -> Rule:
 
 
 def entries(key: Rule, content: Rule, max_entries: int) -> Rule:
-    """An object used as a mapping: one rule for all keys, one for what they lead to."""
+    """An object used as a mapping: one rule for all keys, and one for all values."""
 
     def fault(value: object) -> str | None:
         if type(value) is not dict:
@@ -196,7 +196,7 @@ def record(
 ) -> Rule:
     """An object with named fields: all the required ones, perhaps optional ones, and no others.
 
-    Of the exclusive fields, if there are any, exactly one must be there.
+    Exactly one of the exclusive fields must be present, if there are any.
     """
     required_names = frozenset(required)
     exclusive_names = frozenset(exclusive or ())

@@ -119,7 +119,7 @@ class Conversation:
     recognised without being stored.
 
     Args:
-        name: Different for each conversation and not to be guessed; at most 40 characters.
+        name: Unique to each conversation and impossible to guess; at most 40 characters.
         count: How many requests came before, if the conversation continues with a process made from a checkpoint.
     """
 
@@ -206,7 +206,7 @@ class Conversation:
         """Note a message from the guest that has passed `check`, and return the kind of exchange it belongs to.
 
         Raises:
-            ProtocolError: With the code `order`: it is not legal now, or not for that execution.
+            ProtocolError: The message is not legal now, or not for that execution; the code is `order`.
         """
         message_type = header["type"]
         message_id = header.get("id")

@@ -51,10 +51,10 @@ class AsyncActivity:
 
         Args:
             context: The context; the default one unless given.
-            before: Only those before this position.
-            after: Only those after this position. Without either, the newest are returned.
-            limit: How many at most.
-            whole: Whether each has its whole `execution`, with its outputs.
+            before: Only executions before this position.
+            after: Only executions after this position. Without `before` and `after`, the newest are returned.
+            limit: The most executions to return.
+            whole: Whether each item includes its whole `execution`, with its outputs.
 
         Raises:
             ContextNotFoundError: The context does not live.
@@ -64,10 +64,10 @@ class AsyncActivity:
         return await handle.backend.look(handle.id, request)
 
     async def execution(self, execution_id: str) -> Cell:
-        """Return one execution with its outputs; of one that runs, its outputs so far.
+        """Return one execution with its outputs; if it is still running, with its outputs so far.
 
         Args:
-            execution_id: Its id.
+            execution_id: The id of the execution.
 
         Raises:
             ExecutionNotFoundError: No execution has this id, or it is not kept any more.
@@ -84,7 +84,7 @@ class AsyncActivity:
             mime: The format, such as `image/png`.
 
         Raises:
-            ExecutionNotFoundError: The execution is not known, or no longer.
+            ExecutionNotFoundError: The execution is not known, or not kept any more.
         """
         request = ReadResult(execution_id=execution_id, number=number, mime=mime)
         handle = self._sandbox_handle
@@ -101,50 +101,50 @@ class AsyncActivity:
     ) -> VariablePage:
         """Return the variables of a context by name, without running code of their classes.
 
-        While the context runs code, or is paused, those that were seen last are returned; nothing waits.
+        If the context runs code or is paused, the last known variables are returned, so that the call does not wait.
 
         Args:
             context: The context; the default one unless given.
-            text: Only those with this text in the name, the type or the summary.
-            after: `next_cursor` of the page before.
-            limit: How many at most.
-            at: The checkpoint whose variables are meant, by its id or its name; those of now unless given.
+            text: Only variables with this text in the name, the type or the summary.
+            after: `next_cursor` of the previous page.
+            limit: The most variables to return.
+            at: The id or name of a checkpoint whose variables to return; the present variables unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
-            CheckpointNotFoundError: There is no such checkpoint.
-            InvalidArgumentError: The checkpoint is of another context.
+            CheckpointNotFoundError: The checkpoint does not exist.
+            InvalidArgumentError: The checkpoint belongs to another context.
         """
         request = ReadVariables(context_id=context, text=text, after=after, limit=limit, at=at)
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, request)
 
     async def variable(self, name: str, *, context: str | None = None, at: str | None = None) -> VariablePage:
-        """Return one variable in detail, as the one item of a page; no item if there is no such variable.
+        """Return one variable in detail, as the only item of a page; the page is empty if the variable does not exist.
 
         Args:
-            name: Its name.
+            name: The name of the variable.
             context: The context; the default one unless given.
-            at: The checkpoint whose variable is meant, by its id or its name; that of now unless given.
+            at: The id or name of a checkpoint whose variable to return; the present variable unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
-            CheckpointNotFoundError: There is no such checkpoint.
-            InvalidArgumentError: The checkpoint is of another context.
+            CheckpointNotFoundError: The checkpoint does not exist.
+            InvalidArgumentError: The checkpoint belongs to another context.
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadVariable(name=name, context_id=context, at=at))
 
     async def compare(self, before: str, after: str = "now") -> Comparison:
-        """Return in what two moments of the sandbox differ: variables of a context, and files.
+        """Return the differences between two moments of the sandbox: variables of a context, and files.
 
         Args:
-            before: The earlier one: a checkpoint, by its id or its name.
-            after: The later one: a checkpoint of the same context, or `now`.
+            before: The earlier moment: a checkpoint, by its id or its name.
+            after: The later moment: a checkpoint of the same context, or `now`.
 
         Raises:
-            CheckpointNotFoundError: There is no such checkpoint.
-            CheckpointLostError: Code in the sandbox has ended it.
+            CheckpointNotFoundError: A checkpoint does not exist.
+            CheckpointLostError: Code in the sandbox has ended a checkpoint.
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadDifferences(before=before, after=after))
@@ -157,14 +157,14 @@ class AsyncActivity:
             path: Absolute path of the file, as `compare` names it.
 
         Raises:
-            CheckpointNotFoundError: There is no such checkpoint.
-            FileError: There was no such file then.
+            CheckpointNotFoundError: The checkpoint does not exist.
+            FileError: The file did not exist at the checkpoint.
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadKeptFile(checkpoint_id=checkpoint, path=path))
 
     async def family(self) -> Family:
-        """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
+        """Return the sandbox, its ancestors and all their forks, including those that have ended recently."""
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadFamily())
 
@@ -184,7 +184,7 @@ class AsyncActivity:
         return await handle.backend.look(handle.id, ReadPorts())
 
     async def use(self) -> SandboxUse:
-        """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""
+        """Return the current usage and activity of the sandbox, as known to the host without asking the sandbox."""
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadUse())
 
@@ -192,8 +192,8 @@ class AsyncActivity:
         """Yield the events of the sandbox, whichever caller causes them: `here` first, `ended` last.
 
         Args:
-            after: The `seq` of an event: later events that are kept come first, or a `gap` in place of those that are
-                not. Unless given, only new events are yielded.
+            after: The `seq` of an event: kept events after it come first, with a `gap` in place of events that are not
+                kept any more. Unless given, only new events are yielded.
         """
         handle = self._sandbox_handle
 

@@ -30,7 +30,7 @@ class Answering:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The fields of the request that enable its questions."""
+        """The fields of the request that enable the questions for which there are callbacks."""
         return {
             "allow_input": self.on_input is not None,
             "tools": tuple(tool.spec for tool in self.tools.values()),
@@ -40,7 +40,7 @@ class Answering:
     async def answered(
         self, backend: Backend, sandbox_id: str, request: ExecuteRequest
     ) -> AsyncGenerator[Event, None]:
-        """Runs code and yields its events; a question is answered after it was yielded."""
+        """Runs code and yields its events; each question is answered after its event was yielded."""
         happening = backend.execute(sandbox_id, request)
 
         if self.tools:
@@ -64,6 +64,9 @@ class Answering:
         return InputAnswer(execution_id=event.execution_id, request_id=event.request_id, text=text)
 
     async def _commit(self, event: CommitRequestEvent) -> CommitAnswer:
-        """Returns False for a result of the callback that is not True; its exception goes to the caller."""
+        """Asks the callback; returns False unless its result is True.
+
+        An exception of the callback is raised to the caller.
+        """
         commit = await notify(self.on_commit, event.changes) is True
         return CommitAnswer(execution_id=event.execution_id, commit=commit)

@@ -1,6 +1,6 @@
 """Files and pictures of a sandbox, brought back into a directory of this machine by a program without a loop.
 
-Over the public `Sandbox` only; how names and sizes that a guest chose are bounded stands in `fumehood.api.transfers`.
+Over the public `Sandbox` only; `fumehood.api.transfers` bounds the names and sizes, which a guest chose.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def save_files(
 
     Args:
         files: The sandbox's files.
-        entries: The files; directories and links are passed over.
-        root: Directory of the sandbox that `into` stands for.
+        entries: The files; directories and links are skipped.
+        root: The directory of the sandbox that corresponds to `into`.
         into: Directory of this machine; made if it does not exist.
         overwrite: Whether existing files may be replaced; or a function that decides it for a path.
-        on_bytes: Called with the size of each piece that has come, in another thread.
+        on_bytes: Called in another thread with the size of each received piece.
     """
     source = _Counted(files._async, on_bytes)
     return call(transfers.save_files, source, entries, root=root, into=into, overwrite=overwrite)
 
 
 class _Counted:
-    """Files of a sandbox whose pieces are counted as they come."""
+    """Files of a sandbox; counts the bytes of each piece that is read."""
 
     def __init__(self, files: transfers.FileSource, on_bytes: Callable[[int], None]) -> None:
         self._files = files
@@ -65,7 +65,7 @@ class _Counted:
 
 
 def list_tree(files: Filesystem, root: str) -> list[FileInfo]:
-    """List the files below `root` without hidden ones and those in hidden directories."""
+    """List the files below `root` without hidden files and files in hidden directories."""
     return call(transfers.list_tree, files._async, root)
 
 

@@ -1,7 +1,7 @@
 """`AsyncSandbox`: the class of a sandbox, for asyncio.
 
-Here are the methods of a sandbox as a whole: how it starts, what it may reach, how it is paused, forked, saved and
-ended. Those that run code are in its base class (`contexts.py`). Each turns its arguments into calls of the backend
+This module has the methods for a sandbox as a whole: start, network, pause, fork, save and end. The methods that run
+    code are in its base class (`contexts.py`). Each turns its arguments into calls of the backend
 port and nothing else. `Sandbox` is generated from both by `make sync-api`, docstrings included: a paragraph that begins
 with "Asynchronous:" stays here.
 """
@@ -75,8 +75,7 @@ DownloadedPaths: TypeAlias = list[Path]
 class AsyncSandbox(AsyncContexts):
     """An isolated machine with files and state, for untrusted code.
 
-    It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
-    a `with`.
+    It lives from its creation until it is killed, its lifetime is over, or this process ends; use it in a `with`.
 
     Asynchronous: it starts when it is entered (`async with AsyncSandbox() as sandbox:`) or made by
     `await AsyncSandbox.create()`.
@@ -86,38 +85,38 @@ class AsyncSandbox(AsyncContexts):
         commands: Its processes.
         pty: Its terminals.
         activity: Past and running executions.
-        shares: Read-only views of it for other people; of a sandbox at a server.
+        shares: Read-only views of it for other people; only for a sandbox at a server.
 
     Args:
         template: Its interpreter, packages and preloaded modules: a `Template`, or the name of one that was used
             before; `default` is the environment of this process.
         limits: Its limits: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
-        envs: Environment of everything that runs in it.
-        metadata: Names and values of your own, found again in `get_info()` and `list()`.
-        labels: Labels that its machine must have, such as `{"zone": "a"}`; machines of a cluster have labels.
+        envs: Environment variables of all programs in it.
+        metadata: Names and values of your own, returned by `get_info()` and `list()`.
+        labels: Labels that its machine must have, such as `{"zone": "a"}`; only machines of a cluster have labels.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
-        idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
+        idle_timeout: Seconds without a call after which it is killed; None: no limit.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
-        on_host_loss: What a call does that finds the sandbox lost, because its machine or host daemon is gone: `raise`
-            SandboxClosedError, or `restore` it from its last `save`, which may be in a bucket, and go on from there. A
-            call that may have been carried out raises in any case, and the next one goes on.
-        auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
-        strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
+        on_host_loss: What a call does if the sandbox is lost because its machine or host daemon is gone: `raise`
+            SandboxClosedError, or `restore` the sandbox from its last `save`, which may be in a bucket, and continue. A
+            call that may have been carried out raises in both cases, and the next call continues.
+        auto_resume: Whether a call to the paused sandbox resumes it, instead of raising SandboxPausedError.
+        strict: Whether to refuse to start if a layer of isolation is missing, instead of listing the layer as degraded.
         isolation: The weakest level of isolation that is accepted, such as `namespaces` or `landlock-only`; without it
             the sandbox does not start. None: the level in the settings, by default `namespaces`.
-        network: The network that it may reach: `none`, `pip` for the package index alone, `internet` for everything
-            public, a list such as `["api.example.com"]`, or a `Network(allow=[...])`.
+        network: The network that it may reach: `none`, `pip` for the package index only, `internet` for all public
+            addresses, a list such as `["api.example.com"]`, or a `Network(allow=[...])`.
         security_policy: The reactions to security events: `SecurityRule(kind=..., action=..., count=...)`.
         on_security_event: Called with each security event, in a thread of its own, one after the other.
-        telemetry: Whether its interpreters report what code does, as security events that are only advice.
-        url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
+        telemetry: Whether its interpreters report calls of the code, as security events that are only advice.
+        url: Address of the server on which it lives; None: FUMEHOOD_URL, or else this process.
         api_key: The token of that server; None: FUMEHOOD_API_KEY.
         backend: An existing backend to use, instead of `url` and `api_key`.
-        limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
+        limit_fields: Single limits, which replace those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
     Raises:
         InvalidArgumentError: An argument is refused.
-        SandboxStartError: It did not start; the class and the hint say why.
+        SandboxStartError: The sandbox did not start; the class and the hint of the error say why.
     """
 
     def __init__(
@@ -242,13 +241,13 @@ class AsyncSandbox(AsyncContexts):
     ) -> AsyncSandbox:
         """Start a sandbox and run the code cells of a notebook in it, up to the first that fails.
 
-        As with `run_code`, code that fails is no exception: `get_record().cells[-1].execution.error` tells.
+        As with `run_code`, code that fails raises no exception: see `get_record().cells[-1].execution.error`.
 
-        `notebook` is a path, or the notebook as JSON holds it; `parameters` are variables that are set behind the cell
-        with the tag `parameters`, or before all cells. The others are those of `Sandbox`.
+        `notebook` is a path, or the notebook as JSON holds it; `parameters` are variables that are set after the cell
+        with the tag `parameters`, or before all cells. The other arguments are those of `Sandbox`.
 
         Raises:
-            InvalidArgumentError: The notebook is not one of Python, or a parameter cannot be set.
+            InvalidArgumentError: The notebook is not a Python notebook, or a parameter cannot be set.
         """
         # Imported late: only notebooks need the reader. An error is raised before a sandbox starts.
         from fumehood.notebook.cell_runs import run_cells
@@ -275,11 +274,11 @@ class AsyncSandbox(AsyncContexts):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> AsyncSandbox:
-        """Connect to a living sandbox by its id; leaving its `with` kills it like any other.
+        """Connect to a living sandbox by its id; leaving its `with` kills the sandbox like any other.
 
         Raises:
-            SandboxNotFoundError: It never lived here.
-            SandboxClosedError: It has ended.
+            SandboxNotFoundError: No sandbox with this id has lived here.
+            SandboxClosedError: The sandbox has ended.
         """
         check_text("sandbox_id", sandbox_id, max_bytes=255)
         sandbox = cls(url=url, api_key=api_key, backend=backend)
@@ -298,10 +297,10 @@ class AsyncSandbox(AsyncContexts):
         """Describe the living sandboxes, the oldest first.
 
         Args:
-            metadata: Only those with each of these labels.
-            url: Address of the server; None: FUMEHOOD_URL, or in this process.
+            metadata: Only sandboxes that have all of these labels.
+            url: Address of the server; None: FUMEHOOD_URL, or else this process.
             api_key: The token of the server; None: FUMEHOOD_API_KEY.
-            backend: Where they live, in place of both.
+            backend: The backend of the sandboxes, in place of `url` and `api_key`.
         """
         check_strings("metadata", metadata or {})
         wanted = (metadata or {}).items()
@@ -342,10 +341,10 @@ class AsyncSandbox(AsyncContexts):
         return f"<{type(self).__name__} {name}>"
 
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox: times, labels, limits, and what isolates it.
+        """Describe the sandbox: times, labels, limits and isolation.
 
         Raises:
-            SandboxClosedError: It has ended; so from every other verb but `kill` and `is_running`.
+            SandboxClosedError: The sandbox has ended; every other method except `kill` and `is_running` raises it too.
         """
         return await self._sandbox_handle.backend.info(self.id)
 
@@ -358,15 +357,16 @@ class AsyncSandbox(AsyncContexts):
 
         Args:
             local: The file or folder.
-            remote: Its path in the sandbox; None: its own name, in the home directory, where code finds it by that.
+            remote: Its path in the sandbox; None: its own name in the home directory, where code can open it by this
+                name.
 
         Returns:
             The files that were written.
 
         Raises:
-            OSError: The file cannot be read.
-            InvalidArgumentError: One is a FIFO, a socket or a device.
-            FileError: It cannot be written.
+            OSError: A local file cannot be read.
+            InvalidArgumentError: A local file is a FIFO, a socket or a device.
+            FileError: A file cannot be written in the sandbox.
         """
         return await upload(self.files, local, remote)
 
@@ -378,47 +378,47 @@ class AsyncSandbox(AsyncContexts):
         overwrite: bool = False,
         max_bytes: int = MAX_DOWNLOAD_BYTES,
     ) -> DownloadedPaths:
-        """Write a file of the sandbox, or a folder with all that is in it, to this machine.
+        """Copy a file of the sandbox, or a folder with its content, to this machine.
 
-        Names of files are the sandbox's: one that would lead out of the folder is left out, and hidden files of a
-        folder stay where they are, since some of them would be run on this machine (`.bashrc`, `.git`).
+        The sandbox chooses the names of files: a name that would lead out of the folder is left out. Hidden files of a
+            folder are not copied, since this machine would run some of them (`.bashrc`, `.git`).
 
         Args:
             remote: The file or folder.
             local: For a file, its new path or an existing folder; for a folder, the path of its copy.
-            overwrite: Replace what is there. A file whose new path was given in full is always replaced.
-            max_bytes: Bytes of all files together.
+            overwrite: Whether to replace existing files. A file whose new path is given in full is always replaced.
+            max_bytes: The most bytes of all files together.
 
         Returns:
             The files that were written.
 
         Raises:
-            PathNotFoundError: There is no such file.
-            DownloadError: Not all of it could be written; the error names what is missing and why.
+            PathNotFoundError: The path does not exist in the sandbox.
+            DownloadError: Some files could not be written; the error names them, each with the reason.
         """
         return await download(self.files, remote, local, overwrite=overwrite, max_bytes=max_bytes)
 
     async def screenshot(self) -> bytes:
-        """Return what the display of the sandbox shows, as a PNG; its template was built with `display=True`.
+        """Return the screen of the sandbox's display as a PNG; its template must have been built with `display=True`.
 
         Raises:
-            ScreenshotError: It has no display.
+            ScreenshotError: The sandbox has no display.
         """
         return await take_screenshot(self._sandbox_handle.backend, self.id)
 
     async def install(self, *packages: str | Sequence[str], timeout: float = 300.0) -> None:
-        """Install packages of Python into the sandbox with pip; they can be imported at once.
+        """Install Python packages into the sandbox with pip; they can be imported at once.
 
         The sandbox must reach an index, as with `network="pip"`.
 
         Args:
-            packages: Names, one by one or as one list, with versions where needed: `polars>=1`.
+            packages: Names as separate arguments or as one list, with versions if needed: `polars>=1`.
             timeout: Seconds after which pip is ended.
 
         Raises:
-            InvalidArgumentError: There is no package, one is no requirement of pip, or the sandbox has no network.
+            InvalidArgumentError: No package is given, one is not a requirement of pip, or the sandbox has no network.
             CommandExitError: pip failed; its last lines are in the error.
-            CommandTimeoutError: Its time was over.
+            CommandTimeoutError: pip exceeded the `timeout`.
         """
         command = install_command(packages)
 
@@ -431,17 +431,19 @@ class AsyncSandbox(AsyncContexts):
             raise
 
     async def get_url(self, port: int, *, wait: bool | float = False) -> str:
-        """Return an address by which a server inside is reached, in a browser for example.
+        """Return the address of a server in the sandbox, for example for a browser.
 
-        It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
-        in this process it is a port of this machine's loopback, of one at a server an address of that server.
+        The address works as soon as a program listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. For a
+        sandbox in this process it is a port of this machine's loopback, for a sandbox at a server an address of that
+        server.
 
         Args:
-            port: The port inside.
-            wait: Return when something listens there: True waits for up to 30 seconds, a number for so many.
+            port: The port in the sandbox.
+            wait: Whether to wait until a program listens there: True waits for up to 30 seconds, a number for so many
+                seconds.
 
         Raises:
-            PortClosedError: Nothing listens there after that time.
+            PortClosedError: No program listens on the port after that time.
         """
         if wait:
             await wait_for_port(self._sandbox_handle.backend, self.id, port, 30.0 if wait is True else wait)
@@ -449,7 +451,7 @@ class AsyncSandbox(AsyncContexts):
         return (await self._sandbox_handle.backend.port_address(self.id, port)).url
 
     async def get_host(self, port: int) -> str:
-        """Return the host name, with a port where it needs one, of a server inside.
+        """Return the host name of a server in the sandbox, with a port if needed.
 
         Raises:
             NoHostNameError: The server of the sandbox has no domain; `get_url` works there as well.
@@ -471,7 +473,7 @@ class AsyncSandbox(AsyncContexts):
         return True
 
     async def set_timeout(self, timeout: float | None) -> None:
-        """Set the rest of the sandbox's life to so many seconds from now on; None: until it is killed.
+        """Set the remaining lifetime of the sandbox, in seconds from now; None: it lives until it is killed.
 
         For a paused sandbox this is the time that it has after it is resumed.
         """
@@ -479,7 +481,7 @@ class AsyncSandbox(AsyncContexts):
         await self._sandbox_handle.backend.set_timeout(self.id, timeout)
 
     async def set_metadata(self, changes: Mapping[str, str | None]) -> None:
-        """Change labels of the sandbox: those of these names; None takes one away, others stay as they are.
+        """Change the named labels of the sandbox; the value None removes a label, other labels do not change.
 
         Args:
             changes: New values by name. A sandbox has at most 64 labels, names of up to 128 characters, and 16 KiB of
@@ -489,33 +491,34 @@ class AsyncSandbox(AsyncContexts):
         await self._sandbox_handle.backend.set_labels(self.id, dict(changes))
 
     async def set_network(self, network: NetworkChoice) -> None:
-        """Change what the sandbox may reach; connections that the new rules forbid are closed.
+        """Change the network that the sandbox may reach; connections that the new rules forbid are closed.
 
-        Secrets without a value, as `get_info().network` shows them, keep the value that they have.
+        Secrets without a value, as `get_info().network` shows them, keep their present value.
         """
         await self._sandbox_handle.backend.set_network(self.id, read_network(network))
 
     async def egress_log(self) -> EgressRecords:
-        """Return the connections that the sandbox made, and tried to make: the last 1000 of each, the oldest first."""
+        """Return the allowed and denied connections of the sandbox: the last 1000 of each kind, the oldest first."""
         return [*await self._sandbox_handle.backend.egress_log(self.id)]
 
     async def pause(self, *, files_only: bool = False) -> bool:
-        """Freeze the sandbox; False if it was paused.
+        """Freeze the sandbox; False if it was paused already.
 
-        Nothing in it runs any more, and it uses no CPU time; processes and memory stay as they are. All of its
-        clocks stand still: the `timeout`, the `idle_timeout`, and the time limits of what runs. It stays so
-        until `resume` or `kill`.
+        No process in it runs, and it uses no CPU time; processes and memory stay as they are. All of its clocks are
+        stopped: the `timeout`, the `idle_timeout`, and the time limits of running code. It stays paused until `resume`
+        or `kill`.
 
         Args:
-            files_only: Whether to keep files and settings only: its processes end, its contexts start afresh
-                afterwards.
+            files_only: Whether to keep only files and settings: its processes end, and its contexts start afresh after
+                `resume`.
         """
         return await self._sandbox_handle.backend.pause(self.id, files_only=files_only)
 
     async def resume(self, *, files_only: bool = False) -> bool:
-        """Resume the paused sandbox, with the time that it had left; False if it was running.
+        """Resume the paused sandbox, with the lifetime that it had left; False if it was running.
 
-        One that was paused because its time was over gets all of it again. `files_only` drops the processes kept.
+        A sandbox that was paused because its time was over gets its whole `timeout` again. `files_only` ends the
+        processes that the pause has kept.
         """
         return await self._sandbox_handle.backend.resume(self.id, files_only=files_only)
 
@@ -523,7 +526,7 @@ class AsyncSandbox(AsyncContexts):
         """End the sandbox, paused or not, with everything in it; False if it had ended before.
 
         Args:
-            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+            wait: Whether to return only when no process of it is left; otherwise as soon as its end is certain.
         """
         self._is_open = False
         return await self._sandbox_handle.backend.kill(self.id, wait=wait)
@@ -531,14 +534,15 @@ class AsyncSandbox(AsyncContexts):
     async def audit_log(self) -> AuditLog:
         """Return the audit record of the sandbox: a hash chain, in which a later change can be detected.
 
-        It has the newest entries, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
-        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
+        It has the newest entries, at most 4,096 and 2 MiB; `dropped` counts the older ones. It can be read for a while
+        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head from an earlier
+        execution.
         """
         return await self._sandbox_handle.backend.audit_log(self._sandbox_handle.id)
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """Of a fork: what could not be forked from its parent, in words; empty for a sandbox that is no fork."""
+        """Descriptions of the parts of its parent that could not be forked; empty for a sandbox that is not a fork."""
         return self._left_behind
 
     async def fork(
@@ -549,22 +553,24 @@ class AsyncSandbox(AsyncContexts):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a sandbox that continues from the state of this one; this one continues as well.
+        """Make a new sandbox that continues from the state of this one, which continues as well.
 
-        `forks`, which makes several at once, describes what a fork is.
+        See `forks`, which makes several at once, for a description of forks.
 
         Args:
-            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
-            reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
-            timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
-                "inherit": as many as its parent was given, counted from now on.
-            metadata: Its labels; those of the parent unless given.
+            checkpoint: The checkpoint to continue from: the result of `checkpoint()`, its id, or its name. None: the
+                present state.
+            reseed: Whether the fork gets a random state of its own. False: it draws the same random numbers as its
+                parent.
+            timeout: Seconds after which the fork is killed or paused, depending on its parent's `on_timeout`; None: it
+                lives until it is killed; "inherit": its parent's `timeout`, counted from now.
+            metadata: The labels of the fork; those of the parent unless given.
 
         Raises:
-            CheckpointNotFoundError: There is no checkpoint of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
-            ForkDepthError: This one is a fork of a fork of ... already.
-            ForkError: It could not be made; the sandbox is as it was.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint.
+            ForkDepthError: This sandbox is already nested too deeply as a fork of forks.
+            ForkError: The fork could not be made; the sandbox is unchanged.
         """
         children = await self.forks(
             1, checkpoint=checkpoint, reseed=reseed, timeout=timeout, metadata=metadata
@@ -580,27 +586,28 @@ class AsyncSandbox(AsyncContexts):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> builtins.list[Self]:
-        """Make sandboxes that continue from the state of this one, each on its own; this one continues as well.
+        """Make new sandboxes that continue independently from the state of this one, which continues as well.
 
         A fork has the variables, modules, open files, working directory, environment and record of the default context,
         and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
-        is a sandbox like any other: it sees no changes of its parent and of other forks, survives their end, and ends
-        when it is killed or its `with` is left. What cannot come along is named in its `left_behind`: other contexts,
-        running commands, threads, child processes, sockets.
+        is a sandbox like any other: it sees no changes in its parent or in other forks, survives their end, and ends
+        when it is killed or its `with` is left. Its `left_behind` lists the parts that cannot be forked: other
+        contexts, running commands, threads, child processes, sockets.
 
         Args:
-            count: How many, up to 64; all of them are made, or none.
-            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
-            reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
-            timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
-                "inherit": as many as its parent was given, counted from now on.
-            metadata: Labels of each; those of the parent unless given.
+            count: The number of forks, up to 64; either all are made, or none.
+            checkpoint: The checkpoint to continue from: the result of `checkpoint()`, its id, or its name. None: the
+                present state.
+            reseed: Whether each fork gets a random state of its own. False: all draw the same random numbers.
+            timeout: Seconds after which each fork is killed or paused, depending on its parent's `on_timeout`; None: it
+                lives until it is killed; "inherit": its parent's `timeout`, counted from now.
+            metadata: The labels of each fork; those of the parent unless given.
 
         Raises:
-            CheckpointNotFoundError: There is no checkpoint of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
-            ForkDepthError: This one is a fork of a fork of ... already.
-            ForkError: They could not be made; the sandbox is as it was.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint.
+            ForkDepthError: This sandbox is already nested too deeply as a fork of forks.
+            ForkError: The forks could not be made; the sandbox is unchanged.
         """
         request = ForkRequest(
             count=count,
@@ -622,16 +629,18 @@ class AsyncSandbox(AsyncContexts):
         return children
 
     async def adopt(self, child: Self) -> None:
-        """Continue as a fork of this sandbox: its state under this one's id; what was here before is killed.
+        """Replace this sandbox by one of its forks, which continues under this sandbox's id.
 
-        The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
+        The replaced sandbox is killed.
+
+        The fork's object cannot be used afterwards; its id counts as ended, with the reason `adopted`.
 
         Args:
             child: A fork that `fork` or `forks` has returned.
 
         Raises:
             InvalidArgumentError: `child` is not a fork of this sandbox.
-            ForkError: It could not be done; both are as they were.
+            ForkError: The replacement failed; both sandboxes are unchanged.
         """
         check_child(child, AsyncSandbox)
         info = await self._sandbox_handle.backend.adopt(self._sandbox_handle.id, child._sandbox_handle.id)
@@ -641,26 +650,27 @@ class AsyncSandbox(AsyncContexts):
 
     @property
     def load_report(self) -> LoadReport | None:
-        """The report of a sandbox that was loaded from a saved state; None of any other."""
+        """The load report of a sandbox that was loaded from a saved state; None for any other sandbox."""
         return self._load_report
 
     async def save(self, place: StatePlace) -> SaveReport:
         """Write the lasting parts of the sandbox to a file, from which `load` makes a new sandbox.
 
-        Kept are the files of the writable places, the environment, the record of what ran, and of each context of
-        Python the working directory, the imported modules and those variables that serialise; what they share stays
-        shared. Processes, open files, threads and connections are not. The sandbox continues. The file holds all that
-        the sandbox knew, secrets in its environment too, and is for its owner alone.
+        It keeps the files of the writable folders, the environment and the record, and of each Python context the
+        working directory, the imported modules and the variables that can be serialised; objects that variables share
+        stay shared. Processes, open files, threads and connections are not kept. The sandbox continues. The file
+        contains all data of the sandbox, including secrets in its environment, so only its owner should be able to read
+        it.
 
         Args:
-            place: A path, which is replaced when all is written, or `s3://BUCKET/NAME`, `az://CONTAINER/NAME`,
-                `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
+            place: A path of a file, which is replaced only when all is written, or `s3://BUCKET/NAME`,
+                `az://CONTAINER/NAME`, `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
 
         Returns:
             A report on the saved parts, and on the parts that were left out and why.
 
         Raises:
-            SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
+            SaveError: The file cannot be written, or a context does not answer; the sandbox is unchanged.
         """
         # Imported late, as below: only saving needs the archive writer.
         from fumehood.saved.places import save_to
@@ -677,7 +687,7 @@ class AsyncSandbox(AsyncContexts):
 
     @property
     def restored(self) -> int:
-        """How often it was made again from its last save because its machine was lost; see `on_host_loss`."""
+        """How often the sandbox was restored from its last save because its machine was lost; see `on_host_loss`."""
         return self._restored
 
     def _note_restored(self, loaded: Loaded) -> None:
@@ -712,11 +722,11 @@ class AsyncSandbox(AsyncContexts):
     ) -> Self:
         """Start a sandbox from a file that `save` has written; `load_report` lists what was restored.
 
-        Load only what you trust with a sandbox: its variables are unpickled, inside the sandbox and nowhere else.
+        Load only files whose code you would run in a sandbox: variables are unpickled, though only inside the sandbox.
 
         Args:
-            place: Where it lies, as for `save`.
-            template: Its template, in place of the template of the same name as when it was saved.
+            place: The path or URL of the file, as for `save`.
+            template: Its template, in place of the one whose name is in the saved state.
             limits: See `Sandbox`, also for the other arguments.
             envs: Environment variables, which override those that were saved.
             metadata: Labels.
@@ -724,8 +734,8 @@ class AsyncSandbox(AsyncContexts):
             idle_timeout: Seconds without a call after which it is killed.
             on_timeout: What happens when the `timeout` is over.
             on_host_loss: As for `Sandbox`; `place` counts as its last save.
-            auto_resume: Whether a call resumes it.
-            strict: Refuse to start when a layer of isolation is missing.
+            auto_resume: Whether a call to the paused sandbox resumes it.
+            strict: Whether to refuse to start if a layer of isolation is missing.
             network: The network that it may reach.
             url: The server that will host it.
             api_key: The token of that server.
@@ -734,9 +744,9 @@ class AsyncSandbox(AsyncContexts):
         Raises:
             SavedStateDamagedError: The file was changed after it was saved, or is not a saved state; the error names
                 the part.
-            SavedStateVersionError: It was written by a newer fumehood.
-            LoadError: It cannot be loaded; no sandbox is left.
-            SandboxStartError: It did not start.
+            SavedStateVersionError: The file was written by a newer fumehood.
+            LoadError: The state cannot be loaded; no sandbox is left.
+            SandboxStartError: The sandbox did not start.
         """
         from fumehood.saved.places import load_from
 

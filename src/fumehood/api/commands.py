@@ -91,19 +91,19 @@ class AsyncCommands:
 
         Args:
             command: A line for bash, or a program and its arguments, which no shell touches.
-            background: Return a handle at once.
-            cwd: Where; /home/user unless given.
-            envs: Added to the sandbox's environment.
-            stdin: Text or bytes to feed it; True to keep its input open for `send_stdin`; False for none.
+            background: Whether to return a handle at once.
+            cwd: The folder to start in; /home/user unless given.
+            envs: Environment variables in addition to those of the sandbox.
+            stdin: Text or bytes for its standard input; True to keep it open for `send_stdin`; False for an empty one.
             on_stdout: Called with each piece of output while this call or `handle.wait()` waits.
-            on_stderr: The same for standard error.
-            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, in the background
-                no end.
+            on_stderr: The same as `on_stdout`, for standard error.
+            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, or no limit for a command in
+                the background.
 
         Raises:
-            CommandExitError: It ended with a code other than 0.
-            CommandTimeoutError: Its time was over.
-            CommandStartError: There is no such program or directory.
+            CommandExitError: The command ended with an exit code other than 0.
+            CommandTimeoutError: The command exceeded the `timeout` and was killed.
+            CommandStartError: The program or the directory does not exist.
         """
         check_bool("background", background)
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr)
@@ -191,7 +191,7 @@ class AsyncCommandHandle:
     """A running command of a `Sandbox`, started in the background or connected to.
 
     Attributes:
-        pid: Its number inside the sandbox.
+        pid: Its pid inside the sandbox.
     """
 
     def __init__(
@@ -213,15 +213,15 @@ class AsyncCommandHandle:
 
     @property
     def pid(self) -> int:
-        """Its number inside the sandbox."""
+        """The pid of the command inside the sandbox."""
         return self._pid
 
     async def wait(self) -> CommandResult:
-        """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
+        """Wait for the end of the command, and call the callbacks meanwhile; later calls return the same result.
 
         Raises:
-            CommandExitError: It ended with a code other than 0.
-            CommandTimeoutError: Its time was over.
+            CommandExitError: The command ended with an exit code other than 0.
+            CommandTimeoutError: The command exceeded its `timeout` and was killed.
         """
         if self._end is None:
             self._end = await self._follow()
@@ -252,15 +252,15 @@ class AsyncCommandHandle:
         return await kill_process(self._sandbox_handle, self.pid)
 
     async def send_stdin(self, data: str | bytes) -> None:
-        """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
+        """Write to the command's standard input, which `stdin=True` keeps open; return when all bytes were accepted."""
         await process_call(self._sandbox_handle, SendStdin(pid=self.pid, data=as_bytes(data)))
 
     async def close_stdin(self) -> None:
-        """End its standard input."""
+        """Close the command's standard input."""
         await process_call(self._sandbox_handle, CloseStdin(pid=self.pid))
 
     async def _feed(self, stdin: bool | str | bytes) -> None:
-        """Write all of its standard input and close it; does nothing when `stdin` is True or False."""
+        """Write the whole standard input of the command and close it; does nothing when `stdin` is True or False."""
         if isinstance(stdin, bool):
             return
 
@@ -276,7 +276,7 @@ class AsyncCommandHandle:
             return
 
     async def _feed_and_wait(self, stdin: bool | str | bytes) -> CommandResult:
-        """Write its input and wait for its end; it is killed when the caller is cancelled."""
+        """Write the command's input and wait for its end; kill the command if the caller is cancelled."""
         feeding = asyncio.create_task(self._feed(stdin))
 
         try:
@@ -332,7 +332,7 @@ async def process_call(sandbox_handle: SandboxHandle, request: ProcessCall) -> t
 
 
 async def check_known(sandbox_handle: SandboxHandle, pid: int) -> None:
-    """Raise ProcessNotFoundError unless a command with this pid runs, or has ended lately."""
+    """Raise ProcessNotFoundError unless a command with this pid runs, or has ended recently."""
     if any(process.pid == pid for process in await process_call(sandbox_handle, ListProcesses())):
         return
 

@@ -1,7 +1,7 @@
-"""`AsyncContexts`: the methods of `AsyncSandbox` that run code, and those for the contexts that it runs in.
+"""`AsyncContexts`: the methods of `AsyncSandbox` that run code and manage the contexts in which it runs.
 
-A method checks its arguments, makes one request, and passes it to the backend port. How a sandbox starts, is forked and
-ends is in `async_sandbox.py`; this module must never make a sandbox or end one.
+A method checks its arguments, makes one request, and passes it to the backend port. `async_sandbox.py` starts, forks
+and ends sandboxes; this module must never make or end one.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ CaseResults: TypeAlias = list[CaseResult]
 
 
 class AsyncContexts(Uncopied):
-    """The base class of `AsyncSandbox` that runs code in it: one sandbox, by the handle that all its parts share."""
+    """The base class of `AsyncSandbox` with the methods that run code; all parts of a sandbox share one handle."""
 
     _sandbox_handle: SandboxHandle
 
     @property
     def id(self) -> str:
-        """Its name, for `connect`."""
+        """The id of the sandbox, for `connect`."""
         return self._sandbox_handle.id
 
     async def run_code(
@@ -87,7 +87,7 @@ class AsyncContexts(Uncopied):
         on_commit: AsyncCommitCallback | None = None,
         changes: bool = False,
     ) -> Execution:
-        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
+        """Run code and wait for its end. Code that fails raises no exception: its `Execution` has an `error`.
 
         Callbacks run in the caller's thread. Ctrl-C, or an error in a callback, interrupts the code; its state is kept.
 
@@ -95,26 +95,27 @@ class AsyncContexts(Uncopied):
 
         Args:
             code: The code to run, as in a notebook's cell.
-            language: Its language, by a name of the guide to languages.
-            context: Where its variables live; the default context unless given.
+            language: The name of its language, as in the guide to languages.
+            context: The context to run it in; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
-            stdin: What `input()` and the standard input give, up to its end; empty unless given.
-            on_stdout: Called with each piece of standard output as it comes.
-            on_stderr: The same for standard error.
-            on_result: Called with each result as it comes.
+            stdin: The whole standard input, which `input()` reads too; empty unless given.
+            on_stdout: Called with each piece of standard output when it arrives.
+            on_stderr: The same as `on_stdout`, for standard error.
+            on_result: Called with each result when it arrives.
             on_error: Called with the error, if there is one.
-            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
-                the end of input. `question.is_password` says that the answer should not be shown.
-                Without it, and without `stdin`, `input()` fails with EOFError.
-            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
-                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
-            on_tool_call: Asked before each call of a tool; False or a text denies it, and the code sees the text.
-            transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
-                kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
-            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
-                waits meanwhile: code that is run in it from there would wait as well.
-            changes: Report in `execution.changes` which variables and files it changed.
+            on_input: Called with the prompt when the code asks for input; returns the line, or None for the end of
+                input. `question.is_password` is True if the answer should not be shown. Without it, and without
+                `stdin`, `input()` fails with EOFError.
+            tools: Your functions that the code may call while it runs, by their names in the code. Plain functions run
+                in this thread; an `async def` runs on a loop of its own, and the code awaits it.
+            on_tool_call: Called before each call of a tool; if it returns False or a text, the call is denied, and the
+                code sees the text.
+            transactional: Whether to keep changes only if the code ends normally: after an error, a timeout, a kill or
+                a lack of memory, variables and files are restored; see `execution.transaction`.
+            on_commit: For transactional code: called with its changes, which are undone unless it returns True. The
+                context waits meanwhile: the callback must not run code in it.
+            changes: Whether to report in `execution.changes` which variables and files the code changed.
         """
         check_callbacks(on_stdout=on_stdout, on_stderr=on_stderr, on_result=on_result, on_error=on_error)
         check_callbacks(on_input=on_input, on_tool_call=on_tool_call, on_commit=on_commit)
@@ -190,10 +191,10 @@ class AsyncContexts(Uncopied):
                 yield event
 
     async def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt the code of a context, from another thread or a callback; False if none runs.
+        """Interrupt the running code of a context, from another thread or a callback; False if no code runs.
 
-        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
-        and `state_lost` say which of the two happened.
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's
+        `error` and `state_lost` show whether that happened.
         """
         return await self._sandbox_handle.backend.interrupt(self.id, _context_id(context))
 
@@ -209,12 +210,12 @@ class AsyncContexts(Uncopied):
         return [*await self._sandbox_handle.backend.context_call(self.id, ListContexts())]
 
     async def restart_code_context(self, context: Context) -> ContextInfo:
-        """Replace a context by a fresh one of the same id; what runs in it is killed."""
+        """Replace a context by a fresh one of the same id; code that runs in it is killed."""
         call = RestartContext(context_id=_context_id(context) or "")
         return (await self._sandbox_handle.backend.context_call(self.id, call))[0]
 
     async def remove_code_context(self, context: Context) -> None:
-        """Kill a context; the default one comes back fresh when it is used again."""
+        """Kill a context; the default context is created afresh when it is used again."""
         await self._sandbox_handle.backend.context_call(
             self.id, RemoveContext(context_id=_context_id(context) or "")
         )
@@ -234,8 +235,8 @@ class AsyncContexts(Uncopied):
 
         Args:
             path: The file, which is replaced. Its suffix determines the format: `.ipynb` (nbformat 4.5, with all
-                outputs), `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None:
-                the text of the notebook is returned and no file written.
+                outputs), `.py` (the cells), `.html` (a standalone page, in which no content of the sandbox can run).
+                None: the text of the notebook is returned, and no file is written.
             context: The context; the default one unless given.
         """
         # Imported late: only notebooks need the writer.
@@ -248,35 +249,37 @@ class AsyncContexts(Uncopied):
     async def checkpoint(
         self, name: str | None = None, *, context: Context | None = None, strict: bool = False
     ) -> CheckpointInfo:
-        """Keep the state of a context and the files, as they are now, to go back to.
+        """Save the present state of a context and of the files, for a later `rollback`.
 
-        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
-        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
-        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+        Every live object of the context is kept as it is: variables, modules, suspended generators, open files, random
+            states. It takes a few milliseconds, and memory only for later changes. `left_behind` lists the parts that
+            cannot be kept (other threads, child processes, sockets). At most 16 checkpoints are kept; then the oldest
+            is dropped.
 
         Args:
             name: A name of yours; `rollback` takes it as well.
             context: The context whose state is kept; None for the default one. Not every language has checkpoints.
-            strict: Refuse when anything could not be kept.
+            strict: Whether to refuse if a part cannot be kept.
 
         Raises:
-            CheckpointError: It cannot be made; the sandbox is as it was.
+            CheckpointError: The checkpoint cannot be made; the sandbox is unchanged.
         """
         call = TakeCheckpoint(context_id=_context_id(context), name=name, strict=strict)
         return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
 
     async def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
-        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+        """Go back to a checkpoint: the context's state and the files are restored; the checkpoint is kept.
 
-        Other contexts, and commands that run, continue.
+        Other contexts and running commands continue.
 
         Args:
             checkpoint: The result of `checkpoint`, its id, or its name.
 
         Raises:
-            CheckpointNotFoundError: There is none of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
-            CheckpointError: There is no room to go back; the sandbox is as it was.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint; the sandbox is
+                unchanged.
+            CheckpointError: The state cannot be restored, for example for lack of disk space; the sandbox is unchanged.
         """
         call = RollBack(checkpoint_id=_checkpoint_id(checkpoint))
         return (await self._sandbox_handle.backend.checkpoint_call(self._sandbox_handle.id, call))[0]
@@ -304,18 +307,20 @@ class AsyncContexts(Uncopied):
     ) -> CaseResults:
         """Run a program once for each case, and compare its output with the expected output.
 
-        What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
-        with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
-        are not seen by it; its files are, and are as before afterwards. What should be printed never enters it.
+        The program's top-level imports are made once, or it is compiled once; each case is a fork of that process, with
+        its own memory, standard input and limits, so that a thousand cases take seconds. The program does not see
+        variables of the sandbox. It sees the files, which are restored afterwards. The expected output never enters the
+        sandbox.
 
         Args:
             code: The program; one in Python runs as `__main__`.
-            cases: For each case, its input and its expected output; lines are compared without the space at their
-                ends, and output beyond `limits.stdout_bytes` is not accepted.
+            cases: For each case, its input and its expected output; lines are compared without trailing white space,
+                and output beyond `limits.stdout_bytes` is not accepted.
             language: The language of the program.
-            timeout: Seconds of each run.
-            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
-            concurrency: How many run at once; as many as there are processors unless given.
+            timeout: The time limit of each run, in seconds.
+            memory_bytes: The memory of each run beyond interpreter and imports; for a language other than Python, its
+                whole memory.
+            concurrency: How many runs may be active at once; as many as there are processors unless given.
 
         Raises:
             CheckpointError: The program could not be prepared.

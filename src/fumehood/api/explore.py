@@ -1,4 +1,4 @@
-"""Exploring: several continuations of one sandbox, side by side, of which the best is kept.
+"""Exploring: runs several continuations of one sandbox side by side, so that the best can be kept.
 
 Runs in the host process, over the public sandbox: each piece of code runs in a fork of its own.
 """
@@ -30,8 +30,8 @@ class Branch(Generic[_S]):
     Attributes:
         code: The code that ran.
         sandbox: The fork in which it ran, which can be used like any sandbox.
-        failure: Why there is no execution: the fork ended in the middle of it. None as a rule; code that fails has an
-            execution with an `error`.
+        failure: The error if there is no execution because the fork ended in the middle of it; otherwise None. Code
+            that fails has an execution with an `error`.
     """
 
     code: str
@@ -50,7 +50,10 @@ class Branch(Generic[_S]):
 
 
 class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
-    """The result of `explore`: the branches, in the order of the code; leaving its `with` kills those not kept."""
+    """The result of `explore`: the branches, in the order of the code.
+
+    Leaving its `with` kills the branches that were not kept.
+    """
 
     def __init__(self, parent: AsyncSandbox, branches: Sequence[Branch[AsyncSandbox]]) -> None:
         self._parent = parent
@@ -85,7 +88,7 @@ class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
 
         Raises:
             InvalidArgumentError: The branch is not one of this result.
-            ForkError: It could not be done; everything is as it was.
+            ForkError: The replacement failed; all sandboxes are unchanged.
         """
         await self._parent.adopt(branch.sandbox)
         self._kept = branch
@@ -96,7 +99,10 @@ class AsyncBranches(Sequence[Branch[AsyncSandbox]]):
 
 
 class Branches(Sequence[Branch[Sandbox]]):
-    """The result of `explore`: the branches, in the order of the code; leaving its `with` kills those not kept."""
+    """The result of `explore`: the branches, in the order of the code.
+
+    Leaving its `with` kills the branches that were not kept.
+    """
 
     def __init__(self, parent: Sandbox, async_impl: AsyncBranches) -> None:
         self._async = async_impl
@@ -138,7 +144,7 @@ class Branches(Sequence[Branch[Sandbox]]):
 
         Raises:
             InvalidArgumentError: The branch is not one of this result.
-            ForkError: It could not be done; everything is as it was.
+            ForkError: The replacement failed; all sandboxes are unchanged.
         """
         place = next((place for place, one in enumerate(self._branches) if one is branch), None)
 
@@ -163,21 +169,21 @@ async def aexplore(
 ) -> AsyncBranches:
     """Run several pieces of code side by side, each in a fork of a sandbox, and wait for all of them.
 
-    The sandbox itself is as it was, unless one is kept:
+    The sandbox itself is not changed, unless a branch is kept:
 
         with explore(sandbox, ["way = 1", "way = 2"]) as branches:
             branches.keep(branches[1])
 
     Args:
-        sandbox: Where to begin.
+        sandbox: The sandbox to fork.
         codes: 1 to 64 pieces of Python.
-        checkpoint: Begin there; None: from now on.
-        reseed: Let randomness diverge.
-        timeout: Seconds of each; `limits.wall_seconds` unless given.
-        concurrency: How many run at once; all of them unless given.
+        checkpoint: The checkpoint to begin from; None: the present state.
+        reseed: Whether each branch gets a random state of its own.
+        timeout: The time limit of each branch, in seconds; `limits.wall_seconds` unless given.
+        concurrency: How many branches run at the same time; all of them unless given.
 
     Raises:
-        ForkError: There is no room for so many forks, or another reason; the sandbox is as it was.
+        ForkError: The forks cannot be made, for example because there is no room; the sandbox is unchanged.
     """
     if not isinstance(sandbox, AsyncSandbox):
         raise InvalidArgumentError(
@@ -222,21 +228,21 @@ def explore(
 ) -> Branches:
     """Run several pieces of code side by side, each in a fork of a sandbox, and wait for all of them.
 
-    The sandbox itself is as it was, unless one is kept:
+    The sandbox itself is not changed, unless a branch is kept:
 
         with explore(sandbox, ["way = 1", "way = 2"]) as branches:
             branches.keep(branches[1])
 
     Args:
-        sandbox: Where to begin.
+        sandbox: The sandbox to fork.
         codes: 1 to 64 pieces of Python.
-        checkpoint: Begin there; None: from now on.
-        reseed: Let randomness diverge.
-        timeout: Seconds of each; `limits.wall_seconds` unless given.
-        concurrency: How many run at once; all of them unless given.
+        checkpoint: The checkpoint to begin from; None: the present state.
+        reseed: Whether each branch gets a random state of its own.
+        timeout: The time limit of each branch, in seconds; `limits.wall_seconds` unless given.
+        concurrency: How many branches run at the same time; all of them unless given.
 
     Raises:
-        ForkError: There is no room for so many forks, or another reason; the sandbox is as it was.
+        ForkError: The forks cannot be made, for example because there is no room; the sandbox is unchanged.
     """
     if not isinstance(sandbox, Sandbox):
         raise InvalidArgumentError(
@@ -269,7 +275,7 @@ def _checked(codes: Iterable[str], timeout: float | None) -> list[str]:
 
 
 async def _kill(sandboxes: Sequence[AsyncSandbox]) -> None:
-    """Kill sandboxes, all of them even if some fail."""
+    """Kill all of these sandboxes, even if killing one fails."""
     ends = await asyncio.gather(*(one.kill(wait=False) for one in sandboxes), return_exceptions=True)
 
     for end in ends:

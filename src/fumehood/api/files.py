@@ -1,8 +1,8 @@
 """The files of a sandbox: `sandbox.files`, asynchronous and synchronous.
 
 Runs in the user's process and uses only the backend port. Every operation is carried out inside the guest; paths are
-paths of the sandbox, relative ones start at /home/user. Content streams in pieces, so that size costs time and not
-memory.
+paths of the sandbox, relative ones start at /home/user. Content is transferred in pieces, so that a large file takes
+time but not memory.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ DEFAULT_MAX_BYTES = 256 * MIB
 
 
 class Readable(Protocol):
-    """An open file, or anything else that reads like one."""
+    """An open file, or any other object with such a `read` method."""
 
     def read(self, size: int, /) -> str | bytes:
-        """Return at most `size` bytes or characters, none at the end."""
+        """Return at most `size` bytes or characters; empty at the end."""
 
 
 # A path inside a sandbox: text, or what a pathlib object holds.
@@ -65,12 +65,15 @@ class WriteEntry:
 
 
 def inside_path(path: object) -> str:
-    """Return a path inside a sandbox as text; anything else stays as it is, for the check of the request to refuse."""
+    """Return a path inside a sandbox as text.
+
+    Any other value is returned unchanged, and refused by the check of the request.
+    """
     return path.as_posix() if isinstance(path, PurePath) else path  # type: ignore[return-value]
 
 
 class AsyncFilesystem:
-    """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
+    """The files of a `Sandbox`. Every method raises a `FileError`, whose subclass names the reason."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
         self._sandbox_handle = sandbox_handle
@@ -93,7 +96,7 @@ class AsyncFilesystem:
         Args:
             path: The file.
             format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
-            max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
+            max_bytes: The maximum size; a larger file raises FileTooLargeError. It does not apply to `stream`.
         """
         chunks = self._sandbox_handle.backend.read(self._sandbox_handle.id, ReadFile(path=inside_path(path)))
 
@@ -108,7 +111,7 @@ class AsyncFilesystem:
                 raise InvalidArgumentError(field="format", value=format, allowed="text, bytes or stream")
 
     async def write(self, path: InsidePath, data: Content) -> FileInfo:
-        """Write a file, parents made; what was there is replaced when all is written.
+        """Write a file, and make its parent folders; an existing file is replaced only when all is written.
 
         Args:
             path: The file.
@@ -121,7 +124,7 @@ class AsyncFilesystem:
             return await self._sandbox_handle.backend.write(self._sandbox_handle.id, inside, chunks)
 
     async def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
-        """Write several files, one after the other; the first that fails ends it."""
+        """Write several files, one after the other; the first error ends it."""
         return [await self.write(entry.path, entry.data) for entry in files]
 
     async def list(self, path: InsidePath = ".", *, depth: int = 1) -> FileInfos:
@@ -130,7 +133,7 @@ class AsyncFilesystem:
         return [*await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call)]
 
     async def exists(self, path: InsidePath) -> bool:
-        """Return whether something is at a path."""
+        """Return whether a path exists."""
         try:
             await self.get_info(path)
         except PathNotFoundError:
@@ -147,7 +150,7 @@ class AsyncFilesystem:
         )[0]
 
     async def make_dir(self, path: InsidePath) -> bool:
-        """Make a directory and its parents; False if something was already there."""
+        """Make a directory and its parents; False if the path existed already."""
         try:
             await self._sandbox_handle.backend.file_call(
                 self._sandbox_handle.id, MakeDir(path=inside_path(path))
@@ -158,13 +161,13 @@ class AsyncFilesystem:
         return True
 
     async def remove(self, path: InsidePath) -> None:
-        """Remove a file, or a directory with all that is in it."""
+        """Remove a file, or a directory with its content."""
         await self._sandbox_handle.backend.file_call(
             self._sandbox_handle.id, RemoveFile(path=inside_path(path))
         )
 
     async def rename(self, source: InsidePath, destination: InsidePath) -> FileInfo:
-        """Move a file or directory within the sandbox, parents made; return it at its new place."""
+        """Move a file or directory within the sandbox, and make the new parent folders; return its new description."""
         call = RenameFile(source=inside_path(source), destination=inside_path(destination))
         return (await self._sandbox_handle.backend.file_call(self._sandbox_handle.id, call))[0]
 
@@ -175,7 +178,7 @@ class AsyncFilesystem:
 
 
 class AsyncWatch:
-    """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
+    """The changes below a directory as they happen: iterate over this object, and close it or use it in a `with`."""
 
     def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:
         self._changes = changes

@@ -16,7 +16,7 @@ from fumehood.values.sandbox import SandboxInfo
 
 
 class Uncopied:
-    """A class whose objects cannot be pickled or copied: two that hold one sandbox would both end it."""
+    """A class whose objects cannot be pickled or copied: two objects for one sandbox would both end it."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -26,7 +26,7 @@ class Uncopied:
 
 
 class SandboxHandle:
-    """A backend and, once it was made, a sandbox in it."""
+    """A backend and, once the sandbox was made, its id."""
 
     def __init__(self, backend: Backend | None) -> None:
         self._backend = backend
@@ -37,7 +37,7 @@ class SandboxHandle:
 
     @property
     def is_granted(self) -> bool:
-        """True when there is a sandbox."""
+        """True once the sandbox was made."""
         return self._info is not None
 
     @property
@@ -56,14 +56,17 @@ class SandboxHandle:
 
     @property
     def plain_backend(self) -> Backend:
-        """The same without what `wrap` has put before it."""
+        """The backend of the sandbox without the layer that `wrap` has added."""
         if self._backend is None:
             self._backend = default_backend()
 
         return self._backend
 
     def bound(self) -> SandboxHandle:
-        """Return a handle of the present sandbox alone, for what has a pid in it: never of one that takes its place."""
+        """Return a handle of the present sandbox only, never of one that replaces it.
+
+        For objects that hold a pid in it.
+        """
         if self._info is None:
             return self
 
@@ -72,7 +75,7 @@ class SandboxHandle:
         return other
 
     def wrap(self, make: Callable[[Backend], Backend]) -> None:
-        """Put what `make` makes of the backend in its place, before its first use."""
+        """Replace the backend, before its first use, by the one that `make` returns for it."""
         self._wrap = make
 
     @property
@@ -111,7 +114,7 @@ def check_child(child: object, kind: type) -> None:
 
 
 def default_backend() -> Backend:
-    """Return the backend if none is named: the server of FUMEHOOD_URL, or this process."""
+    """Return the default backend: the server of FUMEHOOD_URL, or else this process."""
     # By name and late: the facade knows the port only, and importing it must not load an engine.
     from fumehood.assemble import chosen_backend
 
@@ -119,7 +122,7 @@ def default_backend() -> Backend:
 
 
 def named_backend(url: str | None, api_key: str | None, backend: Backend | None = None) -> Backend | None:
-    """Return the backend that was named, itself or by its server's address, or None when none was.
+    """Return the backend that the caller has given, as an object or by its server's address; None if none was given.
 
     Raises:
         InvalidArgumentError: `backend` is not a backend, the URL is invalid, or there is a key without a server.

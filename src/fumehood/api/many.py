@@ -31,13 +31,13 @@ class Run:
     Attributes:
         code: The code.
         language: Its language.
-        stdin: What `input()` and the standard input get; None: as for `run_code` without a callback.
+        stdin: The standard input, which `input()` reads too; None: empty, and `input()` raises EOFError.
         files: Text or bytes by path, written before the code runs.
-        outputs: Paths of files, or of folders with all that is in them, that the outcome brings back.
+        outputs: Paths of files, or of folders with their content, to return in the outcome.
         template: The template of the sandbox.
-        limits: Its limits; `wall_seconds` is the time of the code.
+        limits: Its limits; `wall_seconds` is the time limit of the code.
         envs: Its environment.
-        strict: Refuse to run when a layer of isolation is missing.
+        strict: Whether to refuse to run if a layer of isolation is missing.
         isolation: The weakest isolation that is accepted.
         network: The network that it may reach.
     """
@@ -60,10 +60,10 @@ class RunOutcome:
     """The outcome of one run of `run_many`.
 
     Attributes:
-        index: The place of the run among all, from 0.
-        files: Content by path, of its `outputs`.
+        index: The number of the run, from 0.
+        files: The content of its `outputs` by path.
         skipped: Paths of `outputs` that did not fit, or could not be read.
-        isolation: The isolation of its sandbox; None: it failed before.
+        isolation: The isolation of its sandbox; None if the run failed before the sandbox was made.
         failure: The error if there is no execution, because no sandbox could be started or it ended in the middle;
             otherwise None. Code that fails has an execution with an `error`.
     """
@@ -93,17 +93,18 @@ async def arun_many(
     api_key: str | None = None,
     backend: Backend | None = None,
 ) -> AsyncGenerator[RunOutcome, None]:
-    """Run many pieces of code, each in a sandbox of its own, and yield each outcome when it is there.
+    """Run many pieces of code, each in a sandbox of its own, and yield each outcome as soon as it is available.
 
-    A run that fails disturbs no other. Leaving the loop early ends the runs that are under way, and begins no other.
+    A failed run does not affect the others. Leaving the loop early ends the active runs and starts no further one.
 
     Args:
-        runs: Code, or `Run`s for code with files, input, limits and more. A list goes to a server in few requests; of
+        runs: Code, or `Run`s for code with files, input, limits and more. A list goes to a server in few requests; from
             any other iterable the next run is taken when there is room for it.
-        concurrency: How many run at once; None: twice as many as there are processors, or as many as the server allows.
+        concurrency: How many run at the same time; None: twice as many as there are processors, or as many as the
+            server allows.
         url: The address of a server; None: FUMEHOOD_URL, or this process.
         api_key: Its token; None: FUMEHOOD_API_KEY.
-        backend: Where to run them instead.
+        backend: The backend to use, instead of `url` and `api_key`.
 
     Raises:
         InvalidArgumentError: A run is refused, before any is begun if `runs` is a list.
@@ -131,20 +132,21 @@ def run_many(
     api_key: str | None = None,
     backend: Backend | None = None,
 ) -> Iterator[RunOutcome]:
-    """Run many pieces of code, each in a sandbox of its own, and yield each outcome when it is there.
+    """Run many pieces of code, each in a sandbox of its own, and yield each outcome as soon as it is available.
 
-    A run that fails disturbs no other. Leaving the loop early ends the runs that are under way, and begins no other:
+    A failed run does not affect the others. Leaving the loop early ends the active runs and starts no further one:
 
         for outcome in run_many(["6 * 7", "1 / 0"]):
             print(outcome.index, outcome.execution.text, outcome.execution.error)
 
     Args:
-        runs: Code, or `Run`s for code with files, input, limits and more. A list goes to a server in few requests; of
+        runs: Code, or `Run`s for code with files, input, limits and more. A list goes to a server in few requests; from
             any other iterable the next run is taken when there is room for it.
-        concurrency: How many run at once; None: twice as many as there are processors, or as many as the server allows.
+        concurrency: How many run at the same time; None: twice as many as there are processors, or as many as the
+            server allows.
         url: The address of a server; None: FUMEHOOD_URL, or this process.
         api_key: Its token; None: FUMEHOOD_API_KEY.
-        backend: Where to run them instead.
+        backend: The backend to use, instead of `url` and `api_key`.
 
     Raises:
         InvalidArgumentError: A run is refused, before any is begun if `runs` is a list.
@@ -157,7 +159,7 @@ def request_of(run: str | Run) -> StatelessRequest:
     """Return the request of a run.
 
     Raises:
-        InvalidArgumentError: A value of it is refused.
+        InvalidArgumentError: A value of the run is refused.
     """
     if isinstance(run, str):
         run = Run(code=run)

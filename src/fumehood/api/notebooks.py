@@ -2,7 +2,8 @@
 
 Runs in the user's process, over the public sandbox only. The code of a record is as hostile as it was; it runs in a
 fresh sandbox, which is killed at the end. A notebook is executed as by `nbconvert --execute`: the output of each cell
-replaces its outputs. `Determinism` says what can be fixed before code runs again: seeds, the system's randomness and
+replaces its outputs. `Determinism` describes the sources that can be fixed before code runs again: seeds, the system's
+    randomness and
 the time of day.
 """
 
@@ -39,9 +40,9 @@ class NotebookOptions:
     """The options of running a notebook.
 
     Attributes:
-        parameters: Variables that are set before, behind the cell with the tag `parameters`.
-        stop_on_error: Do not run the cells after the first that fails.
-        transactional: Undo the changes of variables and files of a cell that fails.
+        parameters: Variables to set after the cell with the tag `parameters`, or before all cells.
+        stop_on_error: Whether to stop after the first cell that fails.
+        transactional: Whether to undo the changes of variables and files that a failing cell has made.
         determinism: The sources of randomness and time that are fixed before the first cell; None: none.
     """
 
@@ -61,9 +62,9 @@ async def run_notebook(
     """Run the code cells of a notebook in the default context of a sandbox.
 
     Args:
-        sandbox: Where.
+        sandbox: The sandbox.
         source: A path, or the notebook itself.
-        options: How.
+        options: The options of the run.
         on_step: Called before and after each cell.
 
     Raises:
@@ -97,7 +98,7 @@ def run_in_sandbox(
     *,
     on_step: Callable[[NotebookStep], object] | None = None,
 ) -> NotebookRun:
-    """Do what `run_notebook` does, from a thread; `on_step` is called in it."""
+    """Do what `run_notebook` does, from a thread; `on_step` is called in that thread."""
     turn = Turn()
     return turn.call(run_notebook, sandbox._async, source, options, on_step=turn.relay(on_step, "on_step"))
 
@@ -110,7 +111,7 @@ class ReplayReport:
         cells: Each cell, in order.
         record: The record of this run.
         not_fixed: Sources of differences that a replay does not fix.
-        dropped_cells: Cells that the record no longer had, and that were therefore not run again.
+        dropped_cells: The number of cells that the record no longer had, so that they were not run again.
     """
 
     cells: tuple[CellComparison, ...]
@@ -125,7 +126,7 @@ class ReplayReport:
 
     @property
     def is_same(self) -> bool:
-        """True when every cell is known to have done the same, and none is missing."""
+        """True if every cell is known to have given the same result as before, and none is missing."""
         return not self.dropped_cells and all(cell.is_same for cell in self.cells)
 
     def __str__(self) -> str:
@@ -149,19 +150,19 @@ async def areplay(
     api_key: str | None = None,
     backend: Backend | None = None,
 ) -> ReplayReport:
-    """Run a record again in a fresh sandbox and compare what each cell does with what it did.
+    """Run a record again in a fresh sandbox and compare the result of each cell with the recorded one.
 
     Output, results and errors are compared; times, usage and addresses of objects are not. Files that were uploaded,
     environment variables of single executions, and other contexts are not part of a record.
 
     Args:
         record: The record that `get_record` returned.
-        deterministic: Fix the seeds, Python's use of the system's randomness and the time of day before the first
-            cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
-            record that was made without it can differ from one that is replayed with it: compare two replays then,
-            with `replay(replay(record, deterministic=True).record, deterministic=True)`.
+        deterministic: Whether to fix the seeds, the system's randomness in Python and the time of day before the first
+            cell: True for `Determinism()`, or a `Determinism` of your own. `ReplayReport.not_fixed` lists the remaining
+            sources of differences. A record that was made without it can differ from its replay; then compare two
+            replays, with `replay(replay(record, deterministic=True).record, deterministic=True)`.
         template: The template of the sandbox; that of the record's sandbox should be the same.
-        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        url: Address of the server; None: FUMEHOOD_URL, or else this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
         backend: An existing backend to use, instead of `url` and `api_key`.
     """
@@ -210,19 +211,19 @@ def replay(
     api_key: str | None = None,
     backend: Backend | None = None,
 ) -> ReplayReport:
-    """Run a record again in a fresh sandbox and compare what each cell does with what it did.
+    """Run a record again in a fresh sandbox and compare the result of each cell with the recorded one.
 
     Output, results and errors are compared; times, usage and addresses of objects are not. Files that were uploaded,
     environment variables of single executions, and other contexts are not part of a record.
 
     Args:
         record: The record that `get_record` returned.
-        deterministic: Fix the seeds, Python's use of the system's randomness and the time of day before the first
-            cell, as `Determinism()` says, or one of your own. `ReplayReport.not_fixed` lists what that leaves open. A
-            record that was made without it can differ from one that is replayed with it: compare two replays then,
-            with `replay(replay(record, deterministic=True).record, deterministic=True)`.
+        deterministic: Whether to fix the seeds, the system's randomness in Python and the time of day before the first
+            cell: True for `Determinism()`, or a `Determinism` of your own. `ReplayReport.not_fixed` lists the remaining
+            sources of differences. A record that was made without it can differ from its replay; then compare two
+            replays, with `replay(replay(record, deterministic=True).record, deterministic=True)`.
         template: The template of the sandbox; that of the record's sandbox should be the same.
-        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        url: Address of the server; None: FUMEHOOD_URL, or else this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
         backend: An existing backend to use, instead of `url` and `api_key`.
     """
@@ -255,10 +256,10 @@ class Determinism:
     """The sources of randomness and time that are fixed before the first cell.
 
     Attributes:
-        seed: The seed of `random`, numpy, torch if it is loaded, and of what the system's randomness gives to Python:
+        seed: The seed of `random`, numpy, torch if it is loaded, and of the system's randomness as used by Python:
             `secrets`, `uuid.uuid4`, `numpy.random.default_rng()`.
-        clock_start: Where the time of day begins; each reading is a millisecond later than the one before, and
-            `time.sleep` takes the time that it says.
+        clock_start: The time of day at the start; each reading is a millisecond later than the previous one, and
+            `time.sleep` advances the clock by its argument.
     """
 
     seed: int = FIRST_SEED
@@ -275,7 +276,7 @@ class Determinism:
             )
 
     async def apply(self, sandbox: AsyncSandbox) -> None:
-        """Fix it in the default context of a sandbox, in which nothing has run.
+        """Fix these sources in the default context of a sandbox in which no code has run.
 
         Raises:
             InvalidArgumentError: The interpreter of the sandbox does not allow it.

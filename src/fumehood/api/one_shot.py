@@ -1,7 +1,7 @@
 """One piece of code in a sandbox of its own: `fumehood.run_code` and its async version.
 
 Runs in the host process, over the public classes only. The sandbox is fresh for each call and killed before
-the call returns, whatever happened in it; nothing is shared between two calls.
+the call returns, even if the call fails; two calls share no state.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ async def arun_code(
     """Run code in a sandbox of its own, which is killed afterwards.
 
     The arguments are those of `Sandbox` and of `Sandbox.run_code`, and two more: `files`, text or bytes by path, are
-    written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip; with
-    them the sandbox reaches the package index, besides what `network` says.
+        written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip.
+        With `libraries` the sandbox may reach the package index in addition to `network`.
     """
     if libraries:
         install_command(libraries)
@@ -144,8 +144,8 @@ def run_code(
     """Run code in a sandbox of its own, which is killed afterwards.
 
     The arguments are those of `Sandbox` and of `Sandbox.run_code`, and two more: `files`, text or bytes by path, are
-    written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip; with
-    them the sandbox reaches the package index, besides what `network` says.
+        written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip.
+        With `libraries` the sandbox may reach the package index in addition to `network`.
     """
     turn = Turn()
     return turn.call(

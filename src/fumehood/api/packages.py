@@ -28,7 +28,7 @@ _PIP = [
 
 
 def install_command(packages: Sequence[str | Sequence[str]]) -> list[str]:
-    """Return the command that installs these packages, or those of the one list, as a list of arguments.
+    """Return the command that installs the packages, given one by one or as one list, as a list of arguments.
 
     Raises:
         InvalidArgumentError: The list is empty, or an item is not a requirement.
@@ -75,8 +75,8 @@ def explain_denial(error: CommandExitError, records: Sequence[EgressRecord]) -> 
     """Name the denial of the network in the hint of pip's error: pip only says that it has found no version.
 
     Args:
-        error: The error; unchanged when the last connection was not denied.
-        records: The connections of the sandbox, which pip was the last to use.
+        error: The error; returned unchanged if the last connection was not denied.
+        records: The connections of the sandbox, the last of which pip has made.
     """
     last = max(records, key=lambda record: record.at, default=None)
 

@@ -13,12 +13,12 @@ _LONGEST_PAUSE_SECONDS = 0.25
 
 
 async def wait_for_port(backend: Backend, sandbox_id: str, port: int, seconds: float) -> None:
-    """Return when something listens on a port of a sandbox.
+    """Wait until a program listens on a port of a sandbox.
 
     The kernel has no event for that, so connections are tried, at growing intervals.
 
     Raises:
-        PortClosedError: Nothing listens there after so many seconds.
+        PortClosedError: No program listens on the port after that many seconds.
     """
     check_seconds("wait", seconds, optional=False)
     loop = asyncio.get_running_loop()

@@ -42,8 +42,8 @@ class AsyncPty:
             command: Program and arguments; an interactive bash unless given.
             cols: Width in characters.
             rows: Height in characters.
-            cwd: Where; /home/user unless given.
-            envs: Added to the sandbox's environment.
+            cwd: The folder to start in; /home/user unless given.
+            envs: Environment variables in addition to those of the sandbox.
             timeout: Seconds after which it is killed; None means never.
         """
         if isinstance(command, (str, bytes)) or not isinstance(command, Sequence):
@@ -64,13 +64,13 @@ class AsyncPty:
         return AsyncPtyHandle(self._sandbox_handle, process.pid)
 
     async def connect(self, pid: int, *, after: int | None = None) -> AsyncPtyHandle:
-        """Attach to a terminal, which no handle that is left ends; several may be attached to one.
+        """Attach to a terminal. Several handles may be attached to one terminal; closing a handle does not end it.
 
         Args:
             pid: The pid, inside the sandbox, of the program on the terminal.
-            after: How many bytes of all that it has written come before the first that is wanted: 0 for all that is
-                kept, which are the last 256 KiB of what was read, and the `position` of an earlier handle to go on
-                there. None means what has not been read by any.
+            after: The position, in bytes of all its output, at which to start: 0 for all kept output, which is the last
+                256 KiB of the output that was read, or the `position` of an earlier handle to continue there. None
+                means the output that no handle has read.
 
         Raises:
             ProcessNotFoundError: No command has this pid.
@@ -92,7 +92,7 @@ class AsyncPty:
         await process_call(self._sandbox_handle, ResizePty(pid=pid, size=PtySize(cols=cols, rows=rows)))
 
     async def kill(self, pid: int) -> bool:
-        """Kill what runs on a terminal; False if it had ended."""
+        """Kill the program on a terminal; False if it had ended."""
         return await kill_process(self._sandbox_handle, pid)
 
 
@@ -114,12 +114,12 @@ class AsyncPtyHandle:
 
     @property
     def position(self) -> int:
-        """How many bytes the terminal had written after the last piece, if it was made or attached to with `after`."""
+        """The number of bytes of the terminal's output up to the last piece, if made or attached with `after`."""
         return self._position
 
     @property
     def exit_code(self) -> int | None:
-        """The code that it ended with, once the iteration or `wait` has reached the end."""
+        """The exit code of the program, once the iteration or `wait` has reached the end."""
         return self._exit_code
 
     def __aiter__(self) -> AsyncPtyHandle:
@@ -129,7 +129,7 @@ class AsyncPtyHandle:
         return await self._pieces.__anext__()
 
     async def wait(self) -> int:
-        """Wait for the end, dropping what it still writes, and return the exit code."""
+        """Wait for the end of the program, discarding its remaining output, and return the exit code."""
         async for _ in self._pieces:
             pass
 
@@ -140,11 +140,11 @@ class AsyncPtyHandle:
         await process_call(self._sandbox_handle, SendStdin(pid=self.pid, data=as_bytes(data)))
 
     async def resize(self, *, cols: int, rows: int) -> None:
-        """Change its size."""
+        """Change the size of the terminal."""
         await process_call(self._sandbox_handle, ResizePty(pid=self.pid, size=PtySize(cols=cols, rows=rows)))
 
     async def kill(self) -> bool:
-        """Kill what runs on it; False if it had ended."""
+        """Kill the program on the terminal; False if it had ended."""
         return await kill_process(self._sandbox_handle, self.pid)
 
     async def _follow(self) -> AsyncGenerator[bytes, None]:

@@ -23,15 +23,15 @@ EndedSandboxes: TypeAlias = builtins.list[EndedSandbox]
 
 
 class AsyncRecords:
-    """The records of sandboxes that have ended: what ran in each, its audit record, and why it ended.
+    """The records of sandboxes that have ended: the code that ran in each, its audit record, and why it ended.
 
     Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it is
-    `FUMEHOOD_RECORDS`. A living sandbox has its own: `Sandbox.get_record()`.
+    `FUMEHOOD_RECORDS`. For a living sandbox, use `Sandbox.get_record()`.
 
     Args:
-        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        url: Address of the server; None: FUMEHOOD_URL, or else this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
-        backend: Where the sandboxes lived, in place of both.
+        backend: The backend of the sandboxes, in place of `url` and `api_key`.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class AsyncRecords:
         self._named_backend = named_backend(url, api_key, backend)
 
     async def list(self, text: str = "", *, limit: int = 100) -> EndedSandboxes:
-        """Describe sandboxes that have ended and whose records are kept, the latest end first.
+        """Describe sandboxes that have ended and whose records are kept, the one that ended last comes first.
 
         Args:
-            text: Only those with this text in id, template, key, reason or a label.
-            limit: How many at most, up to 500.
+            text: Only sandboxes with this text in id, template, key, reason or a label.
+            limit: The most sandboxes to return, up to 500.
         """
         backend = self._named_backend or default_backend()
         request = ListRecords(text=text, limit=limit)
@@ -67,26 +67,26 @@ class AsyncRecords:
         return ended
 
     async def get(self, sandbox_id: str, context: ContextInfo | str = DEFAULT_CONTEXT_ID) -> Record:
-        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
+        """Return the executions of a sandbox that has ended, with their results; `replay` runs them again and compares.
 
-        What ran when the sandbox ended is the last cell, with its output until then.
+        Code that ran when the sandbox ended is the last cell, with its output until then.
 
         Args:
             sandbox_id: The id that it had.
             context: The context.
 
         Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
             ContextNotFoundError: The context has no record.
         """
         context_id = context.id if isinstance(context, ContextInfo) else context
         return await self._keeping(sandbox_id).kept_record(sandbox_id, context_id)
 
     async def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Return the audit record of a sandbox that has ended, to its last entry.
+        """Return the audit record of a sandbox that has ended, up to its last entry.
 
         Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
         """
         return await self._keeping(sandbox_id).kept_audit(sandbox_id)
 
@@ -94,7 +94,7 @@ class AsyncRecords:
         """Delete the record of a sandbox that has ended, for good.
 
         Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
         """
         await self._keeping(sandbox_id).delete_record(sandbox_id)
 

@@ -1,9 +1,9 @@
-"""A sandbox that is made again from its last save when its machine is lost: `on_host_loss="restore"`.
+"""Restores a sandbox from its last save when its machine is lost: `on_host_loss="restore"`.
 
 Runs in the user's process, between the facade and the port. A call that finds the sandbox lost loads the state that was
-saved last, on whichever machine has room, and is then repeated if it was surely not begun. The lost one has ended by
-then, also where its machine was only cut off (`fumehood.daemon.lease`). It must never repeat a call that may have been
-carried out, make a sandbox again that ended for any other reason, or have two in its place.
+saved last, on whichever machine has room, and is then repeated if it is certain that it was not begun.
+The lost one has ended by then, also if its machine was only cut off (`fumehood.daemon.lease`). It must never repeat a
+call that may have been carried out, restore a sandbox that ended for any other reason, or restore one twice.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ class RestoringBackend(Backend):
 
     Args:
         inner: Where it lives.
-        request: How it is made again.
+        request: The request with which it is restored.
         on_restored: Called with the new sandbox.
 
     Attributes:
         inner: Where it lives.
-        place: Where its last saved state is; None: there is none.
+        place: The location of its last saved state; None if there is none.
     """
 
     def __init__(self, inner: Backend, request: LoadRequest, on_restored: Callable[[Loaded], None]) -> None:
@@ -131,17 +131,19 @@ class RestoringBackend(Backend):
         self._successors: dict[str, str] = {}
 
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
-        """Do what the port says; it is not restored any more."""
+        """Kill the sandbox as the port describes; it is not restored any more."""
         # A host that has been restarted does not know any more why it ended.
         self.place = None
 
         return await self.inner.kill(sandbox_id, wait=wait)
 
     async def place_of(self, error: SandboxClosedError, sandbox_id: str) -> str:
-        """Returns the id of the sandbox that takes the place of a lost one, made from the last save unless it is there.
+        """Returns the id of the sandbox that replaces a lost one.
+
+        Restores it from the last save if that was not done yet.
 
         Raises:
-            SandboxClosedError: It was not lost, there is no save, or the call may have been carried out.
+            SandboxClosedError: The sandbox was not lost, it has no save, or the call may have been carried out.
         """
         if error.reason != "lost" or self.place is None:
             raise error

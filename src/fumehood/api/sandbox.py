@@ -79,46 +79,45 @@ if TYPE_CHECKING:
 class Sandbox(Uncopied):
     """An isolated machine with files and state, for untrusted code.
 
-    It runs from the moment it is made until it is killed, its time is over, or this process ends; use it in
-    a `with`.
+    It lives from its creation until it is killed, its lifetime is over, or this process ends; use it in a `with`.
 
     Attributes:
         files: Its files.
         commands: Its processes.
         pty: Its terminals.
         activity: Past and running executions.
-        shares: Read-only views of it for other people; of a sandbox at a server.
+        shares: Read-only views of it for other people; only for a sandbox at a server.
 
     Args:
         template: Its interpreter, packages and preloaded modules: a `Template`, or the name of one that was used
             before; `default` is the environment of this process.
         limits: Its limits: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
-        envs: Environment of everything that runs in it.
-        metadata: Names and values of your own, found again in `get_info()` and `list()`.
-        labels: Labels that its machine must have, such as `{"zone": "a"}`; machines of a cluster have labels.
+        envs: Environment variables of all programs in it.
+        metadata: Names and values of your own, returned by `get_info()` and `list()`.
+        labels: Labels that its machine must have, such as `{"zone": "a"}`; only machines of a cluster have labels.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
-        idle_timeout: Seconds without a call after which it is killed; None: never for that reason.
+        idle_timeout: Seconds without a call after which it is killed; None: no limit.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).
-        on_host_loss: What a call does that finds the sandbox lost, because its machine or host daemon is gone: `raise`
-            SandboxClosedError, or `restore` it from its last `save`, which may be in a bucket, and go on from there. A
-            call that may have been carried out raises in any case, and the next one goes on.
-        auto_resume: Whether a call to it while it is paused resumes it, instead of raising SandboxPausedError.
-        strict: Refuse to start when a layer of isolation is missing, instead of listing it as degraded.
+        on_host_loss: What a call does if the sandbox is lost because its machine or host daemon is gone: `raise`
+            SandboxClosedError, or `restore` the sandbox from its last `save`, which may be in a bucket, and continue. A
+            call that may have been carried out raises in both cases, and the next call continues.
+        auto_resume: Whether a call to the paused sandbox resumes it, instead of raising SandboxPausedError.
+        strict: Whether to refuse to start if a layer of isolation is missing, instead of listing the layer as degraded.
         isolation: The weakest level of isolation that is accepted, such as `namespaces` or `landlock-only`; without it
             the sandbox does not start. None: the level in the settings, by default `namespaces`.
-        network: The network that it may reach: `none`, `pip` for the package index alone, `internet` for everything
-            public, a list such as `["api.example.com"]`, or a `Network(allow=[...])`.
+        network: The network that it may reach: `none`, `pip` for the package index only, `internet` for all public
+            addresses, a list such as `["api.example.com"]`, or a `Network(allow=[...])`.
         security_policy: The reactions to security events: `SecurityRule(kind=..., action=..., count=...)`.
         on_security_event: Called with each security event, in a thread of its own, one after the other.
-        telemetry: Whether its interpreters report what code does, as security events that are only advice.
-        url: Address of the server that it lives at; None: FUMEHOOD_URL, or in this process.
+        telemetry: Whether its interpreters report calls of the code, as security events that are only advice.
+        url: Address of the server on which it lives; None: FUMEHOOD_URL, or else this process.
         api_key: The token of that server; None: FUMEHOOD_API_KEY.
         backend: An existing backend to use, instead of `url` and `api_key`.
-        limit_fields: Limits one by one, in place of those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
+        limit_fields: Single limits, which replace those in `limits`: `Sandbox(memory="2G", cpu_cores=1)`.
 
     Raises:
         InvalidArgumentError: An argument is refused.
-        SandboxStartError: It did not start; the class and the hint say why.
+        SandboxStartError: The sandbox did not start; the class and the hint of the error say why.
     """
 
     def __init__(
@@ -246,13 +245,13 @@ class Sandbox(Uncopied):
     ) -> Sandbox:
         """Start a sandbox and run the code cells of a notebook in it, up to the first that fails.
 
-        As with `run_code`, code that fails is no exception: `get_record().cells[-1].execution.error` tells.
+        As with `run_code`, code that fails raises no exception: see `get_record().cells[-1].execution.error`.
 
-        `notebook` is a path, or the notebook as JSON holds it; `parameters` are variables that are set behind the cell
-        with the tag `parameters`, or before all cells. The others are those of `Sandbox`.
+        `notebook` is a path, or the notebook as JSON holds it; `parameters` are variables that are set after the cell
+        with the tag `parameters`, or before all cells. The other arguments are those of `Sandbox`.
 
         Raises:
-            InvalidArgumentError: The notebook is not one of Python, or a parameter cannot be set.
+            InvalidArgumentError: The notebook is not a Python notebook, or a parameter cannot be set.
         """
         return cls._around(
             call(
@@ -276,11 +275,11 @@ class Sandbox(Uncopied):
         api_key: str | None = None,
         backend: Backend | None = None,
     ) -> Sandbox:
-        """Connect to a living sandbox by its id; leaving its `with` kills it like any other.
+        """Connect to a living sandbox by its id; leaving its `with` kills the sandbox like any other.
 
         Raises:
-            SandboxNotFoundError: It never lived here.
-            SandboxClosedError: It has ended.
+            SandboxNotFoundError: No sandbox with this id has lived here.
+            SandboxClosedError: The sandbox has ended.
         """
         return cls._around(call(AsyncSandbox.connect, sandbox_id, url=url, api_key=api_key, backend=backend))
 
@@ -296,10 +295,10 @@ class Sandbox(Uncopied):
         """Describe the living sandboxes, the oldest first.
 
         Args:
-            metadata: Only those with each of these labels.
-            url: Address of the server; None: FUMEHOOD_URL, or in this process.
+            metadata: Only sandboxes that have all of these labels.
+            url: Address of the server; None: FUMEHOOD_URL, or else this process.
             api_key: The token of the server; None: FUMEHOOD_API_KEY.
-            backend: Where they live, in place of both.
+            backend: The backend of the sandboxes, in place of `url` and `api_key`.
         """
         return call(AsyncSandbox.list, metadata=metadata, url=url, api_key=api_key, backend=backend)
 
@@ -315,10 +314,10 @@ class Sandbox(Uncopied):
         return repr(self._async).replace(AsyncSandbox.__name__, type(self).__name__, 1)
 
     def get_info(self) -> SandboxInfo:
-        """Describe the sandbox: times, labels, limits, and what isolates it.
+        """Describe the sandbox: times, labels, limits and isolation.
 
         Raises:
-            SandboxClosedError: It has ended; so from every other verb but `kill` and `is_running`.
+            SandboxClosedError: The sandbox has ended; every other method except `kill` and `is_running` raises it too.
         """
         return call(self._async.get_info)
 
@@ -331,15 +330,16 @@ class Sandbox(Uncopied):
 
         Args:
             local: The file or folder.
-            remote: Its path in the sandbox; None: its own name, in the home directory, where code finds it by that.
+            remote: Its path in the sandbox; None: its own name in the home directory, where code can open it by this
+                name.
 
         Returns:
             The files that were written.
 
         Raises:
-            OSError: The file cannot be read.
-            InvalidArgumentError: One is a FIFO, a socket or a device.
-            FileError: It cannot be written.
+            OSError: A local file cannot be read.
+            InvalidArgumentError: A local file is a FIFO, a socket or a device.
+            FileError: A file cannot be written in the sandbox.
         """
         return call(self._async.upload, local, remote)
 
@@ -351,67 +351,69 @@ class Sandbox(Uncopied):
         overwrite: bool = False,
         max_bytes: int = MAX_DOWNLOAD_BYTES,
     ) -> DownloadedPaths:
-        """Write a file of the sandbox, or a folder with all that is in it, to this machine.
+        """Copy a file of the sandbox, or a folder with its content, to this machine.
 
-        Names of files are the sandbox's: one that would lead out of the folder is left out, and hidden files of a
-        folder stay where they are, since some of them would be run on this machine (`.bashrc`, `.git`).
+        The sandbox chooses the names of files: a name that would lead out of the folder is left out. Hidden files of a
+            folder are not copied, since this machine would run some of them (`.bashrc`, `.git`).
 
         Args:
             remote: The file or folder.
             local: For a file, its new path or an existing folder; for a folder, the path of its copy.
-            overwrite: Replace what is there. A file whose new path was given in full is always replaced.
-            max_bytes: Bytes of all files together.
+            overwrite: Whether to replace existing files. A file whose new path is given in full is always replaced.
+            max_bytes: The most bytes of all files together.
 
         Returns:
             The files that were written.
 
         Raises:
-            PathNotFoundError: There is no such file.
-            DownloadError: Not all of it could be written; the error names what is missing and why.
+            PathNotFoundError: The path does not exist in the sandbox.
+            DownloadError: Some files could not be written; the error names them, each with the reason.
         """
         return call(self._async.download, remote, local, overwrite=overwrite, max_bytes=max_bytes)
 
     def screenshot(self) -> bytes:
-        """Return what the display of the sandbox shows, as a PNG; its template was built with `display=True`.
+        """Return the screen of the sandbox's display as a PNG; its template must have been built with `display=True`.
 
         Raises:
-            ScreenshotError: It has no display.
+            ScreenshotError: The sandbox has no display.
         """
         return call(self._async.screenshot)
 
     def install(self, *packages: str | Sequence[str], timeout: float = 300.0) -> None:
-        """Install packages of Python into the sandbox with pip; they can be imported at once.
+        """Install Python packages into the sandbox with pip; they can be imported at once.
 
         The sandbox must reach an index, as with `network="pip"`.
 
         Args:
-            packages: Names, one by one or as one list, with versions where needed: `polars>=1`.
+            packages: Names as separate arguments or as one list, with versions if needed: `polars>=1`.
             timeout: Seconds after which pip is ended.
 
         Raises:
-            InvalidArgumentError: There is no package, one is no requirement of pip, or the sandbox has no network.
+            InvalidArgumentError: No package is given, one is not a requirement of pip, or the sandbox has no network.
             CommandExitError: pip failed; its last lines are in the error.
-            CommandTimeoutError: Its time was over.
+            CommandTimeoutError: pip exceeded the `timeout`.
         """
         call(self._async.install, *packages, timeout=timeout)
 
     def get_url(self, port: int, *, wait: bool | float = False) -> str:
-        """Return an address by which a server inside is reached, in a browser for example.
+        """Return the address of a server in the sandbox, for example for a browser.
 
-        It works as soon as something listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. Of a sandbox
-        in this process it is a port of this machine's loopback, of one at a server an address of that server.
+        The address works as soon as a program listens on that port of the sandbox, on 127.0.0.1 or 0.0.0.0. For a
+        sandbox in this process it is a port of this machine's loopback, for a sandbox at a server an address of that
+        server.
 
         Args:
-            port: The port inside.
-            wait: Return when something listens there: True waits for up to 30 seconds, a number for so many.
+            port: The port in the sandbox.
+            wait: Whether to wait until a program listens there: True waits for up to 30 seconds, a number for so many
+                seconds.
 
         Raises:
-            PortClosedError: Nothing listens there after that time.
+            PortClosedError: No program listens on the port after that time.
         """
         return call(self._async.get_url, port, wait=wait)
 
     def get_host(self, port: int) -> str:
-        """Return the host name, with a port where it needs one, of a server inside.
+        """Return the host name of a server in the sandbox, with a port if needed.
 
         Raises:
             NoHostNameError: The server of the sandbox has no domain; `get_url` works there as well.
@@ -423,14 +425,14 @@ class Sandbox(Uncopied):
         return call(self._async.is_running)
 
     def set_timeout(self, timeout: float | None) -> None:
-        """Set the rest of the sandbox's life to so many seconds from now on; None: until it is killed.
+        """Set the remaining lifetime of the sandbox, in seconds from now; None: it lives until it is killed.
 
         For a paused sandbox this is the time that it has after it is resumed.
         """
         call(self._async.set_timeout, timeout)
 
     def set_metadata(self, changes: Mapping[str, str | None]) -> None:
-        """Change labels of the sandbox: those of these names; None takes one away, others stay as they are.
+        """Change the named labels of the sandbox; the value None removes a label, other labels do not change.
 
         Args:
             changes: New values by name. A sandbox has at most 64 labels, names of up to 128 characters, and 16 KiB of
@@ -439,33 +441,34 @@ class Sandbox(Uncopied):
         call(self._async.set_metadata, changes)
 
     def set_network(self, network: NetworkChoice) -> None:
-        """Change what the sandbox may reach; connections that the new rules forbid are closed.
+        """Change the network that the sandbox may reach; connections that the new rules forbid are closed.
 
-        Secrets without a value, as `get_info().network` shows them, keep the value that they have.
+        Secrets without a value, as `get_info().network` shows them, keep their present value.
         """
         call(self._async.set_network, network)
 
     def egress_log(self) -> EgressRecords:
-        """Return the connections that the sandbox made, and tried to make: the last 1000 of each, the oldest first."""
+        """Return the allowed and denied connections of the sandbox: the last 1000 of each kind, the oldest first."""
         return call(self._async.egress_log)
 
     def pause(self, *, files_only: bool = False) -> bool:
-        """Freeze the sandbox; False if it was paused.
+        """Freeze the sandbox; False if it was paused already.
 
-        Nothing in it runs any more, and it uses no CPU time; processes and memory stay as they are. All of its
-        clocks stand still: the `timeout`, the `idle_timeout`, and the time limits of what runs. It stays so
-        until `resume` or `kill`.
+        No process in it runs, and it uses no CPU time; processes and memory stay as they are. All of its clocks are
+        stopped: the `timeout`, the `idle_timeout`, and the time limits of running code. It stays paused until `resume`
+        or `kill`.
 
         Args:
-            files_only: Whether to keep files and settings only: its processes end, its contexts start afresh
-                afterwards.
+            files_only: Whether to keep only files and settings: its processes end, and its contexts start afresh after
+                `resume`.
         """
         return call(self._async.pause, files_only=files_only)
 
     def resume(self, *, files_only: bool = False) -> bool:
-        """Resume the paused sandbox, with the time that it had left; False if it was running.
+        """Resume the paused sandbox, with the lifetime that it had left; False if it was running.
 
-        One that was paused because its time was over gets all of it again. `files_only` drops the processes kept.
+        A sandbox that was paused because its time was over gets its whole `timeout` again. `files_only` ends the
+        processes that the pause has kept.
         """
         return call(self._async.resume, files_only=files_only)
 
@@ -473,21 +476,22 @@ class Sandbox(Uncopied):
         """End the sandbox, paused or not, with everything in it; False if it had ended before.
 
         Args:
-            wait: Return when nothing is left of it; otherwise as soon as its end is certain.
+            wait: Whether to return only when no process of it is left; otherwise as soon as its end is certain.
         """
         return call(self._async.kill, wait=wait)
 
     def audit_log(self) -> AuditLog:
         """Return the audit record of the sandbox: a hash chain, in which a later change can be detected.
 
-        It has the newest entries, up to 4,096 and 2 MiB; `dropped` counts those before. For a while it can be read
-        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head that was kept.
+        It has the newest entries, at most 4,096 and 2 MiB; `dropped` counts the older ones. It can be read for a while
+        after the sandbox has ended. `log.fault(execution.audit_head)` checks it against a head from an earlier
+        execution.
         """
         return call(self._async.audit_log)
 
     @property
     def left_behind(self) -> tuple[str, ...]:
-        """Of a fork: what could not be forked from its parent, in words; empty for a sandbox that is no fork."""
+        """Descriptions of the parts of its parent that could not be forked; empty for a sandbox that is not a fork."""
         return self._async.left_behind
 
     def fork(
@@ -498,22 +502,24 @@ class Sandbox(Uncopied):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a sandbox that continues from the state of this one; this one continues as well.
+        """Make a new sandbox that continues from the state of this one, which continues as well.
 
-        `forks`, which makes several at once, describes what a fork is.
+        See `forks`, which makes several at once, for a description of forks.
 
         Args:
-            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
-            reseed: Let randomness diverge: it draws numbers of its own. False: it draws the same.
-            timeout: Seconds after which it is killed, or paused, as its parent; None: it lives until it is killed;
-                "inherit": as many as its parent was given, counted from now on.
-            metadata: Its labels; those of the parent unless given.
+            checkpoint: The checkpoint to continue from: the result of `checkpoint()`, its id, or its name. None: the
+                present state.
+            reseed: Whether the fork gets a random state of its own. False: it draws the same random numbers as its
+                parent.
+            timeout: Seconds after which the fork is killed or paused, depending on its parent's `on_timeout`; None: it
+                lives until it is killed; "inherit": its parent's `timeout`, counted from now.
+            metadata: The labels of the fork; those of the parent unless given.
 
         Raises:
-            CheckpointNotFoundError: There is no checkpoint of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
-            ForkDepthError: This one is a fork of a fork of ... already.
-            ForkError: It could not be made; the sandbox is as it was.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint.
+            ForkDepthError: This sandbox is already nested too deeply as a fork of forks.
+            ForkError: The fork could not be made; the sandbox is unchanged.
         """
         return self._around(
             call(self._async.fork, checkpoint=checkpoint, reseed=reseed, timeout=timeout, metadata=metadata)
@@ -528,27 +534,28 @@ class Sandbox(Uncopied):
         timeout: ForkSeconds = "inherit",
         metadata: Mapping[str, str] | None = None,
     ) -> builtins.list[Self]:
-        """Make sandboxes that continue from the state of this one, each on its own; this one continues as well.
+        """Make new sandboxes that continue independently from the state of this one, which continues as well.
 
         A fork has the variables, modules, open files, working directory, environment and record of the default context,
         and all files, as they are now or were at a checkpoint; limits, network and labels are those of its parent. It
-        is a sandbox like any other: it sees no changes of its parent and of other forks, survives their end, and ends
-        when it is killed or its `with` is left. What cannot come along is named in its `left_behind`: other contexts,
-        running commands, threads, child processes, sockets.
+        is a sandbox like any other: it sees no changes in its parent or in other forks, survives their end, and ends
+        when it is killed or its `with` is left. Its `left_behind` lists the parts that cannot be forked: other
+        contexts, running commands, threads, child processes, sockets.
 
         Args:
-            count: How many, up to 64; all of them are made, or none.
-            checkpoint: Continue from there: the result of `checkpoint()`, its id, or its name. None: from now on.
-            reseed: Let randomness diverge: each draws numbers of its own. False: all draw the same.
-            timeout: Seconds after which each is killed, or paused, as its parent; None: it lives until it is killed;
-                "inherit": as many as its parent was given, counted from now on.
-            metadata: Labels of each; those of the parent unless given.
+            count: The number of forks, up to 64; either all are made, or none.
+            checkpoint: The checkpoint to continue from: the result of `checkpoint()`, its id, or its name. None: the
+                present state.
+            reseed: Whether each fork gets a random state of its own. False: all draw the same random numbers.
+            timeout: Seconds after which each fork is killed or paused, depending on its parent's `on_timeout`; None: it
+                lives until it is killed; "inherit": its parent's `timeout`, counted from now.
+            metadata: The labels of each fork; those of the parent unless given.
 
         Raises:
-            CheckpointNotFoundError: There is no checkpoint of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it.
-            ForkDepthError: This one is a fork of a fork of ... already.
-            ForkError: They could not be made; the sandbox is as it was.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint.
+            ForkDepthError: This sandbox is already nested too deeply as a fork of forks.
+            ForkError: The forks could not be made; the sandbox is unchanged.
         """
         return [
             self._around(child)
@@ -563,48 +570,51 @@ class Sandbox(Uncopied):
         ]
 
     def adopt(self, child: Self) -> None:
-        """Continue as a fork of this sandbox: its state under this one's id; what was here before is killed.
+        """Replace this sandbox by one of its forks, which continues under this sandbox's id.
 
-        The fork's object is of no use afterwards, and its id has ended with the reason `adopted`.
+        The replaced sandbox is killed.
+
+        The fork's object cannot be used afterwards; its id counts as ended, with the reason `adopted`.
 
         Args:
             child: A fork that `fork` or `forks` has returned.
 
         Raises:
             InvalidArgumentError: `child` is not a fork of this sandbox.
-            ForkError: It could not be done; both are as they were.
+            ForkError: The replacement failed; both sandboxes are unchanged.
         """
         check_child(child, Sandbox)
         call(self._async.adopt, child._async)
 
     @property
     def load_report(self) -> LoadReport | None:
-        """The report of a sandbox that was loaded from a saved state; None of any other."""
+        """The load report of a sandbox that was loaded from a saved state; None for any other sandbox."""
         return self._async.load_report
 
     def save(self, place: StatePlace) -> SaveReport:
         """Write the lasting parts of the sandbox to a file, from which `load` makes a new sandbox.
 
-        Kept are the files of the writable places, the environment, the record of what ran, and of each context of
-        Python the working directory, the imported modules and those variables that serialise; what they share stays
-        shared. Processes, open files, threads and connections are not. The sandbox continues. The file holds all that
-        the sandbox knew, secrets in its environment too, and is for its owner alone.
+        It keeps the files of the writable folders, the environment and the record, and of each Python context the
+        working directory, the imported modules and the variables that can be serialised; objects that variables share
+        stay shared. Processes, open files, threads and connections are not kept. The sandbox continues. The file
+        contains all data of the sandbox, including secrets in its environment, so only its owner should be able to read
+        it.
 
         Args:
-            place: A path, which is replaced when all is written, or `s3://BUCKET/NAME`, `az://CONTAINER/NAME`,
-                `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
+            place: A path of a file, which is replaced only when all is written, or `s3://BUCKET/NAME`,
+                `az://CONTAINER/NAME`, `gs://BUCKET/NAME`, which need `fumehood[blobs]`.
 
         Returns:
             A report on the saved parts, and on the parts that were left out and why.
 
         Raises:
-            SaveError: It cannot be written, or a context does not answer; the sandbox is as it was.
+            SaveError: The file cannot be written, or a context does not answer; the sandbox is unchanged.
         """
         return call(self._async.save, place)
 
     @property
     def restored(self) -> int:
-        """How often it was made again from its last save because its machine was lost; see `on_host_loss`."""
+        """How often the sandbox was restored from its last save because its machine was lost; see `on_host_loss`."""
         return self._async.restored
 
     @classmethod
@@ -629,11 +639,11 @@ class Sandbox(Uncopied):
     ) -> Self:
         """Start a sandbox from a file that `save` has written; `load_report` lists what was restored.
 
-        Load only what you trust with a sandbox: its variables are unpickled, inside the sandbox and nowhere else.
+        Load only files whose code you would run in a sandbox: variables are unpickled, though only inside the sandbox.
 
         Args:
-            place: Where it lies, as for `save`.
-            template: Its template, in place of the template of the same name as when it was saved.
+            place: The path or URL of the file, as for `save`.
+            template: Its template, in place of the one whose name is in the saved state.
             limits: See `Sandbox`, also for the other arguments.
             envs: Environment variables, which override those that were saved.
             metadata: Labels.
@@ -641,8 +651,8 @@ class Sandbox(Uncopied):
             idle_timeout: Seconds without a call after which it is killed.
             on_timeout: What happens when the `timeout` is over.
             on_host_loss: As for `Sandbox`; `place` counts as its last save.
-            auto_resume: Whether a call resumes it.
-            strict: Refuse to start when a layer of isolation is missing.
+            auto_resume: Whether a call to the paused sandbox resumes it.
+            strict: Whether to refuse to start if a layer of isolation is missing.
             network: The network that it may reach.
             url: The server that will host it.
             api_key: The token of that server.
@@ -651,9 +661,9 @@ class Sandbox(Uncopied):
         Raises:
             SavedStateDamagedError: The file was changed after it was saved, or is not a saved state; the error names
                 the part.
-            SavedStateVersionError: It was written by a newer fumehood.
-            LoadError: It cannot be loaded; no sandbox is left.
-            SandboxStartError: It did not start.
+            SavedStateVersionError: The file was written by a newer fumehood.
+            LoadError: The state cannot be loaded; no sandbox is left.
+            SandboxStartError: The sandbox did not start.
         """
         return cls._around(
             call(
@@ -678,7 +688,7 @@ class Sandbox(Uncopied):
 
     @property
     def id(self) -> str:
-        """Its name, for `connect`."""
+        """The id of the sandbox, for `connect`."""
         return self._async.id
 
     def run_code(
@@ -701,32 +711,33 @@ class Sandbox(Uncopied):
         on_commit: CommitCallback | None = None,
         changes: bool = False,
     ) -> Execution:
-        """Run code and wait for its end. Code that fails gives an `Execution` with an `error`, no exception.
+        """Run code and wait for its end. Code that fails raises no exception: its `Execution` has an `error`.
 
         Callbacks run in the caller's thread. Ctrl-C, or an error in a callback, interrupts the code; its state is kept.
 
         Args:
             code: The code to run, as in a notebook's cell.
-            language: Its language, by a name of the guide to languages.
-            context: Where its variables live; the default context unless given.
+            language: The name of its language, as in the guide to languages.
+            context: The context to run it in; the default context unless given.
             envs: Environment variables for this execution only.
             timeout: Seconds until it is interrupted; `limits.wall_seconds` unless given.
-            stdin: What `input()` and the standard input give, up to its end; empty unless given.
-            on_stdout: Called with each piece of standard output as it comes.
-            on_stderr: The same for standard error.
-            on_result: Called with each result as it comes.
+            stdin: The whole standard input, which `input()` reads too; empty unless given.
+            on_stdout: Called with each piece of standard output when it arrives.
+            on_stderr: The same as `on_stdout`, for standard error.
+            on_result: Called with each result when it arrives.
             on_error: Called with the error, if there is one.
-            on_input: Called with the text of its question when the code asks for input; returns the line, or None for
-                the end of input. `question.is_password` says that the answer should not be shown.
-                Without it, and without `stdin`, `input()` fails with EOFError.
-            tools: Functions of yours that the code may call while it runs, by the names that it calls them by; plain
-                ones run in this thread, an `async def` is awaited inside and runs on a loop of its own.
-            on_tool_call: Asked before each call of a tool; False or a text denies it, and the code sees the text.
-            transactional: Keep what it changes only if it ends normally: after an error, a timeout, a
-                kill or a lack of memory, variables and files are as they were before; see `execution.transaction`.
-            on_commit: Of a transactional one, called with what it has changed; anything but True undoes it. The context
-                waits meanwhile: code that is run in it from there would wait as well.
-            changes: Report in `execution.changes` which variables and files it changed.
+            on_input: Called with the prompt when the code asks for input; returns the line, or None for the end of
+                input. `question.is_password` is True if the answer should not be shown. Without it, and without
+                `stdin`, `input()` fails with EOFError.
+            tools: Your functions that the code may call while it runs, by their names in the code. Plain functions run
+                in this thread; an `async def` runs on a loop of its own, and the code awaits it.
+            on_tool_call: Called before each call of a tool; if it returns False or a text, the call is denied, and the
+                code sees the text.
+            transactional: Whether to keep changes only if the code ends normally: after an error, a timeout, a kill or
+                a lack of memory, variables and files are restored; see `execution.transaction`.
+            on_commit: For transactional code: called with its changes, which are undone unless it returns True. The
+                context waits meanwhile: the callback must not run code in it.
+            changes: Whether to report in `execution.changes` which variables and files the code changed.
         """
         turn = Turn()
         return turn.call(
@@ -788,10 +799,10 @@ class Sandbox(Uncopied):
         )
 
     def interrupt(self, context: Context | None = None) -> bool:
-        """Interrupt the code of a context, from another thread or a callback; False if none runs.
+        """Interrupt the running code of a context, from another thread or a callback; False if no code runs.
 
-        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's error
-        and `state_lost` say which of the two happened.
+        Code that does not stop within `limits.grace_seconds` is killed and its context replaced; the execution's
+        `error` and `state_lost` show whether that happened.
         """
         return call(self._async.interrupt, context)
 
@@ -806,11 +817,11 @@ class Sandbox(Uncopied):
         return call(self._async.list_code_contexts)
 
     def restart_code_context(self, context: Context) -> ContextInfo:
-        """Replace a context by a fresh one of the same id; what runs in it is killed."""
+        """Replace a context by a fresh one of the same id; code that runs in it is killed."""
         return call(self._async.restart_code_context, context)
 
     def remove_code_context(self, context: Context) -> None:
-        """Kill a context; the default one comes back fresh when it is used again."""
+        """Kill a context; the default context is created afresh when it is used again."""
         call(self._async.remove_code_context, context)
 
     def get_record(self, context: Context | None = None) -> Record:
@@ -826,8 +837,8 @@ class Sandbox(Uncopied):
 
         Args:
             path: The file, which is replaced. Its suffix determines the format: `.ipynb` (nbformat 4.5, with all
-                outputs), `.py` (the cells), `.html` (a page of its own, in which nothing of the sandbox can run). None:
-                the text of the notebook is returned and no file written.
+                outputs), `.py` (the cells), `.html` (a standalone page, in which no content of the sandbox can run).
+                None: the text of the notebook is returned, and no file is written.
             context: The context; the default one unless given.
         """
         return call(self._async.to_notebook, path, context)
@@ -835,34 +846,36 @@ class Sandbox(Uncopied):
     def checkpoint(
         self, name: str | None = None, *, context: Context | None = None, strict: bool = False
     ) -> CheckpointInfo:
-        """Keep the state of a context and the files, as they are now, to go back to.
+        """Save the present state of a context and of the files, for a later `rollback`.
 
-        Every live object of the context is kept as it is: variables, modules, generators half-way, open files,
-        random states. It takes a few milliseconds, and memory only for what changes afterwards. What cannot be kept
-        (other threads, child processes, sockets) is named in `left_behind`. At most 16 are kept; the oldest goes.
+        Every live object of the context is kept as it is: variables, modules, suspended generators, open files, random
+            states. It takes a few milliseconds, and memory only for later changes. `left_behind` lists the parts that
+            cannot be kept (other threads, child processes, sockets). At most 16 checkpoints are kept; then the oldest
+            is dropped.
 
         Args:
             name: A name of yours; `rollback` takes it as well.
             context: The context whose state is kept; None for the default one. Not every language has checkpoints.
-            strict: Refuse when anything could not be kept.
+            strict: Whether to refuse if a part cannot be kept.
 
         Raises:
-            CheckpointError: It cannot be made; the sandbox is as it was.
+            CheckpointError: The checkpoint cannot be made; the sandbox is unchanged.
         """
         return call(self._async.checkpoint, name, context=context, strict=strict)
 
     def rollback(self, checkpoint: Checkpoint) -> CheckpointInfo:
-        """Go back to a checkpoint: state and files are what they were then; the checkpoint stays.
+        """Go back to a checkpoint: the context's state and the files are restored; the checkpoint is kept.
 
-        Other contexts, and commands that run, continue.
+        Other contexts and running commands continue.
 
         Args:
             checkpoint: The result of `checkpoint`, its id, or its name.
 
         Raises:
-            CheckpointNotFoundError: There is none of this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
-            CheckpointError: There is no room to go back; the sandbox is as it was.
+            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint; the sandbox is
+                unchanged.
+            CheckpointError: The state cannot be restored, for example for lack of disk space; the sandbox is unchanged.
         """
         return call(self._async.rollback, checkpoint)
 
@@ -886,18 +899,20 @@ class Sandbox(Uncopied):
     ) -> CaseResults:
         """Run a program once for each case, and compare its output with the expected output.
 
-        What the program imports at its top is imported once, or it is compiled once; each case is a fork of that,
-        with its own memory, standard input and limits, so that a thousand cases take seconds. Variables of the sandbox
-        are not seen by it; its files are, and are as before afterwards. What should be printed never enters it.
+        The program's top-level imports are made once, or it is compiled once; each case is a fork of that process, with
+        its own memory, standard input and limits, so that a thousand cases take seconds. The program does not see
+        variables of the sandbox. It sees the files, which are restored afterwards. The expected output never enters the
+        sandbox.
 
         Args:
             code: The program; one in Python runs as `__main__`.
-            cases: For each case, its input and its expected output; lines are compared without the space at their
-                ends, and output beyond `limits.stdout_bytes` is not accepted.
+            cases: For each case, its input and its expected output; lines are compared without trailing white space,
+                and output beyond `limits.stdout_bytes` is not accepted.
             language: The language of the program.
-            timeout: Seconds of each run.
-            memory_bytes: Memory of each run beyond interpreter and imports; in another language, all of it.
-            concurrency: How many run at once; as many as there are processors unless given.
+            timeout: The time limit of each run, in seconds.
+            memory_bytes: The memory of each run beyond interpreter and imports; for a language other than Python, its
+                whole memory.
+            concurrency: How many runs may be active at once; as many as there are processors unless given.
 
         Raises:
             CheckpointError: The program could not be prepared.
@@ -915,7 +930,7 @@ class Sandbox(Uncopied):
 
 
 class Filesystem:
-    """The files of a `Sandbox`. Every verb raises a `FileError` whose class says what is wrong."""
+    """The files of a `Sandbox`. Every method raises a `FileError`, whose subclass names the reason."""
 
     def __init__(self, async_impl: AsyncFilesystem) -> None:
         self._async = async_impl
@@ -939,7 +954,7 @@ class Filesystem:
         Args:
             path: The file.
             format: text (UTF-8), bytes, or stream: an iterator of pieces of at most 1 MiB.
-            max_bytes: A larger file is refused with FileTooLargeError; `stream` has no such bound.
+            max_bytes: The maximum size; a larger file raises FileTooLargeError. It does not apply to `stream`.
         """
         turn = Turn()
         answer = turn.call(
@@ -948,7 +963,7 @@ class Filesystem:
         return turn.iterate(answer) if isinstance(answer, AsyncGenerator) else answer
 
     def write(self, path: InsidePath, data: Content) -> FileInfo:
-        """Write a file, parents made; what was there is replaced when all is written.
+        """Write a file, and make its parent folders; an existing file is replaced only when all is written.
 
         Args:
             path: The file.
@@ -957,7 +972,7 @@ class Filesystem:
         return call(self._async.write, path, data)
 
     def write_files(self, files: Iterable[WriteEntry]) -> FileInfos:
-        """Write several files, one after the other; the first that fails ends it."""
+        """Write several files, one after the other; the first error ends it."""
         return call(self._async.write_files, files)
 
     def list(self, path: InsidePath = ".", *, depth: int = 1) -> FileInfos:
@@ -965,7 +980,7 @@ class Filesystem:
         return call(self._async.list, path, depth=depth)
 
     def exists(self, path: InsidePath) -> bool:
-        """Return whether something is at a path."""
+        """Return whether a path exists."""
         return call(self._async.exists, path)
 
     def get_info(self, path: InsidePath) -> FileInfo:
@@ -973,15 +988,15 @@ class Filesystem:
         return call(self._async.get_info, path)
 
     def make_dir(self, path: InsidePath) -> bool:
-        """Make a directory and its parents; False if something was already there."""
+        """Make a directory and its parents; False if the path existed already."""
         return call(self._async.make_dir, path)
 
     def remove(self, path: InsidePath) -> None:
-        """Remove a file, or a directory with all that is in it."""
+        """Remove a file, or a directory with its content."""
         call(self._async.remove, path)
 
     def rename(self, source: InsidePath, destination: InsidePath) -> FileInfo:
-        """Move a file or directory within the sandbox, parents made; return it at its new place."""
+        """Move a file or directory within the sandbox, and make the new parent folders; return its new description."""
         return call(self._async.rename, source, destination)
 
     def watch(self, path: InsidePath, *, recursive: bool = False) -> Watch:
@@ -990,7 +1005,7 @@ class Filesystem:
 
 
 class Watch:
-    """Changes below a directory, as they happen: iterate over it, and close it or use it in a `with`."""
+    """The changes below a directory as they happen: iterate over this object, and close it or use it in a `with`."""
 
     def __init__(self, async_impl: AsyncWatch) -> None:
         self._async = async_impl
@@ -1067,19 +1082,19 @@ class Commands:
 
         Args:
             command: A line for bash, or a program and its arguments, which no shell touches.
-            background: Return a handle at once.
-            cwd: Where; /home/user unless given.
-            envs: Added to the sandbox's environment.
-            stdin: Text or bytes to feed it; True to keep its input open for `send_stdin`; False for none.
+            background: Whether to return a handle at once.
+            cwd: The folder to start in; /home/user unless given.
+            envs: Environment variables in addition to those of the sandbox.
+            stdin: Text or bytes for its standard input; True to keep it open for `send_stdin`; False for an empty one.
             on_stdout: Called with each piece of output while this call or `handle.wait()` waits.
-            on_stderr: The same for standard error.
-            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, in the background
-                no end.
+            on_stderr: The same as `on_stdout`, for standard error.
+            timeout: Seconds after which it is killed; None means `limits.wall_seconds`, or no limit for a command in
+                the background.
 
         Raises:
-            CommandExitError: It ended with a code other than 0.
-            CommandTimeoutError: Its time was over.
-            CommandStartError: There is no such program or directory.
+            CommandExitError: The command ended with an exit code other than 0.
+            CommandTimeoutError: The command exceeded the `timeout` and was killed.
+            CommandStartError: The program or the directory does not exist.
         """
         turn = Turn()
         answer = turn.call(
@@ -1135,7 +1150,7 @@ class CommandHandle:
     """A running command of a `Sandbox`, started in the background or connected to.
 
     Attributes:
-        pid: Its number inside the sandbox.
+        pid: Its pid inside the sandbox.
     """
 
     def __init__(self, async_impl: AsyncCommandHandle, turn: Turn) -> None:
@@ -1144,15 +1159,15 @@ class CommandHandle:
 
     @property
     def pid(self) -> int:
-        """Its number inside the sandbox."""
+        """The pid of the command inside the sandbox."""
         return self._async.pid
 
     def wait(self) -> CommandResult:
-        """Wait for the end, calling the callbacks meanwhile; later calls give the same answer.
+        """Wait for the end of the command, and call the callbacks meanwhile; later calls return the same result.
 
         Raises:
-            CommandExitError: It ended with a code other than 0.
-            CommandTimeoutError: Its time was over.
+            CommandExitError: The command ended with an exit code other than 0.
+            CommandTimeoutError: The command exceeded its `timeout` and was killed.
         """
         return self._turn.call(self._async.wait)
 
@@ -1161,11 +1176,11 @@ class CommandHandle:
         return call(self._async.kill)
 
     def send_stdin(self, data: str | bytes) -> None:
-        """Write to its standard input, which `stdin=True` keeps open; returns when it was taken."""
+        """Write to the command's standard input, which `stdin=True` keeps open; return when all bytes were accepted."""
         call(self._async.send_stdin, data)
 
     def close_stdin(self) -> None:
-        """End its standard input."""
+        """Close the command's standard input."""
         call(self._async.close_stdin)
 
 
@@ -1191,8 +1206,8 @@ class Pty:
             command: Program and arguments; an interactive bash unless given.
             cols: Width in characters.
             rows: Height in characters.
-            cwd: Where; /home/user unless given.
-            envs: Added to the sandbox's environment.
+            cwd: The folder to start in; /home/user unless given.
+            envs: Environment variables in addition to those of the sandbox.
             timeout: Seconds after which it is killed; None means never.
         """
         return PtyHandle(
@@ -1200,13 +1215,13 @@ class Pty:
         )
 
     def connect(self, pid: int, *, after: int | None = None) -> PtyHandle:
-        """Attach to a terminal, which no handle that is left ends; several may be attached to one.
+        """Attach to a terminal. Several handles may be attached to one terminal; closing a handle does not end it.
 
         Args:
             pid: The pid, inside the sandbox, of the program on the terminal.
-            after: How many bytes of all that it has written come before the first that is wanted: 0 for all that is
-                kept, which are the last 256 KiB of what was read, and the `position` of an earlier handle to go on
-                there. None means what has not been read by any.
+            after: The position, in bytes of all its output, at which to start: 0 for all kept output, which is the last
+                256 KiB of the output that was read, or the `position` of an earlier handle to continue there. None
+                means the output that no handle has read.
 
         Raises:
             ProcessNotFoundError: No command has this pid.
@@ -1222,7 +1237,7 @@ class Pty:
         call(self._async.resize, pid, cols=cols, rows=rows)
 
     def kill(self, pid: int) -> bool:
-        """Kill what runs on a terminal; False if it had ended."""
+        """Kill the program on a terminal; False if it had ended."""
         return call(self._async.kill, pid)
 
 
@@ -1239,12 +1254,12 @@ class PtyHandle:
 
     @property
     def position(self) -> int:
-        """How many bytes the terminal had written after the last piece, if it was made or attached to with `after`."""
+        """The number of bytes of the terminal's output up to the last piece, if made or attached with `after`."""
         return self._async.position
 
     @property
     def exit_code(self) -> int | None:
-        """The code that it ended with, once the iteration or `wait` has reached the end."""
+        """The exit code of the program, once the iteration or `wait` has reached the end."""
         return self._async.exit_code
 
     def __iter__(self) -> PtyHandle:
@@ -1257,7 +1272,7 @@ class PtyHandle:
             raise StopIteration from None
 
     def wait(self) -> int:
-        """Wait for the end, dropping what it still writes, and return the exit code."""
+        """Wait for the end of the program, discarding its remaining output, and return the exit code."""
         return call(self._async.wait)
 
     def send(self, data: str | bytes) -> None:
@@ -1265,11 +1280,11 @@ class PtyHandle:
         call(self._async.send, data)
 
     def resize(self, *, cols: int, rows: int) -> None:
-        """Change its size."""
+        """Change the size of the terminal."""
         call(self._async.resize, cols=cols, rows=rows)
 
     def kill(self) -> bool:
-        """Kill what runs on it; False if it had ended."""
+        """Kill the program on the terminal; False if it had ended."""
         return call(self._async.kill)
 
 
@@ -1292,10 +1307,10 @@ class Activity:
 
         Args:
             context: The context; the default one unless given.
-            before: Only those before this position.
-            after: Only those after this position. Without either, the newest are returned.
-            limit: How many at most.
-            whole: Whether each has its whole `execution`, with its outputs.
+            before: Only executions before this position.
+            after: Only executions after this position. Without `before` and `after`, the newest are returned.
+            limit: The most executions to return.
+            whole: Whether each item includes its whole `execution`, with its outputs.
 
         Raises:
             ContextNotFoundError: The context does not live.
@@ -1305,10 +1320,10 @@ class Activity:
         )
 
     def execution(self, execution_id: str) -> Cell:
-        """Return one execution with its outputs; of one that runs, its outputs so far.
+        """Return one execution with its outputs; if it is still running, with its outputs so far.
 
         Args:
-            execution_id: Its id.
+            execution_id: The id of the execution.
 
         Raises:
             ExecutionNotFoundError: No execution has this id, or it is not kept any more.
@@ -1324,7 +1339,7 @@ class Activity:
             mime: The format, such as `image/png`.
 
         Raises:
-            ExecutionNotFoundError: The execution is not known, or no longer.
+            ExecutionNotFoundError: The execution is not known, or not kept any more.
         """
         return call(self._async.result_bytes, execution_id, number, mime)
 
@@ -1339,47 +1354,47 @@ class Activity:
     ) -> VariablePage:
         """Return the variables of a context by name, without running code of their classes.
 
-        While the context runs code, or is paused, those that were seen last are returned; nothing waits.
+        If the context runs code or is paused, the last known variables are returned, so that the call does not wait.
 
         Args:
             context: The context; the default one unless given.
-            text: Only those with this text in the name, the type or the summary.
-            after: `next_cursor` of the page before.
-            limit: How many at most.
-            at: The checkpoint whose variables are meant, by its id or its name; those of now unless given.
+            text: Only variables with this text in the name, the type or the summary.
+            after: `next_cursor` of the previous page.
+            limit: The most variables to return.
+            at: The id or name of a checkpoint whose variables to return; the present variables unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
-            CheckpointNotFoundError: There is no such checkpoint.
-            InvalidArgumentError: The checkpoint is of another context.
+            CheckpointNotFoundError: The checkpoint does not exist.
+            InvalidArgumentError: The checkpoint belongs to another context.
         """
         return call(self._async.variables, context=context, text=text, after=after, limit=limit, at=at)
 
     def variable(self, name: str, *, context: str | None = None, at: str | None = None) -> VariablePage:
-        """Return one variable in detail, as the one item of a page; no item if there is no such variable.
+        """Return one variable in detail, as the only item of a page; the page is empty if the variable does not exist.
 
         Args:
-            name: Its name.
+            name: The name of the variable.
             context: The context; the default one unless given.
-            at: The checkpoint whose variable is meant, by its id or its name; that of now unless given.
+            at: The id or name of a checkpoint whose variable to return; the present variable unless given.
 
         Raises:
             ContextNotFoundError: The context does not live.
-            CheckpointNotFoundError: There is no such checkpoint.
-            InvalidArgumentError: The checkpoint is of another context.
+            CheckpointNotFoundError: The checkpoint does not exist.
+            InvalidArgumentError: The checkpoint belongs to another context.
         """
         return call(self._async.variable, name, context=context, at=at)
 
     def compare(self, before: str, after: str = "now") -> Comparison:
-        """Return in what two moments of the sandbox differ: variables of a context, and files.
+        """Return the differences between two moments of the sandbox: variables of a context, and files.
 
         Args:
-            before: The earlier one: a checkpoint, by its id or its name.
-            after: The later one: a checkpoint of the same context, or `now`.
+            before: The earlier moment: a checkpoint, by its id or its name.
+            after: The later moment: a checkpoint of the same context, or `now`.
 
         Raises:
-            CheckpointNotFoundError: There is no such checkpoint.
-            CheckpointLostError: Code in the sandbox has ended it.
+            CheckpointNotFoundError: A checkpoint does not exist.
+            CheckpointLostError: Code in the sandbox has ended a checkpoint.
         """
         return call(self._async.compare, before, after)
 
@@ -1391,13 +1406,13 @@ class Activity:
             path: Absolute path of the file, as `compare` names it.
 
         Raises:
-            CheckpointNotFoundError: There is no such checkpoint.
-            FileError: There was no such file then.
+            CheckpointNotFoundError: The checkpoint does not exist.
+            FileError: The file did not exist at the checkpoint.
         """
         return call(self._async.kept_file, checkpoint, path)
 
     def family(self) -> Family:
-        """Return the sandbox, its ancestors and all their forks, those that have ended lately too."""
+        """Return the sandbox, its ancestors and all their forks, including those that have ended recently."""
         return call(self._async.family)
 
     def commands(self, *, after: int | None = None, limit: int = 200) -> CommandPage:
@@ -1414,15 +1429,15 @@ class Activity:
         return call(self._async.ports)
 
     def use(self) -> SandboxUse:
-        """Return what the sandbox uses and does now, as far as the host knows it without asking the sandbox."""
+        """Return the current usage and activity of the sandbox, as known to the host without asking the sandbox."""
         return call(self._async.use)
 
     def events(self, *, after: int | None = None) -> Iterator[WatchEvent]:
         """Yield the events of the sandbox, whichever caller causes them: `here` first, `ended` last.
 
         Args:
-            after: The `seq` of an event: later events that are kept come first, or a `gap` in place of those that are
-                not. Unless given, only new events are yielded.
+            after: The `seq` of an event: kept events after it come first, with a `gap` in place of events that are not
+                kept any more. Unless given, only new events are yielded.
         """
         turn = Turn()
         return turn.iterate(self._async.events(after=after))
@@ -1445,20 +1460,22 @@ class Shares:
     ) -> Share:
         """Share the sandbox, and return the share with its address in `url`.
 
-        A browser shows the page of that address to everyone with it, live and without an account. Looking on
-        changes nothing: it resumes no sandbox and extends no lifetime.
+        Everyone with that address can open it in a browser, live and without an account. Viewing changes nothing: it
+            resumes no sandbox and extends no lifetime.
 
         Args:
             shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.
-            context: The one context that it shows. The network is of the whole sandbox: only with the default one.
-            seconds: After how long it ends by itself: from a minute to 30 days, a day unless given.
-            from_at: Anything that began earlier is hidden; None hides nothing. A time with its zone.
-            until_at: Anything that ended later is hidden; None shows the sandbox live. Not for `variables` and `files`.
+            context: The only context that it shows. `network`, which concerns the whole sandbox, is allowed only with
+                the default context.
+            seconds: How long the share lasts, from a minute to 30 days; a day unless given.
+            from_at: Executions that began before this time are hidden; None hides none. It must have a time zone.
+            until_at: Executions that ended after this time are hidden; None shows the sandbox live. Not for `variables`
+                and `files`.
 
         Raises:
             InvalidArgumentError: An argument is refused, or the sandbox does not live at a server.
-            ForbiddenError: The server has no shares, or the key may make none.
-            QuotaError: The key has 200 of them.
+            ForbiddenError: The server has shares switched off, or the key may make none.
+            QuotaError: The key already has 200 shares.
         """
         return call(
             self._async.create, shows, context=context, seconds=seconds, from_at=from_at, until_at=until_at
@@ -1473,7 +1490,7 @@ class Shares:
         return call(self._async.list)
 
     def revoke(self, share: Share | str) -> None:
-        """End a share, and within two seconds what its readers have open; does nothing if it has ended.
+        """End a share, and its readers' connections within two seconds; does nothing if it has ended.
 
         Args:
             share: The share, or its id.
@@ -1485,15 +1502,15 @@ class Shares:
 
 
 class Records:
-    """The records of sandboxes that have ended: what ran in each, its audit record, and why it ended.
+    """The records of sandboxes that have ended: the code that ran in each, its audit record, and why it ended.
 
     Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it is
-    `FUMEHOOD_RECORDS`. A living sandbox has its own: `Sandbox.get_record()`.
+    `FUMEHOOD_RECORDS`. For a living sandbox, use `Sandbox.get_record()`.
 
     Args:
-        url: Address of the server; None: FUMEHOOD_URL, or in this process.
+        url: Address of the server; None: FUMEHOOD_URL, or else this process.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
-        backend: Where the sandboxes lived, in place of both.
+        backend: The backend of the sandboxes, in place of `url` and `api_key`.
     """
 
     def __init__(
@@ -1502,34 +1519,34 @@ class Records:
         self._async = AsyncRecords(url=url, api_key=api_key, backend=backend)
 
     def list(self, text: str = "", *, limit: int = 100) -> EndedSandboxes:
-        """Describe sandboxes that have ended and whose records are kept, the latest end first.
+        """Describe sandboxes that have ended and whose records are kept, the one that ended last comes first.
 
         Args:
-            text: Only those with this text in id, template, key, reason or a label.
-            limit: How many at most, up to 500.
+            text: Only sandboxes with this text in id, template, key, reason or a label.
+            limit: The most sandboxes to return, up to 500.
         """
         return call(self._async.list, text, limit=limit)
 
     def get(self, sandbox_id: str, context: ContextInfo | str = DEFAULT_CONTEXT_ID) -> Record:
-        """Return what ran in a sandbox that has ended, with its results; `replay` runs it again and compares.
+        """Return the executions of a sandbox that has ended, with their results; `replay` runs them again and compares.
 
-        What ran when the sandbox ended is the last cell, with its output until then.
+        Code that ran when the sandbox ended is the last cell, with its output until then.
 
         Args:
             sandbox_id: The id that it had.
             context: The context.
 
         Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
             ContextNotFoundError: The context has no record.
         """
         return call(self._async.get, sandbox_id, context)
 
     def audit_log(self, sandbox_id: str) -> AuditLog:
-        """Return the audit record of a sandbox that has ended, to its last entry.
+        """Return the audit record of a sandbox that has ended, up to its last entry.
 
         Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
         """
         return call(self._async.audit_log, sandbox_id)
 
@@ -1537,6 +1554,6 @@ class Records:
         """Delete the record of a sandbox that has ended, for good.
 
         Raises:
-            RecordNotFoundError: No record of it is kept, or no longer.
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
         """
         call(self._async.delete, sandbox_id)

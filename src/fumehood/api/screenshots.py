@@ -1,7 +1,7 @@
 """Pictures of a sandbox's display.
 
-Runs in the process of the caller, or of the server: the picture is made there of a file of the sandbox, by no program
-of it.
+Runs in the process of the caller, or of the server: that process makes the picture from a file of the sandbox, without
+    a program of the sandbox.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fumehood.values.requests import ReadFile
 
 
 async def take_screenshot(backend: Backend, sandbox_id: str) -> bytes:
-    """Returns what the display of a sandbox shows, as a PNG.
+    """Returns the screen of a sandbox's display as a PNG.
 
     Raises:
-        ScreenshotError: It has no display, or not one that Xvfb has made.
+        ScreenshotError: The sandbox has no display, or its display file was not made by Xvfb.
     """
     content = bytearray()
     request = ReadFile(path=SCREEN_PATH, length_bytes=MAX_SCREEN_BYTES)

@@ -14,14 +14,14 @@ from fumehood.values.codec import DataError, read_value
 def read_server_audit(*, url: str | None = None, api_key: str | None = None) -> AuditLog:
     """Return the newest entries of a server's own audit record: logins, keys, shares, and acts of its owner.
 
-    Verify it as that of a sandbox: `read_server_audit().fault()`.
+    Verify it like the audit record of a sandbox: `read_server_audit().fault()`.
 
     Args:
         url: Address of the server; None: FUMEHOOD_URL.
         api_key: The token of the owner of the server; None: FUMEHOOD_API_KEY.
 
     Raises:
-        ForbiddenError: It is another token.
+        ForbiddenError: The token is not that of the server's owner.
     """
     answer = ask_server(url, api_key, "GET", "/v1/audit")
 

@@ -1,7 +1,7 @@
 """Shares of a sandbox: `sandbox.shares`, asynchronous and synchronous.
 
-Runs in the user's process and uses only the port of shares, which a server's client implements. The address of a share
-opens it for everyone with it: it is returned once, and never logged.
+Runs in the user's process and uses only the port of shares, which a server's client implements. The address of a
+share opens it without further rights: it is returned once, and never logged.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ class AsyncShares:
     ) -> Share:
         """Share the sandbox, and return the share with its address in `url`.
 
-        A browser shows the page of that address to everyone with it, live and without an account. Looking on
-        changes nothing: it resumes no sandbox and extends no lifetime.
+        Everyone with that address can open it in a browser, live and without an account. Viewing changes nothing: it
+            resumes no sandbox and extends no lifetime.
 
         Args:
             shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.
-            context: The one context that it shows. The network is of the whole sandbox: only with the default one.
-            seconds: After how long it ends by itself: from a minute to 30 days, a day unless given.
-            from_at: Anything that began earlier is hidden; None hides nothing. A time with its zone.
-            until_at: Anything that ended later is hidden; None shows the sandbox live. Not for `variables` and `files`.
+            context: The only context that it shows. `network`, which concerns the whole sandbox, is allowed only with
+                the default context.
+            seconds: How long the share lasts, from a minute to 30 days; a day unless given.
+            from_at: Executions that began before this time are hidden; None hides none. It must have a time zone.
+            until_at: Executions that ended after this time are hidden; None shows the sandbox live. Not for `variables`
+                and `files`.
 
         Raises:
             InvalidArgumentError: An argument is refused, or the sandbox does not live at a server.
-            ForbiddenError: The server has no shares, or the key may make none.
-            QuotaError: The key has 200 of them.
+            ForbiddenError: The server has shares switched off, or the key may make none.
+            QuotaError: The key already has 200 shares.
         """
         request = MakeShare(
             sandbox_id=self._sandbox_handle.id,
@@ -73,7 +75,7 @@ class AsyncShares:
         return [*await _sharing(self._sandbox_handle).list_shares(self._sandbox_handle.id)]
 
     async def revoke(self, share: Share | str) -> None:
-        """End a share, and within two seconds what its readers have open; does nothing if it has ended.
+        """End a share, and its readers' connections within two seconds; does nothing if it has ended.
 
         Args:
             share: The share, or its id.

@@ -1,8 +1,7 @@
-"""Makes a template ready for languages: finds out which it has, and prepares what their compilers need long for.
+"""Prepares a template for languages: finds out which ones it has, and does slow work of their compilers in advance.
 
-Runs in the process of the user that builds a template, over a sandbox of that template, in an engine of its own. No
-code but ours runs in that sandbox. What it has made is brought to the folder of the build, which sandboxes see
-read-only.
+Runs in the process of the user that builds a template, over a sandbox of that template, in an engine of its own. Only
+our code runs in that sandbox. The prepared files are copied to the folder of the build, which sandboxes see read-only.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def languages_named(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def preparation(names: Sequence[str], *, is_strict: bool) -> Callable[[Template, str, Say], dict[str, str]]:
-    """Returns what prepares these languages; `is_strict`: that one is missing is an error."""
+    """Returns a function that prepares these languages; with `is_strict`, a missing language is an error."""
     return lambda template, folder, say: prepare_languages(template, names, folder, say, is_strict=is_strict)
 
 
@@ -152,7 +151,7 @@ def _version(sandbox: Sandbox, language: ContextLanguage) -> str | None:
 
 
 def _context_says(sandbox: Sandbox, language: ContextLanguage) -> str | None:
-    """Returns what a context of the language says of its version; None: there is no such context."""
+    """Returns the version that a context of the language reports; None if the context cannot be started."""
     try:
         execution = sandbox.run_code(_QUESTIONS[language.name], language=language.name)
     except LanguageUnavailableError:
@@ -162,7 +161,7 @@ def _context_says(sandbox: Sandbox, language: ContextLanguage) -> str | None:
 
 
 def _program_says(sandbox: Sandbox, language: ContextLanguage) -> str | None:
-    """Returns what the language's program says of its version; None: it is missing, or does not run."""
+    """Returns the version that the language's program reports; None if it is missing or does not run."""
     line = language.version or f"{language.program} --version"
     needed = " && ".join(f"command -v {program}" for program in whole_program(language).programs)
     try:

@@ -72,54 +72,56 @@ def build_template(
 ) -> TemplateInfo:
     """Build a named template, from which `Sandbox(name)` starts in every process of this user.
 
-    Built once and built again only when something that it is made of has changed. The environment is made by uv
-    where it is installed, and by pip otherwise. Before the template counts, a sandbox is started from it; when
-    anything fails, a template that had the name before stays as it is.
+    It is built once, and built again only if one of its inputs has changed. The environment is made by uv
+    where it is installed, and by pip otherwise. A sandbox is started from it as a test before it is stored; if a step
+    fails, an earlier template of this name stays as it is.
 
     Args:
-        name: Letters, digits, '.', '_' and '-'; with a tag behind a colon if wanted, as in `data:v2`, which is then a
-            template of its own.
+        name: Letters, digits, '.', '_' and '-'; and an optional tag after a colon, as in `data:v2`, which is a template
+            of its own.
         requirements: The path of a requirements file, or a list of requirements.
         python: A version such as 3.12, or the path of an interpreter; None is the Python of this process.
         preload: Modules that are imported once for all sandboxes. One whose import leaves threads running is left
             out: `TemplateInfo.left_out` lists it, and sandboxes import it where they use it.
         files: A folder whose content each sandbox finds in its home directory.
         envs: Environment variables of its sandboxes.
-        own_interpreter: Start an interpreter for each sandbox, so that hash seed and addresses differ. None: for images
-            with their own Python alone, since what that loads can reach every sandbox that it makes. False shares it:
-            sandboxes start in milliseconds, and the image's makers can reach all of the template's.
+        own_interpreter: Whether to start an interpreter for each sandbox, so that hash seed and addresses differ. None:
+            only for images with their own Python, since code that it loads can reach every sandbox made from it. False
+            shares the interpreter: sandboxes start in milliseconds, and the image's makers can reach all sandboxes of
+            the template.
         image: A container image in place of this machine's system: a name such as `python:3.12-slim`,
             `oci:FOLDER[:TAG]` or `docker-archive:FILE`. Code runs in the image's own CPython 3.9 or newer, or else in a
-            private copy of this process's; `requirements` and `python` do not go with it.
+            private copy of this process's; `requirements` and `python` cannot be combined with it.
         dockerfile: The path of a Dockerfile that builds the image. No container tool is used.
-        context: The folder that its COPY and ADD take files from; None is the folder of the Dockerfile.
+        context: The folder from which its COPY and ADD take files; None: the folder of the Dockerfile.
         steps: Instructions as in a Dockerfile, which are carried out on `image`.
         apt: Debian packages to install on `image`, before `steps`.
         build_args: Values of the Dockerfile's ARGs.
-        builder: `buildah`, or its absolute path: builds the Dockerfile in place of fumehood, for what that refuses. Its
-            steps run in containers of its own with the rights, the settings and the network of this user.
-        network: The network that the steps of a build may reach, through the egress proxy; None is everything public.
-        start: A line for the shell that runs in each of its sandboxes from their making on, such as a server. It has
-            the variables of the template, not those of a sandbox's caller.
-        ready: When that has come up: `port:8000`, `url:http://localhost:8000/health`, `file:/tmp/ready` or
-            `command:LINE`. Sandboxes are handed out when it holds; empty: as soon as the command has started.
-        ready_timeout: How long that may take, in seconds.
+        builder: `buildah`, or its absolute path: builds the Dockerfile in place of fumehood, for Dockerfiles that
+            fumehood refuses. Its steps run in buildah's containers with the rights, the settings and the network of
+            this user.
+        network: The network that the steps of a build may reach, through the egress proxy; None: all public addresses.
+        start: A shell command that runs in each of its sandboxes from their creation on, such as a server. It gets the
+            environment variables of the template, not those of a sandbox's caller.
+        ready: The check that the command is ready: `port:8000`, `url:http://localhost:8000/health`, `file:/tmp/ready`
+            or `command:LINE`. Sandboxes are handed out when it succeeds; empty: as soon as the command has started.
+        ready_timeout: How long the check may take to succeed, in seconds.
         display: Give its sandboxes a display of 1280 by 800 pixels (DISPLAY), which `Sandbox.screenshot()` shows. The
-            image, or this machine, has Xvfb: Debian's package xvfb.
-        languages: Languages that it is made ready for, by their names, or `["all"]` for those that are there: they are
-            found and named with their versions, and what their compilers need long for is prepared, such as the
-            header `bits/stdc++.h` of C++. One that is named and missing is an error. Not at a server.
-        force: Build it even if nothing has changed.
+            image, or this machine, must have Xvfb (Debian's package xvfb).
+        languages: Names of languages to prepare it for, or `["all"]` for all installed ones: their versions are
+            recorded, and slow work of their compilers is done in advance, such as precompiling the header
+            `bits/stdc++.h` of C++. A named language that is missing is an error. Not for a server.
+        force: Whether to build it even if nothing has changed.
         on_progress: Called with a line of text for each step.
-        url: The address of a server that builds it, where its sandboxes then start from it; None is this machine,
-            whatever FUMEHOOD_URL says. A server takes the lines of a requirements file and of a Dockerfile, no `files`,
-            `context` and `network`, and as `python` a version, or a path of its own.
+        url: The address of a server that builds and uses it; None: this machine, even if FUMEHOOD_URL is set. A server
+            accepts the lines of a requirements file and of a Dockerfile, but no `files`, `context` or `network`;
+            `python` is a version or a path on the server.
         api_key: The token of that server's owner; None: FUMEHOOD_API_KEY.
 
     Raises:
         InvalidArgumentError: An argument cannot work; nothing was done.
         TemplateStoreError: A step of the build failed.
-        ImageError: A container image could not be had, or is refused.
+        ImageError: A container image could not be fetched, or is refused.
     """
     _check_kinds(requirements=requirements, preload=preload, files=files, envs=envs)
     check_callbacks(on_progress=on_progress)
@@ -177,7 +179,7 @@ def build_template(
 
 
 def _image(order: ImageOrder, store: TemplateStore) -> Source:
-    """Returns the source of an image that is ordered with this user's logins."""
+    """Returns the source of an image, fetched with this user's registry logins."""
     return order.source(store.layers, registry_logins())
 
 
@@ -190,20 +192,20 @@ def build_image_template(
     force: bool = False,
     say: Say,
 ) -> TemplateInfo:
-    """Builds a template from an image as the server's builds of other APIs order it.
+    """Builds a template from an image, for the template builds of the server's dialects.
 
     Args:
         name: Its name.
-        order: Its image, or the template that it is built upon.
+        order: Its image, or the template on which it is based.
         start: The command that its sandboxes run.
-        logins: The logins at registries; None for those of this user.
-        force: Build it even if nothing has changed.
+        logins: The registry logins; None: those of this user.
+        force: Whether to build it even if nothing has changed.
         say: Called with each step.
 
     Raises:
         InvalidArgumentError: The order cannot work.
         TemplateStoreError: A step failed.
-        ImageError: An image could not be had.
+        ImageError: An image could not be fetched.
     """
     store = template_store()
     source = order.source(store.layers, logins or registry_logins())
@@ -212,7 +214,7 @@ def build_image_template(
 
 
 def template_to_build_upon(name: str) -> tuple[Base, StartCommand | None]:
-    """Returns the image of a template, and what its sandboxes run.
+    """Returns the image of a template, and the start command of its sandboxes.
 
     Raises:
         TemplateStoreError: The template is not made from an image.
@@ -235,7 +237,7 @@ def _build_here(
 
 
 def _language_order(languages: Sequence[str], *, is_at_server: bool) -> LanguageOrder | None:
-    """Returns the languages that a template is made ready for; None for none."""
+    """Returns the languages to prepare a template for; None if there are none."""
     names = languages_named(languages)
 
     if not names:
@@ -267,7 +269,7 @@ def _check_fits(order: ImageOrder, packages: object, network: Network | None) ->
 
 
 def _check_local(**values: object) -> None:
-    """Checks that nothing is given which a server does not take."""
+    """Checks that no argument is given that a server does not accept."""
     for field, value in values.items():
         if value is not None:
             allowed = "None at a server: build it on the server's machine"
@@ -275,9 +277,9 @@ def _check_local(**values: object) -> None:
 
 
 def prune_templates() -> tuple[int, int]:
-    """Delete the layers of container images that no template of this user is made of.
+    """Delete the layers of container images that no template of this user uses.
 
-    Those of builds that failed are among them, and those of images that were replaced. Layers are kept as long as
+    This includes layers of failed builds and of images that were replaced. Layers are kept as long as
     sandboxes are made from them.
 
     Returns:
@@ -334,7 +336,7 @@ def list_templates(*, url: str | None = None, api_key: str | None = None) -> tup
     """Describe the named templates of this user, sorted by name.
 
     Args:
-        url: The address of a server, to describe those that it has; None is this machine.
+        url: The address of a server, to describe its templates; None: this machine.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
     """
     if url is not None:
@@ -348,19 +350,19 @@ def list_templates(*, url: str | None = None, api_key: str | None = None) -> tup
 
 
 def remove_template(name: str, *, url: str | None = None, api_key: str | None = None) -> bool:
-    """Remove a named template. Sandboxes that live from it are not disturbed.
+    """Remove a named template. Living sandboxes made from it are not affected.
 
     Args:
         name: Its name.
-        url: The address of a server, to remove it there; None is this machine.
+        url: The address of a server, to remove it there; None: this machine.
         api_key: The token of that server's owner; None: FUMEHOOD_API_KEY.
 
     Returns:
-        Whether its files are gone; false while processes use it: they are deleted when a later verb on templates
-        finds them unused.
+        Whether its files were deleted. False while processes use them: a later call of a function for templates deletes
+            them when they are unused.
 
     Raises:
-        TemplateStoreError: There is none of this name, or it is being built.
+        TemplateStoreError: No template has this name, or it is being built.
     """
     if url is not None:
         answer = ask_server(url, api_key, "DELETE", f"{_PATH}/{quote(str(name), safe='')}")
@@ -396,7 +398,7 @@ def _say_nothing(_text: str) -> None:
 
 
 def _try_out(template: Template) -> tuple[LeftOut, ...]:
-    """Starts a sandbox; returns the modules that are left out since their import starts threads."""
+    """Starts a sandbox from a template; returns the modules that are left out because their import starts threads."""
     left_out = try_template(template).left_out
     wrong = next((one for one in left_out if one.cause != "threads"), None)
 
@@ -426,8 +428,8 @@ class Trial:
     """The result of a test of a template.
 
     Attributes:
-        start_seconds: From nothing to a sandbox: the time of a template's first one.
-        run_seconds: For a cell in it.
+        start_seconds: The start time of a template's first sandbox, in seconds.
+        run_seconds: The time of a cell in it, in seconds.
         level: The level of isolation that it reached.
         left_out: The modules of the preload list that are not preloaded.
     """
@@ -443,7 +445,7 @@ def try_template(template: Template) -> Trial:
 
     Raises:
         SandboxStartError: No sandbox starts from the template.
-        TemplateError: It starts, and code in it gives a wrong result.
+        TemplateError: The sandbox starts, but code in it gives a wrong result.
     """
     portal = Portal()
     try:

@@ -1,10 +1,10 @@
-"""JSON Schemas of tools: made from a function's signature, and used to check the arguments of code inside.
+"""JSON Schemas of tools: made from a function's signature, and used to check the arguments of a guest's calls.
 
 Runs in the caller's process. The calling code is hostile, so arguments are checked strictly and nothing is converted.
 The slim install has no library for JSON Schema, and needs none: the schemas made here use a dozen keywords, which the
-check below knows. A schema of the caller's own with others (`$ref`, `allOf`, `pattern`, ...) is checked by `jsonschema`
-where that is installed, and refused at once where it is not: an unchecked keyword would give a false sense of safety. A
-`pattern` is matched against a guest's text: it must not be one that can run for ever.
+check below knows. A schema from the caller with other keywords (`$ref`, `allOf`, `pattern`, ...) is checked by
+`jsonschema` if that is installed, and refused at once if it is not: an unchecked keyword would give a false sense of
+safety. A `pattern` is matched against a guest's text: it must not be one whose matching takes exponential time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def schema_of(function: Callable[..., object], where: str) -> dict[str, Any]:
         where: Its name in errors.
 
     Raises:
-        InvalidArgumentError: It has an argument that cannot be given by name, or of a type that JSON has not.
+        InvalidArgumentError: The function has an argument that cannot be given by name, or whose type JSON does not
+            have.
     """
     try:
         parameters = inspect.signature(function, eval_str=True).parameters.values()
@@ -138,7 +139,7 @@ def check_of(schema: Mapping[str, JsonValue], where: str) -> Check:
     """Returns the check of arguments against a schema.
 
     Raises:
-        InvalidArgumentError: The schema is none, or has keywords that cannot be checked here.
+        InvalidArgumentError: The value is not a schema, or has keywords that cannot be checked here.
     """
     strange = _strange_keywords(schema, where)
 

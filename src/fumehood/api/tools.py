@@ -1,8 +1,10 @@
-"""Tools: functions of the caller's that code inside may call while it runs; carries out each call of an execution.
+"""Tools: functions of the caller that code in the sandbox may call while it runs.
+
+Carries out each call of an execution.
 
 Runs in the caller's process, on the loop of the call that runs the code; every call is a task of its own, so that
-several are under way at once. When the execution ends, so do they. The code sees as little as possible of an exception
-in a function, the caller's log all of it; an exception of `on_tool_call` ends the run.
+several are under way at once. The tasks end with the execution. The code sees as little as possible of an exception in
+a function, and the caller's log has all of it; an exception of `on_tool_call` ends the run.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ ToolFunction: TypeAlias = Callable[..., object]
 
 
 class ToolError(Exception):
-    """Raised by a tool to report an error to the code inside: the message is what the code sees.
+    """Raised by a tool to report an error to the code in the sandbox, which sees the message.
 
-    Of any other exception the code sees only the name of its type.
+    For any other exception the code sees only the name of its type.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class HostTool:
-    """A function that code inside may call, and how.
+    """A function that code in the sandbox may call, with its settings.
 
     Attributes:
-        function: The function, `def` or `async def`; it is given arguments by name.
-        name: Its name inside; None: its key in the mapping.
-        description: The text that `help()` shows for it inside; None for its docstring.
+        function: The function, `def` or `async def`; arguments are passed by name.
+        name: Its name in the sandbox; None: its key in the mapping.
+        description: The text that `help()` shows for it in the sandbox; None: its docstring.
         parameters: JSON Schema of its arguments; None: made from its signature and hints.
-        timeout: Seconds that one call may take, with the time that `on_tool_call` takes.
+        timeout: Seconds that one call may take, including the time of `on_tool_call`.
         max_calls: How often one execution may call it.
-        awaited: Whether code inside awaits it; None: if it is an `async def`.
+        awaited: Whether code in the sandbox awaits it; None: only if it is an `async def`.
     """
 
     function: ToolFunction
@@ -101,7 +103,7 @@ def ready_tools(tools: Tools | None) -> Mapping[str, ReadyTool]:
     """Returns the tools of an execution by their names.
 
     Raises:
-        InvalidArgumentError: One of them cannot be a tool; the error names it.
+        InvalidArgumentError: A value cannot be a tool; the error names it.
     """
     if tools is None:
         return {}
@@ -197,7 +199,7 @@ class ToolRunner:
         """Yields the events of an execution, and answers its calls meanwhile.
 
         Raises:
-            Exception: What `on_tool_call` raised; the execution is ended.
+            Exception: The exception that `on_tool_call` raised; the execution is ended.
         """
         async with aclosing(events):
             try:
@@ -308,11 +310,11 @@ def _relayed(turn: Turn, alone: asyncio.Lock, tool: HostTool) -> HostTool:
 def _relayed_function(
     turn: Turn, alone: asyncio.Lock, function: ToolFunction
 ) -> Callable[..., Awaitable[Any]]:
-    """An async version: of a coroutine function on the loop of callbacks, of any other in the caller's thread.
+    """An async version of a tool: a coroutine function runs on the loop of callbacks, any other in the caller's thread.
 
-    The caller's thread can do one thing at a time, and begins the next when the loop has taken what the last one gave
-    (`alone`): it is quicker than the loop, and code that calls in a flood would pile up all answers between the two.
-    So would coroutines that give something at once; when one waits, the next begins.
+    The caller's thread runs one call at a time, and begins the next when the loop has taken the result of the last one
+    (`alone`): it is faster than the loop, so that the answers to a flood of calls would pile up between the two. The
+    same applies to coroutines that return at once; when one waits, the next begins.
     """
     beginning = asyncio.Lock()
 

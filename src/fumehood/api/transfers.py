@@ -1,4 +1,4 @@
-"""Files that go between this machine and a sandbox: `upload`, `download`, and what the command line brings back.
+"""Files that go between this machine and a sandbox: `upload`, `download`, and the command line's copies.
 
 Over the public `AsyncFilesystem` only. The guest chose every name and every size: a name becomes a path of this machine
 only part by part, without `..`, links or control characters; an existing file is replaced only where the caller allows
@@ -45,13 +45,13 @@ LocalPath: TypeAlias = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A file that was brought back.
+    """A file that was copied to this machine, or left out.
 
     Attributes:
         source: Its path in the sandbox, or the name of the picture.
         path: Its path on this machine; empty if it was left out.
         size_bytes: Its size.
-        sha256: The digest of its content, of a file that was brought back.
+        sha256: The digest of its content, if it was copied.
         skipped: Why it was left out; empty if it was not.
     """
 
@@ -87,7 +87,7 @@ async def upload(files: AsyncFilesystem, local: LocalPath, remote: InsidePath | 
 
 
 def _local_files(source: Path, destination: str) -> Iterator[tuple[Path, str]]:
-    """Yield each file and its path inside; a folder's links to folders are not followed."""
+    """Yield each file and its path in the sandbox; links to folders within a folder are not followed."""
     if not source.is_dir():
         yield source, destination
         return
@@ -103,10 +103,10 @@ def _local_files(source: Path, destination: str) -> Iterator[tuple[Path, str]]:
 async def download(
     files: AsyncFilesystem, remote: InsidePath, local: LocalPath, *, overwrite: bool, max_bytes: int
 ) -> list[Path]:
-    """Write a file of a sandbox, or a folder with all that is in it and not hidden, to this machine.
+    """Copy a file of a sandbox, or a folder with its files that are not hidden, to this machine.
 
     Raises:
-        DownloadError: Not all of it could be written; the error names what is missing and why.
+        DownloadError: Some files could not be written; the error names them, each with the reason.
     """
     found = await files.get_info(remote)
     into = Path(local)
@@ -170,16 +170,16 @@ async def save_files(
     overwrite: bool | Callable[[str], bool] = False,
     max_bytes: int = MAX_DOWNLOAD_BYTES,
 ) -> list[Saved]:
-    """Bring files of a sandbox back.
+    """Copy files of a sandbox to this machine.
 
     Args:
         files: The sandbox's files.
-        entries: Which; directories and links are passed over.
-        root: Directory of the sandbox that `into` stands for.
-        into: Directory of this machine; made if it is not there.
-        overwrite: Replace files of this machine that are already there; or a function that is given the path of one and
-            tells whether it may be replaced.
-        max_bytes: Bytes of all files together; what would exceed it is left out.
+        entries: The files; directories and links are skipped.
+        root: The directory of the sandbox that corresponds to `into`.
+        into: Directory of this machine; made if it does not exist.
+        overwrite: Whether to replace existing files of this machine; or a function that gets the path of one and
+            returns whether it may be replaced.
+        max_bytes: The most bytes of all files together; files beyond it are left out.
     """
     saved: list[Saved] = []
     room = max_bytes
@@ -201,7 +201,7 @@ async def save_files(
 
 
 async def list_tree(files: AsyncFilesystem, root: str) -> list[FileInfo]:
-    """List what a program may have left below `root`: all but what is hidden, or in a hidden directory.
+    """List the files that a program may have left below `root`, without hidden ones and those in hidden directories.
 
     Raises:
         InvalidArgumentError: There are too many entries.
@@ -324,7 +324,7 @@ async def _chunks(files: FileSource, path: str, max_bytes: int) -> AsyncGenerato
     """Yield the content of a file.
 
     Raises:
-        FileTooLargeError: It has more bytes than that.
+        FileTooLargeError: The file has more bytes than allowed.
     """
     size = 0
 

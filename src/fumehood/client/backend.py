@@ -166,7 +166,7 @@ async def call_checkpoints(
 
 
 def judge_bodies(request: JudgeRequest) -> Iterator[dict[str, Any]]:
-    """Yields the bodies of the requests that judge all cases; a server takes so many at once."""
+    """Yields the bodies of the requests that judge all cases; each has as many cases as a server accepts at once."""
     for start in range(0, len(request.stdins), _MOST_CASES):
         yield {
             "code": request.code,
@@ -262,8 +262,8 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
     """The sandboxes of a server.
 
     Args:
-        address: Its address.
-        loop: The loop that the connections live on; it runs, or will.
+        address: The address of the server.
+        loop: The loop of the connections, which runs or will run.
         carrier: The transport of requests; None: TCP, or the unix socket of the address.
     """
 
@@ -346,14 +346,15 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
         return self._read(Capacity, await self._ask("GET", "/v1/capacity"))
 
     async def set_draining(self, is_draining: bool) -> None:
-        """Stop or resume new sandboxes of a host daemon, other than forks; a server refuses this."""
+        """Make a host daemon stop or resume making sandboxes (other than forks); a server refuses this."""
         await self._ask("PUT", "/v1/host/draining", json={"is_draining": is_draining})
 
     async def copy_template(self, name: str, target: HttpBackend) -> None:
         """Send a template of this host daemon to another one's machine; a server refuses this.
 
         Raises:
-            TemplateStoreError: It cannot be sent, or not be used there; no part of it is there then.
+            TemplateStoreError: The template cannot be sent, or cannot be used on the other machine; no part of it
+                remains there.
         """
         path = f"/v1/host/templates/{quoted(name)}"
 
@@ -612,10 +613,10 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
         """Have a host daemon begin runs together, and yield the answers as they end; a server refuses this.
 
-        Closing the iterator before the end ends those that run.
+        Closing the iterator before the end ends the running ones.
 
         Args:
-            name: A new name, by which `end_grouped` finds them.
+            name: A new name for the group, by which `end_grouped` finds its runs.
             runs: The runs.
         """
         body = group_body(name, runs)
@@ -626,7 +627,7 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
                     yield self._checked(answer_in, line)
 
     async def end_grouped(self, name: str, index: int) -> None:
-        """End one of the runs that were begun together."""
+        """End one run of a group."""
         await self._ask("DELETE", f"/v1/host/runs/{quoted(name)}/{index}")
 
     # -- files
@@ -831,7 +832,7 @@ async def _ready(items: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
 
 
 async def _unbroken(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yields the pieces; an empty one would end a chunked body."""
+    """Yields the pieces without empty ones, since an empty piece would end a chunked body."""
     async for piece in pieces:
         if piece:
             yield bytes(piece)
@@ -843,7 +844,7 @@ def _share_headers(share: str) -> dict[str, str]:
 
 
 def _volume_headers(volume: str) -> dict[str, str]:
-    """Returns the header that names the volume for which a host daemon is asked to read; empty for a server."""
+    """Returns the header that tells a host daemon for which volume a file is read; empty for a server."""
     return {"x-fumehood-volume": volume} if volume else {}
 
 

@@ -2,7 +2,8 @@
 
 Runs in the caller's process, on one loop. Problem details become the error that the server raised, with the same class
 and fields; a server that cannot be reached, or breaks off, is a HostUnavailableError that says whether the request may
-have been carried out. Lines of a server's streams become events again. It also has the paths of a server's resources.
+have been carried out. Lines of a server's streams become events again. This module also computes the paths of a
+server's resources.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class ServerAddress:
     """The address of a server.
 
     Attributes:
-        url: Its address; for a unix socket the part before the path means nothing.
+        url: Its URL; for a unix socket the part before the path has no meaning.
         token: Its token.
         socket_path: The unix socket that it listens on, or None for TCP.
         is_host: Whether it is a host daemon, which a server asks on behalf of others.
@@ -120,12 +121,12 @@ class ServerAddress:
 
     @property
     def name(self) -> str:
-        """Its name in messages; those of a server reach its clients, which must not see its paths."""
+        """The name of the address in messages; a server's messages reach its clients, which must not see its paths."""
         return "the host of the sandboxes" if self.is_host else self.url
 
     @property
     def has_tls(self) -> bool:
-        """Whether connections are by TLS, which checks the certificate of the server."""
+        """Whether connections use TLS and check the server's certificate."""
         return self.url.startswith("https://")
 
     @property
@@ -145,19 +146,21 @@ async def _name_request(request: httpx2.Request) -> None:
 
 
 def _trust_in_none() -> ssl.SSLContext:
-    """Returns a context without authorities, for addresses without TLS: reading the machine's takes some 35 ms.
+    """Returns a context without authorities, for addresses without TLS.
 
-    It accepts no certificate at all.
+    Reading the machine's authorities takes about 35 ms.
+
+    The context accepts no certificate at all.
     """
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Carrier(ABC):
-    """Another way than TCP and unix sockets to the server of an address."""
+    """A transport to a server other than TCP and unix sockets."""
 
     @abstractmethod
     def transport(self) -> httpx2.AsyncBaseTransport:
-        """Returns the transport of requests, which the caller closes."""
+        """Returns the HTTP transport, which the caller closes."""
 
     @abstractmethod
     async def open_socket(self) -> socket.socket:
@@ -172,7 +175,7 @@ class HttpConnection:
     """The connections of one loop to a server.
 
     Args:
-        address: Its address.
+        address: The address of the server.
         carrier: The transport of requests; None: TCP, or the unix socket of the address.
     """
 
@@ -229,7 +232,7 @@ class HttpConnection:
     async def bursts(
         self, path: str, method: str = "GET", **options: Any
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Yield the lines of an answer as `lines` does, those together that have arrived together."""
+        """Yield the lines of an answer as `lines` does, grouped as they have arrived."""
         headers = {"Accept": "application/x-ndjson"}
         pieces: list[bytes] = []
         held_bytes = 0
@@ -268,7 +271,7 @@ class HttpConnection:
         return found, self._too_long() if held_bytes > _MAX_LINE_BYTES else None
 
     async def _line_of(self, text: bytes) -> dict[str, Any] | None:
-        """Does what `_line` does, apart from the loop if it is long."""
+        """Does what `_line` does, in another thread if the line is long."""
         return self._line(text) if len(text) <= SMALL_BYTES else await off_loop("answers", self._line, text)
 
     def _too_long(self) -> HostUnavailableError:
@@ -288,7 +291,7 @@ class HttpConnection:
     async def stream(
         self, method: str, path: str, *, past_the_end: tuple[int, ...] = (), **options: Any
     ) -> AsyncIterator[httpx2.Response]:
-        """Send a request and yield its answer as it arrives; statuses of `past_the_end` are no refusals."""
+        """Send a request and yield its answer as it arrives; statuses in `past_the_end` do not raise an error."""
         with self._watched():
             async with self._client.stream(method, path, **options) as response:
                 if response.is_error and response.status_code not in past_the_end:
@@ -595,7 +598,7 @@ def sandbox_path(sandbox_id: str, *parts: str) -> str:
     """Returns the path of a part of a sandbox.
 
     Raises:
-        SandboxNotFoundError: No server has a sandbox of such a name.
+        SandboxNotFoundError: The text cannot be the id of a sandbox.
     """
     if not _SANDBOX_ID.fullmatch(sandbox_id):
         # In a path such a name might lead elsewhere.

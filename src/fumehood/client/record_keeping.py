@@ -22,7 +22,7 @@ def record_path(sandbox_id: str, *more: str) -> str:
     """Returns the path of a kept record, or of a part of it.
 
     Raises:
-        RecordNotFoundError: No server has a record of such a name.
+        RecordNotFoundError: The text cannot be the id of a sandbox.
     """
     try:
         return _at_record(sandbox_path(sandbox_id, *more))
@@ -42,7 +42,7 @@ def read_records(answer: Any) -> RecordList:
     """Returns a page of ended sandboxes from its plain data.
 
     Raises:
-        DataError: The answer is none.
+        DataError: The answer is not a page of ended sandboxes.
     """
     return read_value(RecordList, answer)
 
@@ -51,7 +51,7 @@ def read_ended(answer: Any) -> EndedSandbox:
     """Returns an ended sandbox from its plain data.
 
     Raises:
-        DataError: The answer is none.
+        DataError: The answer is not an ended sandbox.
     """
     return read_value(EndedSandbox, answer)
 

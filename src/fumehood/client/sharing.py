@@ -23,7 +23,7 @@ def read_made_share(answer: Any) -> Share:
     """Returns a share that was just made, with its address.
 
     Raises:
-        DataError: The answer describes none.
+        DataError: The answer does not describe a share.
     """
     if not isinstance(answer, dict) or not isinstance(answer.get("share"), dict):
         raise DataError("Share: it has no share")
@@ -35,7 +35,7 @@ def read_shares(answer: Any) -> tuple[Share, ...]:
     """Returns the shares of a list.
 
     Raises:
-        DataError: The answer describes none.
+        DataError: An item of the answer does not describe a share.
     """
     if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
         raise DataError("Share: it has no items")

@@ -39,8 +39,8 @@ class GroupedRun:
 
     Attributes:
         request: The run.
-        request_id: Of the request of its caller, for the lines that are logged meanwhile.
-        trace: Its trace, as the header has it; empty if there is none.
+        request_id: The id of the caller's request, for log lines during the run.
+        trace: The value of its trace header; empty if there is none.
     """
 
     request: StatelessRequest
@@ -49,7 +49,7 @@ class GroupedRun:
 
 
 def group_body(name: str, runs: Sequence[GroupedRun]) -> dict[str, Any]:
-    """Returns the body that asks a host daemon for runs that begin together."""
+    """Returns the body of a request for a group of runs to a host daemon."""
     return {
         "name": name,
         "runs": [
@@ -118,8 +118,8 @@ class BatchCalls:
 
     Attributes:
         begin: Sends the body of the batch; yields the lines of the answer.
-        read_on: Takes the id and the number of the last received line; yields the lines after it.
-        end: Takes the id; ends the batch and removes it from the server.
+        read_on: Called with the batch's id and the number of the last received line; yields the lines after it.
+        end: Called with the batch's id; ends the batch and removes it from the server.
     """
 
     begin: Callable[[dict[str, Any]], Lines]
@@ -130,18 +130,18 @@ class BatchCalls:
 async def answers_of(
     batch: list[Numbered], calls: BatchCalls, concurrency: int | None
 ) -> AsyncGenerator[Answer, None]:
-    """Asks for a batch and gives each answer as it comes.
+    """Sends a batch and yields each answer when it arrives.
 
-    A connection that breaks off is made again, and the batch read on from there; when that fails, the fault is the
-    answer to all that are left. Closing the iterator before the end ends the batch.
+    If the connection breaks off, it is made again and reading continues after the last received line; if that fails,
+    the error is the answer to all remaining requests. Closing the iterator before the end ends the batch.
 
     Args:
         batch: The requests, with their numbers.
         calls: The requests to the server.
-        concurrency: How many run at once; None: as many as the server allows.
+        concurrency: How many run at the same time; None: as many as the server allows.
 
     Raises:
-        FumehoodError: The server refused the whole batch: the request was not begun.
+        FumehoodError: The server refused the whole batch; no run was started.
     """
     left = dict(enumerate(number for number, _ in batch))
     body: dict[str, Any] = {
@@ -268,7 +268,7 @@ def answer_in(line: Mapping[str, Any]) -> Answer:
 
 
 def weight_of(request: StatelessRequest) -> int:
-    """Returns about how many bytes a run takes in a request."""
+    """Returns approximately how many bytes a run takes in a request."""
     text = len(request.code.code) + len(request.stdin or "") + sum(map(len, request.outputs))
     named = (request.files, request.spec.envs, request.code.envs, request.spec.labels)
     return text + sum(len(name) + len(content) for given in named for name, content in given.items())

@@ -26,7 +26,7 @@ class AdmissionRules:
 
     Attributes:
         max_sandboxes: How many sandboxes may live at once.
-        memory_reserve_bytes: How much memory stays free; None: 3 % of it, and 256 MiB at least.
+        memory_reserve_bytes: How much memory stays free; None: 3 % of all memory, and 256 MiB at least.
         max_cpu_pressure: Share of the time, in percent, in which tasks may wait for a processor (`some avg10`
             of /proc/pressure/cpu) while the queue is long as well; above 100: not checked.
     """
@@ -37,7 +37,7 @@ class AdmissionRules:
 
 
 class Admission:
-    """Checks whether there is room for more.
+    """Checks whether there is room for more sandboxes.
 
     Args:
         runtime: Reads the machine's capacity.
@@ -66,7 +66,7 @@ class Admission:
         """Checks whether new sandboxes are made here.
 
         Raises:
-            CapacityError: The host is to be emptied.
+            CapacityError: The host is being drained.
         """
         if self.is_closed:
             raise CapacityError(resource="places on a host that is being drained", used=sandboxes, maximum=0)
@@ -86,7 +86,7 @@ class Admission:
         """Checks whether there is memory and processor time for more work.
 
         Raises:
-            CapacityError: One of them is short.
+            CapacityError: Memory or processor time is short.
         """
         room, rules = self.room, self.rules
         reserve = rules.memory_reserve_bytes

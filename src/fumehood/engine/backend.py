@@ -127,8 +127,8 @@ class _EventQueue:
     """A queue of events for a slow reader: adjacent chunks of one stream are merged.
 
     Args:
-        max_bytes: How much may be queued; further events are dropped.
-        on_too_full: Called once, when that is exceeded.
+        max_bytes: How many bytes may be queued; further events are dropped.
+        on_too_full: Called once, when the bound is exceeded.
     """
 
     def __init__(self, max_bytes: int, on_too_full: Callable[[], object]) -> None:
@@ -176,7 +176,7 @@ class _EventQueue:
 
 
 def _merged(last: Event, event: Event) -> Event | None:
-    """Returns the two chunks as one, if they are of one stream and not too long."""
+    """Returns the two chunks as one, if they belong to the same stream and are not too long."""
     if isinstance(event, StdoutEvent) and isinstance(last, StdoutEvent) and _fits(last.text, event.text):
         return StdoutEvent(text=last.text + event.text, at_seconds=last.at_seconds)
 
@@ -207,7 +207,7 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
     """Sandboxes in this process.
 
     Args:
-        supervisor: Keeps them; all its work is done on `loop`.
+        supervisor: Manages the sandboxes; all its work is done on `loop`.
         loop: The engine's loop, which runs in a thread of its own.
     """
 
@@ -220,7 +220,10 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
         await self._do(self._supervisor.wait_warm, template)
 
     async def warm(self) -> None:
-        """Fills the pool of the default template; returns when it was full once, however often that fails."""
+        """Fills the pool of the default template.
+
+        Retries after failures, and returns when the pool has been full once.
+        """
         if (kept := self._supervisor.kept) is not None:
             await self._do(self._later, kept.start)
 

@@ -1,4 +1,4 @@
-"""Cells as readers of a sandbox's record see them: those that have ended, and the one that still runs.
+"""Cells as readers of a sandbox's record see them: cells that have ended, and the one that still runs.
 
 Runs in the host process, on the engine's loop. An `Underway` reads the transcript that the runner writes, and must
 not change it.
@@ -40,8 +40,8 @@ class Underway:
 
     Args:
         request: The code.
-        context_id: Its context.
-        position: The position that it will have in the record.
+        context_id: The id of its context.
+        position: The position that the cell will have in the record.
         execution_id: Its id.
         transcript: Its events so far.
     """
@@ -62,7 +62,7 @@ class Underway:
         self._transcript = transcript
 
     def note(self, event: Event) -> None:
-        """Notes an event of the execution: an input request stays until it is answered, or the code has failed."""
+        """Records an event: an input request stays pending until it is answered or the code has failed."""
         if isinstance(event, InputRequestEvent):
             self.input_request = event
         elif isinstance(event, ErrorEvent):

@@ -102,14 +102,14 @@ class Channel:
             self._flush()
 
     def receive(self, max_seconds: float = TURN_SECONDS) -> bool:
-        """Handles the frames that have arrived; also called to be sure that none has before a later event.
+        """Handles the frames that have arrived; also called before a later event is handled, to keep the order.
 
         Args:
             max_seconds: After this time it returns, at the end of a frame.
 
         Returns:
-            Whether that was all; otherwise the rest follows in later turns of the loop, and then `on_caught_up` is
-            called.
+            Whether all frames were handled; otherwise the rest follows in later turns of the loop, and then
+            `on_caught_up` is called.
         """
         ends = time.monotonic() + max_seconds
         has_all = self._receive(lambda: time.monotonic() >= ends)

@@ -32,7 +32,7 @@ class CommandOutput:
     """The output of a command's two pipes: as much as the limits allow, and the end of what exceeded them.
 
     Args:
-        limits: The bounds on each.
+        limits: The bounds on the output of each pipe.
     """
 
     is_full = False
@@ -54,7 +54,7 @@ class CommandOutput:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the kept output."""
+        """The size of the kept output, in bytes."""
         return sum(map(len, (*self._kept.values(), *self._tails.values())))
 
     def add(self, stream: StreamName, data: bytes) -> bool:
@@ -82,7 +82,7 @@ class CommandOutput:
         return True
 
     def end(self) -> None:
-        """Lets readers have the end of what exceeded the limits; nothing is added later."""
+        """Makes the end of the output beyond the limits available to readers; nothing is added later."""
         self._has_ended = True
 
         for stream, tail in self._tails.items():
@@ -200,7 +200,7 @@ class TerminalOutput:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the kept output."""
+        """The size of the kept output, in bytes."""
         return len(self._kept)
 
     def end(self) -> None:
@@ -217,9 +217,8 @@ class TerminalOutput:
         A chunk counts as read when the next one is requested.
 
         Args:
-            after_bytes: How many bytes of all that was written come before the first one; those that are not kept any
-                more are counted as skipped. None: the unread output, which each of several readers without it gets a
-                part of.
+            after_bytes: The position, in bytes of all output so far, at which to start; bytes that are no longer kept
+                are counted as skipped. None: the unread output; several readers without a position share it.
         """
         position = self._seen_bytes if after_bytes is None else after_bytes
 

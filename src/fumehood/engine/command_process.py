@@ -80,7 +80,7 @@ class LiveProcess:
 
     @property
     def running(self) -> bool:
-        """Whether neither it nor its sandbox has ended."""
+        """Whether neither the command nor its sandbox has ended."""
         return self._exited is None and self._lost is None
 
     def begin(self, pid: int) -> None:
@@ -93,7 +93,7 @@ class LiveProcess:
             self._watch(fd)
 
     def end(self, exit_code: int) -> None:
-        """Ends it with an exit code, after the remaining output."""
+        """Records the exit code of the command; readers get the remaining output first."""
         self._drain()
         self._output.end()
         self._exited = ProcessExited(
@@ -112,7 +112,7 @@ class LiveProcess:
         return self._output.excerpt(end_bytes) if isinstance(self._output, CommandOutput) else []
 
     def end_with(self, why: Callable[[], FumehoodError]) -> None:
-        """Ends it with its sandbox: readers get the remaining output, and then this error."""
+        """Records the end of its sandbox: readers get the remaining output, and then this error."""
         self._drain()
         self._output.end()
         self._lost = why
@@ -130,7 +130,7 @@ class LiveProcess:
             self.timer.cancel()
 
     async def follow(self, after_bytes: int | None = None) -> AsyncGenerator[ProcessEvent, None]:
-        """Yields all output from the beginning, or of a terminal from a byte on, as it arrives, and then the exit."""
+        """Yields all output from the beginning (of a terminal: from a given byte) as it arrives, and then the exit."""
         pieces = self._output.pieces(after_bytes)
 
         while True:
@@ -153,7 +153,7 @@ class LiveProcess:
             await self._news.wait()
 
     async def feed(self, data: bytes) -> None:
-        """Writes to its input; returns when all of it was accepted."""
+        """Writes to the command's standard input; returns when all bytes were accepted."""
         if self._input_fd is None:
             raise ProcessNotFoundError(pid=self.info.pid)
 
@@ -176,7 +176,7 @@ class LiveProcess:
         return self._stdin_fd if self._terminal is None else self._terminal.fileno()
 
     async def _writable(self, fd: int) -> None:
-        """Waits until its input accepts more, or is closed."""
+        """Waits until the command's input accepts more bytes, or is closed."""
         if self._blocked is None:
             self._blocked = self._loop.create_future()
             self._loop.add_writer(fd, self._unblock, fd)
@@ -192,7 +192,7 @@ class LiveProcess:
             blocked.set_result(None)
 
     def close_stdin(self) -> None:
-        """Closes its input, and wakes pending writers."""
+        """Closes the command's input, and wakes waiting writers."""
         if self._stdin_fd is not None:
             self._unblock(self._stdin_fd)
             os.close(self._stdin_fd)

@@ -1,7 +1,7 @@
 """The commands and terminals of one sandbox: starting and ending them, and how long ended ones are kept.
 
 The output of a command stays for later readers for a while after its end, within a bound on all ended commands
-together; of a terminal the unread part and the last that was read are kept.
+together; of a terminal, the unread output and the last of the read output are kept.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class LiveProcesses:
 
         Args:
             spec: The command.
-            envs: Its variables besides those of `spec`; None means those of the sandbox.
+            envs: Its environment variables besides those of `spec`; None: the variables of the sandbox.
         """
         return await complete_or_undo(self._start(spec, envs), self._end_unwanted)
 
@@ -160,7 +160,7 @@ class LiveProcesses:
         return process.info
 
     def output(self, pid: int, after_bytes: int | None = None) -> AsyncGenerator[ProcessEvent, None]:
-        """Yields the output of a command from its beginning, or that of a terminal from a byte on."""
+        """Yields the output of a command from its beginning, or the output of a terminal from a given byte."""
         return self._follow(self._find(pid), after_bytes)
 
     async def call(self, call: ProcessCall) -> tuple[ProcessInfo, ...]:

@@ -5,8 +5,8 @@ millisecond may wait for a whole turn at each of its four switches between calle
 makes short requests, a sandbox that computes for long has half of its weight; at all other times it has its full
 weight, which is that of any other process or control group.
 
-Nothing here polls: usage is read when a request arrives, at most every 100 ms. A timer exists only while a weight is
-halved, to restore it.
+Nothing here polls: usage is read when a request arrives, at most every 100 ms. A timer to restore the weight exists
+    only while a weight is halved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WeightedGuest(Protocol):
     """The guest of a sandbox whose weight can be halved."""
 
     def used_cpu_seconds(self) -> float | None:
-        """Return the CPU time used so far; None if it is not counted."""
+        """Return the CPU time used so far; None if the CPU time is not counted."""
 
     def halve_cpu_weight(self, halved: bool) -> None:
         """Halve the CPU weight of the guest, or restore it."""
@@ -48,11 +48,11 @@ class WeighedSandbox(Protocol):
 
     @property
     def tenant(self) -> str:
-        """The owner on whose behalf it runs, or its own id without one."""
+        """The owner for which the sandbox runs, or the sandbox's own id if it has no owner."""
 
     @property
     def weighted_guest(self) -> WeightedGuest:
-        """Its guest."""
+        """The guest of the sandbox."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class CpuFairness:
     """Halves and restores the CPU weights of the sandboxes of one host.
 
     Args:
-        sandboxes: The living ones by id; only read.
+        sandboxes: The living sandboxes by id; this class only reads them.
     """
 
     def __init__(self, sandboxes: Mapping[str, WeighedSandbox]) -> None:
@@ -131,7 +131,7 @@ class CpuFairness:
         return record
 
     def _judge(self, record: _Record, sandbox: WeighedSandbox, now: float) -> None:
-        """Take a reading of one sandbox, and decide from the one before whether its requests are short or long."""
+        """Take a reading of one sandbox, and compare it with the last one: are its requests short or long?"""
         used = sandbox.weighted_guest.used_cpu_seconds()
         before, since = record.cpu_seconds, record.read_at
         requests, record.requests = record.requests, 0

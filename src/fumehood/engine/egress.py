@@ -46,7 +46,7 @@ class LiveEgress:
     Args:
         sandbox_id: The sandbox's id.
         ask: Sends requests to init, without counting as a use of the sandbox.
-        broken: Called when init requests more than it may.
+        broken: Called when init requests more streams than it may.
         on_decision: Called with each decision about a connection.
     """
 
@@ -170,7 +170,7 @@ class LiveEgress:
             return
 
     def _pace(self) -> float:
-        """Returns how long the next connection waits, by the allowed rate."""
+        """Returns how many seconds the next connection must wait to keep to the allowed rate."""
         now = self._loop.time()
         self._paced_until = max(self._paced_until, now) + 1 / _PER_SECOND
         return max(0.0, self._paced_until - now - _AT_ONCE / _PER_SECOND)

@@ -1,9 +1,10 @@
 """The feed of a sandbox, or of a host: its events, kept for a while for any number of followers.
 
-Runs in the host process, on the engine's loop. Followers read one ring buffer at their own pace: a slow one misses
-overwritten events and gets a gap, and never slows or ends its source. Followers are woken at most once in 50 ms, and
-take all events since then: a burst of events costs them one turn. A feed without followers keeps nothing and costs a
-test of one attribute for each event; it continues for a minute when the last has left, for a page that is reloaded.
+Runs in the host process, on the engine's loop. Followers read one ring buffer at their own pace: a slow follower misses
+overwritten events and gets a gap event; it never slows down or ends the source. Followers are woken at most once in 50
+ms, and take all events since then: a burst of events costs them one turn. A feed without followers keeps nothing, and
+    costs a test of one attribute for each event. It keeps events for a minute after the last follower has left, in case
+    a page is reloaded.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Feed:
     """Events for followers.
 
     Attributes:
-        is_live: Whether events are kept; looked at before an event is made.
+        is_live: Whether events are kept; callers check it before they make an event.
         seq: The number of the last event.
-        followers: How many follow.
+        followers: The number of followers.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class Feed:
         self._lingering: asyncio.TimerHandle | None = None
 
     def put(self, kind: str, fields: Mapping[str, JsonValue], size_bytes: int = 0) -> None:
-        """Adds an event, if there are followers; output that was gathered comes first."""
+        """Adds an event, if there are followers; gathered output is added before it."""
         if self.is_live and not self._is_over:
             self.flush()
             self._add(kind, fields, size_bytes)
@@ -93,7 +94,7 @@ class Feed:
             self.flush()
 
     def flush(self) -> None:
-        """Makes an event of the output that was gathered."""
+        """Turns the gathered output into an event."""
         held, self._gathered = self._gathered, None
 
         if held is None:
@@ -223,7 +224,7 @@ class Feed:
 
 
 class HostFeeds:
-    """The feeds about all sandboxes of a host: one for followers of all of them, one for those of each owner.
+    """The feeds about all sandboxes of a host: one for followers of all sandboxes, and one for each owner.
 
     Each feed has its own numbers, so that an owner cannot count the events of others.
     """
@@ -233,7 +234,7 @@ class HostFeeds:
 
     @property
     def are_live(self) -> bool:
-        """Whether one of them keeps events."""
+        """Whether any of the feeds keeps events."""
         return any(feed.is_live for feed in self._feeds.values())
 
     async def follow(self, owner: str | None, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:

@@ -104,7 +104,7 @@ class LiveFiles:
         return (file_info(value),)
 
     async def start_folder(self, path: str) -> str:
-        """Returns the absolute path of a folder that a context is to start in."""
+        """Returns the absolute path of the folder in which a context is to start."""
         try:
             value, _ = await self._ask("stat", path=path)
             number = 0 if value["type"] == "dir" else errno.ENOTDIR

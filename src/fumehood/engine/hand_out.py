@@ -45,7 +45,7 @@ async def check_hand_out(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
 
 
 async def _check_strict(spec: SandboxSpec, sandbox: LiveSandbox) -> None:
-    """Ends a sandbox that lacks a layer of isolation if its caller requires all."""
+    """Ends a sandbox that lacks a layer of isolation if its caller requires all layers."""
     missing = sandbox.guest.isolation.missing
 
     if not spec.strict or not missing:

@@ -1,6 +1,6 @@
-"""Explains errors: the restriction or limit that code in a sandbox has hit, or the fault of the host that a call has.
+"""Explains errors: the restriction or limit that code has hit, or the fault of the host that has made a call fail.
 
-Runs in the host process. Hints are pure functions of text that a guest sends, which may be made up: no decision depends
+Runs in the host process. Hints are pure functions of text that a guest sends and may have invented: no decision depends
 on them. At most a plain path of the guest's text is copied into a hint. `naming_faults` converts faults of the host
 itself, such as exhausted descriptors, to errors.
 """
@@ -138,7 +138,7 @@ class FailureHint:
 
     Attributes:
         text: One line of explanation.
-        limit: The limit that was reached, as in `Limits`; empty when it was none.
+        limit: The limit that was reached, as in `Limits`; empty if it was a restriction.
     """
 
     text: str

@@ -24,7 +24,7 @@ def kept_host_id(state: Path) -> str:
     """Returns the name of the host with this state folder; makes one if there is none.
 
     Raises:
-        InvalidArgumentError: The file holds something else.
+        InvalidArgumentError: The file does not contain a host name.
     """
     path = state / _FILE
 
@@ -46,7 +46,7 @@ def kept_host_id(state: Path) -> str:
 
 
 def _write(path: Path, host_id: str) -> None:
-    """Writes the file atomically: a truncated name would be another host's."""
+    """Writes the file atomically: a truncated name would be the name of another host."""
     unfinished = path.with_name(f"{path.name}.new")
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 

@@ -28,10 +28,10 @@ _DOCTOR = "run `fumehood doctor` to see what this machine allows"
 
 
 class IsolationSelector:
-    """Obtains sandboxes that are isolated well enough.
+    """Obtains sandboxes whose isolation is at least what the caller requires.
 
     Args:
-        config: The runtimes, and the level that a sandbox must reach if its caller names none.
+        config: The runtimes, and the level that a sandbox must reach if its caller names no level.
         make_provisioner: Makes the provisioner of one runtime.
     """
 
@@ -108,7 +108,7 @@ class IsolationSelector:
         return [pool for _, provisioner in self._runtimes for pool in provisioner.pools()]
 
     async def left_out(self, template: str) -> tuple[LeftOut, ...]:
-        """Returns the modules of a template's preload list that are not preloaded, with that same runtime."""
+        """Returns the modules of a template's preload list that its runtime does not preload."""
         return await self._with_provisioner(lambda provisioner: provisioner.left_out(template))
 
     async def _with_provisioner(self, ask: Callable[[Provisioner], Awaitable[_T]]) -> _T:

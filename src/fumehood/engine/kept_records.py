@@ -1,7 +1,7 @@
 """The records of sandboxes that have ended, for the supervisor and for readers.
 
-Runs in the host process, on the engine's loop, and must not wait there for a disk: what a sandbox has at its end is
-taken here, and all else is done by `record_files` in its thread, one piece after the other.
+Runs in the host process, on the engine's loop, and must not wait there for a disk: this module takes the records of a
+sandbox at its end, and `record_files` does all other work in its thread, one job after the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KeptRecords:
     """The records of the sandboxes of one host that have ended.
 
     Args:
-        folder: Where their files lie; made with mode 0700.
+        folder: The folder of their files; made with mode 0700.
         bounds: How much is kept.
 
     Raises:
@@ -56,7 +56,7 @@ class KeptRecords:
         self._sweeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to remove what is too old, now and then."""
+        """Starts to remove records that are too old at regular intervals."""
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep())
 
@@ -72,12 +72,12 @@ class KeptRecords:
         self._later(self._files.write, taken, size_bytes=taken.size_bytes)
 
     def forget(self, sandbox_id: str) -> None:
-        """Drops the record of a sandbox whose place a fork has taken."""
+        """Drops the record of a sandbox that a fork has replaced."""
         self._opened.pop(sandbox_id, None)
         self._later(self._files.remove, sandbox_id)
 
     async def page(self, request: ListRecords) -> RecordList:
-        """Returns a page of those that are kept, the latest end first."""
+        """Returns a page of the kept records; the sandbox that ended last comes first."""
         return await off_loop("kept records", self._files.page, request)
 
     async def about(self, sandbox_id: str) -> EndedSandbox:
@@ -85,7 +85,7 @@ class KeptRecords:
         return await off_loop("kept records", self._files.about, sandbox_id)
 
     async def look(self, sandbox_id: str, request: Look[Any]) -> Any:
-        """Answers a question about its cells."""
+        """Answers a question about the cells of an ended sandbox."""
         whole = await self._open(sandbox_id)
 
         match request:
@@ -104,11 +104,11 @@ class KeptRecords:
                 )
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
-        """Returns the record of a context."""
+        """Returns the record of a context of an ended sandbox."""
         return _named(await self._open(sandbox_id), context_id)
 
     async def audit(self, sandbox_id: str) -> AuditLog:
-        """Returns its audit record."""
+        """Returns the audit record of an ended sandbox."""
         return (await self._open(sandbox_id)).audit
 
     async def delete(self, sandbox_id: str) -> None:
@@ -119,7 +119,7 @@ class KeptRecords:
             raise RecordNotFoundError(sandbox_id=sandbox_id)
 
     async def aclose(self) -> None:
-        """Returns when what has ended so far is written."""
+        """Returns when the records of all sandboxes that have ended so far are written."""
         if self._sweeping is not None:
             await stop(self._sweeping)
 

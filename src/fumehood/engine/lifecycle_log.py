@@ -1,4 +1,4 @@
-"""Log entries about the sandboxes of a host: that one was made, refused or ended, and why.
+"""Log entries about the sandboxes of a host: which ones were made, refused or ended, and why.
 
 Runs in the host process. It never logs code, output or variables, and never changes what happens to a sandbox.
 """
@@ -48,7 +48,7 @@ def logged_refusals(spec: SandboxSpec, forked_id: str | None = None) -> Iterator
 
 
 def log_creation(info: SandboxInfo, seconds: float) -> None:
-    """Logs a sandbox or a fork that was handed out."""
+    """Logs that a sandbox or a fork was handed out."""
     events.SANDBOX_CREATED.log(
         sandbox_id=info.id,
         template=info.template,
@@ -60,7 +60,7 @@ def log_creation(info: SandboxInfo, seconds: float) -> None:
 
 
 def log_end(sandbox: LiveSandbox, lifetime: Lifetime | None) -> None:
-    """Logs how a sandbox ended; one without a lifetime was never handed out."""
+    """Logs how a sandbox ended; a sandbox without a lifetime was never handed out."""
     reason, rule = sandbox.end_cause
 
     if lifetime is None:

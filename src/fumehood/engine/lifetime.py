@@ -1,7 +1,7 @@
 """The lifetime of a sandbox that was handed out: its timers, and its description for its owner.
 
-Runs in the host process. It ends or pauses the sandbox when its time is over or it was idle for too long; it never
-makes one, and never checks the rights of a caller.
+Runs in the host process. It ends or pauses the sandbox when its time is over or it was idle for too long. It never
+makes sandboxes, and never checks the rights of a caller.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Lifetime:
 
     @property
     def ends_at(self) -> datetime | None:
-        """When its time will be over; None while it is paused, or when there is no end."""
+        """When its lifetime will be over; None while it is paused, or if its lifetime is not limited."""
         return self._ends_at()
 
     @property
     def tenant(self) -> str:
-        """The owner on whose behalf it runs; its own id if there is none."""
+        """The owner for which the sandbox runs; the sandbox's own id if it has no owner."""
         return self.spec.owner or self.sandbox.id
 
     @property
@@ -122,7 +122,7 @@ class Lifetime:
         self.on_change()
 
     def close(self) -> None:
-        """Cancels the timers, after its end."""
+        """Cancels the timers, after the sandbox's end."""
         for timer in (self._timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()

@@ -1,7 +1,7 @@
 """The living sandboxes of a host in order: the cost of a page depends on its length, not on their number.
 
-Runs in the host process, on the engine's loop. Sandboxes are kept by when they were started, all together and for each
-owner: a new one nearly always goes to the end. A sandbox is described only when it is on the page.
+Runs in the host process, on the engine's loop. Sandboxes are kept in the order of their start times, all together and
+for each owner; a new one is nearly always appended. A sandbox is described only when it is on the page.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _L = TypeVar("_L", bound=Listed)
 
 
 class _Ordered(Generic[_L]):
-    """Sandboxes by when they were started."""
+    """Sandboxes in the order of their start times."""
 
     def __init__(self) -> None:
         self._places: list[Place] = []
@@ -78,12 +78,12 @@ class _Ordered(Generic[_L]):
             del self._items[place]
 
     def after(self, place: Place | None) -> Iterator[_L]:
-        """Yields those after a place, the oldest first."""
+        """Yields the sandboxes after a position, the oldest first."""
         at = 0 if place is None else bisect_right(self._places, place)
         return (self._items[self._places[index]] for index in range(at, len(self._places)))
 
     def before(self, place: Place | None) -> Iterator[_L]:
-        """Yields those before a place, the newest first."""
+        """Yields the sandboxes before a position, the newest first."""
         at = len(self._places) if place is None else bisect_left(self._places, place)
         return (self._items[self._places[index]] for index in range(at - 1, -1, -1))
 
@@ -103,7 +103,7 @@ class Listing(Generic[_L]):
         self._by_owner.setdefault(item.spec.owner, _Ordered()).add(item)
 
     def remove(self, item: _L) -> None:
-        """Removes a sandbox that has ended; does nothing if it is not there."""
+        """Removes a sandbox that has ended; does nothing if it is not listed."""
         place = self._places.pop(id(item), None)
         own = self._by_owner.get(item.spec.owner)
 
@@ -120,7 +120,7 @@ class Listing(Generic[_L]):
         """Returns a page.
 
         Raises:
-            InvalidArgumentError: The cursor is not one that a page has returned.
+            InvalidArgumentError: The cursor does not come from an earlier page.
         """
         place = None if request.cursor is None else place_of(request.cursor)
         among = self._all if request.owner is None else self._by_owner.get(request.owner, _Ordered())

@@ -1,7 +1,7 @@
 """Reads that do not affect a sandbox: pages of its records, one cell, the bytes of one result, its usage.
 
-Runs in the host process, on the engine's loop. It reads what the host holds and what the kernel counts. It must not
-wait for a context, resume a sandbox, lengthen its life or run code of the guest.
+Runs in the host process, on the engine's loop. It reads data that the host holds and counters of the kernel. It must
+not wait for a context, resume a sandbox, lengthen its life or run code of the guest.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def use_of(sandbox: LiveSandbox) -> SandboxUse:
 
 
 async def list_ports(sandbox: LiveSandbox) -> PortList:
-    """Returns the ports on which something in a sandbox listens, as the kernel knows it."""
+    """Returns the ports on which programs in a sandbox listen, as the kernel reports them."""
     listening = await sandbox.guest.listening()
 
     if listening is None:
@@ -104,7 +104,7 @@ async def list_ports(sandbox: LiveSandbox) -> PortList:
 
 
 def read_cells(sandbox: LiveSandbox, request: ReadCells) -> CellPage:
-    """Returns a page of what ran in a context, in order; a running cell is its last."""
+    """Returns a page of the cells that ran in a context, in order; a running cell comes last."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
     underway = None if context is None else context.underway
@@ -128,7 +128,7 @@ def recorded_cells(recorder: Recorder, request: ReadCells, end: int | None = Non
     Args:
         recorder: The records.
         request: The question.
-        end: The position after the last cell, where one runs that is not recorded yet; None: there is none.
+        end: The position after the last cell, if a cell runs that is not recorded yet; otherwise None.
     """
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     log = recorder.positions(context_id)
@@ -148,7 +148,7 @@ def recorded_cells(recorder: Recorder, request: ReadCells, end: int | None = Non
 
 
 def _span(first: int, end: int, request: ReadCells) -> tuple[int, int]:
-    """Returns from where to where a question asks, within the positions that there are."""
+    """Returns the start and the end of the positions that a question asks for, clipped to the existing ones."""
     low = first if request.after is None else max(first, request.after + 1)
     high = end if request.before is None else min(end, request.before)
 
@@ -162,7 +162,7 @@ def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
     """Returns one cell with its execution.
 
     Raises:
-        ExecutionNotFoundError: It is not in a record, and does not run.
+        ExecutionNotFoundError: The execution is not in a record, and does not run.
     """
     for underway in _all_underway(sandbox):
         if underway.execution_id == request.execution_id:
@@ -172,10 +172,10 @@ def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
 
 
 def found_cell(recorder: Recorder, execution_id: str) -> Cell:
-    """Returns a cell of a record with its whole execution.
+    """Returns a cell of a record and its whole execution.
 
     Raises:
-        ExecutionNotFoundError: It is not in the record.
+        ExecutionNotFoundError: The execution is not in the record.
     """
     context_id, position, recorded = _found(recorder, execution_id)
     return cell_of(recorded, context_id, position, whole=True)
@@ -186,7 +186,7 @@ def read_result(sandbox: LiveSandbox, request: ReadResult) -> bytes:
 
     Raises:
         ExecutionNotFoundError: The execution is not in a record, and does not run.
-        InvalidArgumentError: It has no such result, or that has no such format.
+        InvalidArgumentError: The execution has no such result, or the result has no such format.
     """
     running = next((one for one in _all_underway(sandbox) if one.execution_id == request.execution_id), None)
     execution = (
@@ -199,7 +199,7 @@ def bytes_of(execution: Execution, request: ReadResult) -> bytes:
     """Returns the bytes of one format of a result of an execution.
 
     Raises:
-        InvalidArgumentError: It has no such result, or that has no such format.
+        InvalidArgumentError: The execution has no such result, or the result has no such format.
     """
     if request.number >= len(execution.results):
         raise InvalidArgumentError(
@@ -219,7 +219,7 @@ def bytes_of(execution: Execution, request: ReadResult) -> bytes:
 
 
 def _running(sandbox: LiveSandbox, underway: Underway, *, whole: bool) -> Cell:
-    """Returns a running cell, with the number of the last event that is in it."""
+    """Returns a running cell, with the number of the last event that it includes."""
     sandbox.feed.flush()
     return replace(underway.cell(whole=whole), seq=sandbox.feed.seq)
 

@@ -56,14 +56,14 @@ class _Queue:
         return len(self._waiting)
 
     def add(self, share: LoopShare) -> None:
-        """Queues a sandbox that is not queued."""
+        """Queues a sandbox that is not queued yet."""
         self._waiting.append(share)
 
         if self._handle is None:
             self._ask()
 
     def note_other(self) -> None:
-        """Notes that a sandbox that is not queued uses the loop."""
+        """Records that a sandbox outside the queue uses the loop."""
         self._is_shared_until = time.monotonic() + _SHARED_HOLD_SECONDS
 
     def _ask(self) -> None:
@@ -111,10 +111,10 @@ _QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionar
 
 
 class LoopShare:
-    """The share of the loop that one sandbox has, and the readers of what it sends.
+    """The share of the loop that one sandbox has, and the readers of its descriptors.
 
     Attributes:
-        pauses_until: While it is queued: when it may have its next turn, by the monotonic clock.
+        pauses_until: When a queued sandbox may have its next turn, by the monotonic clock in seconds.
     """
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class LoopShare:
         self._loop.add_reader(fd, self._ready, fd)
 
     def remove_reader(self, fd: int) -> None:
-        """Ends that; must be called before the descriptor is closed. Removing twice is no error."""
+        """Stops the calls for a descriptor; must be called before it is closed. A second call does nothing."""
         if self._readers.pop(fd, None) is None:
             return
 
@@ -163,7 +163,7 @@ class LoopShare:
         return time.monotonic() >= self._turn_ends
 
     def take_turn(self) -> None:
-        """Runs one of the readers that wait; for the queue."""
+        """Runs one of the waiting readers; called by the queue."""
         self._is_queued = False
 
         if not self._waiting:

@@ -39,8 +39,8 @@ async def compare(sandbox: LiveSandbox, request: ReadDifferences) -> Comparison:
     """Returns the differences between two states.
 
     Raises:
-        CheckpointNotFoundError: There is no such checkpoint.
-        CheckpointLostError: Its process has ended.
+        CheckpointNotFoundError: A checkpoint does not exist.
+        CheckpointLostError: The process of a checkpoint has ended.
         InvalidArgumentError: The checkpoints are of different contexts.
     """
     with sandbox.checkpoints.lent(request.before) as before:
@@ -138,7 +138,7 @@ def _kind(name: str, earlier: Mapping[str, object], later: Mapping[str, object])
 
 
 def _is_unseen(before: _Described | None, after: _Described | None) -> bool:
-    """Whether a variable of both moments cannot be compared: a guest had no time to examine it, and gave no mark."""
+    """Whether a variable of both states cannot be compared, because a guest had no time to compute its mark."""
     return before is not None and after is not None and not ("mark" in before and "mark" in after)
 
 
@@ -160,12 +160,12 @@ def _moment(kept: Kept) -> Moment:
 async def variables_at(
     sandbox: LiveSandbox, checkpoint_id: str, context_id: str | None, name: str
 ) -> VariablePage:
-    """Returns the variables of a checkpoint of a context, or the one of a name in detail.
+    """Returns the variables of a context at a checkpoint, or the named one in detail.
 
     Raises:
-        CheckpointNotFoundError: There is no such checkpoint.
-        ContextNotFoundError: There is no such context, and the checkpoint is of another one.
-        InvalidArgumentError: The checkpoint is of another context.
+        CheckpointNotFoundError: The checkpoint does not exist.
+        ContextNotFoundError: The context does not exist, and the checkpoint belongs to another one.
+        InvalidArgumentError: The checkpoint belongs to another context.
     """
     with sandbox.checkpoints.lent(checkpoint_id) as kept:
         _check_context(sandbox, kept, context_id or DEFAULT_CONTEXT_ID)
@@ -202,8 +202,8 @@ async def read_kept_file(sandbox: LiveSandbox, request: ReadKeptFile) -> bytes:
     """Returns the beginning of a file as it was at a checkpoint.
 
     Raises:
-        CheckpointNotFoundError: There is no such checkpoint.
-        FileError: There was no such file, or it is no file.
+        CheckpointNotFoundError: The checkpoint does not exist.
+        FileError: The file did not exist at the checkpoint, or is not a regular file.
     """
     pieces = bytearray()
 

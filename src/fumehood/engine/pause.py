@@ -39,13 +39,13 @@ class Pausable(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether its end has not begun."""
+        """Whether the end of the sandbox has not begun."""
 
     async def prepare_pause(self) -> None:
-        """Returns when no context is being started, after saving the figures that can be read only while it runs."""
+        """Waits until no context is being started, and saves figures that cannot be read during a pause."""
 
     async def end_processes(self) -> None:
-        """Ends every process in it but init; its files stay."""
+        """Ends every process in the sandbox but init; its files stay."""
 
     def closed_error(self) -> Exception:
         """Returns the error of a sandbox that has ended."""
@@ -74,12 +74,14 @@ class Pausing:
         return not self.is_paused and not self._turn.locked()
 
     async def settled(self) -> None:
-        """Returns when it is not being paused or resumed."""
+        """Waits while the sandbox is being paused or resumed."""
         async with self._turn:
             return
 
     async def pause(self, *, files_only: bool = False) -> bool:
-        """Stops everything; returns False if it is paused already. Completed even if cancelled.
+        """Stops all processes; returns False if the sandbox is paused already.
+
+        Completed even if the caller is cancelled.
 
         Args:
             files_only: Whether to end all processes first.
@@ -87,7 +89,7 @@ class Pausing:
         return await self._in_turn(self._pause(files_only=files_only))
 
     async def resume(self, *, files_only: bool = False) -> bool:
-        """Continues everything; returns False if it is running. Completed even if cancelled.
+        """Continues all processes; returns False if the sandbox is running. Completed even if the caller is cancelled.
 
         Args:
             files_only: Whether to end the processes that the pause has kept.
@@ -172,7 +174,7 @@ class Pausing:
         raise self._sandbox.closed_error()
 
     async def _drop_processes(self) -> None:
-        """Ends what a pause has kept, while the clock still stands."""
+        """Ends the processes that the pause has kept, while the clock is still stopped."""
         if self._sandbox.guest.can_freeze:
             # Init can answer only while it runs.
             self._sandbox.guest.thaw()

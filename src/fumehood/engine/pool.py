@@ -1,7 +1,7 @@
 """The pool: sandboxes of each template that are made before they are requested.
 
-Refilling must not slow down running sandboxes: it starts after the sandbox just taken has had time for a short call,
-and makes one sandbox at a time. A sandbox leaves the pool once and never returns.
+Refilling must not slow down running sandboxes: it starts only after the sandbox that was just taken has had time for a
+    short call, and makes one sandbox at a time. A sandbox leaves the pool once and never returns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pool:
     Args:
         template: Its name.
         size: How many to keep ready.
-        make: Makes one, with default limits.
+        make: Makes a sandbox with default limits.
     """
 
     def __init__(self, template: str, size: int, make: Callable[[], Awaitable[LiveSandbox]]) -> None:
@@ -124,7 +124,7 @@ class Warmth:
     """Whether the pool of the default template has been full.
 
     Args:
-        wait_full: Returns when the pool of a template is full, or raises what has kept it from being filled.
+        wait_full: Returns when the pool of a template is full, or raises the error that prevents its filling.
 
     Attributes:
         is_reached: Whether it has been full.
@@ -137,7 +137,7 @@ class Warmth:
         self.reason = ""
 
     async def reach(self) -> None:
-        """Fills the pool; tries again until it was full once."""
+        """Fills the pool; tries again until the pool has been full once."""
         while True:
             try:
                 await self._wait_full("default")

@@ -35,7 +35,8 @@ class LivePorts:
         sandbox_id: The sandbox's id.
         ask: Sends requests to init.
         touch: Called whenever bytes are transferred.
-        check_alive: Raises when the sandbox has ended; called at the end of a stream to distinguish the two.
+        check_alive: Raises if the sandbox has ended; called at the end of a stream, to distinguish a closed connection
+            from the end of the sandbox.
     """
 
     def __init__(
@@ -252,7 +253,7 @@ class PortForward:
         self._carriers: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> str:
-        """Begins to listen, at the first call, and returns the address: host and port."""
+        """Begins to listen at the first call; every call returns the address: host and port."""
         if self._server is None:
             sock = socket.create_server((_LOOPBACK, 0))
             host, port = sock.getsockname()

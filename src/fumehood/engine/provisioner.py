@@ -67,7 +67,7 @@ class EngineConfig:
         pool_size: How many sandboxes of each template are kept ready.
         store: The templates that are not defined here.
         weaker: Other runtimes, the strongest first; only for callers that name such a level.
-        required_level: The level that a sandbox must reach whose caller names none.
+        required_level: The level that a sandbox must reach if its caller names none.
         own_interpreters: Whether each sandbox has an interpreter of its own, whatever its template says.
         preload: The modules that the template `default` imports once, before any sandbox is made.
     """
@@ -87,8 +87,8 @@ class Provisioner:
     Args:
         config: The settings with which they are made.
         admission: Checks whether there is room for a sandbox of a pool.
-        make_id: Returns an id for a new one.
-        on_end: Called when no process of one is left.
+        make_id: Returns an id for a new sandbox.
+        on_end: Called when no process of a sandbox is left.
     """
 
     def __init__(
@@ -413,7 +413,7 @@ def _close_pool(task: asyncio.Task[_Started]) -> None:
 
 
 def _is_over(task: asyncio.Task[_Started]) -> bool:
-    """Whether a template's start has failed, or its zygote has ended since: the next call restarts it."""
+    """Whether a template's start has failed, or its zygote has ended since; if so, the next call restarts it."""
     if not task.done():
         return False
 
@@ -447,7 +447,7 @@ def _envs(spawner: Spawner, spec: SandboxSpec, route: Route) -> dict[str, str]:
 
 
 def _thread_envs(limits: Limits) -> dict[str, str]:
-    """Returns what bounds the threads of OpenMP: it counts by the affinity of processes, not by what /sys shows."""
+    """Returns the variables that bound the threads of OpenMP, which counts processors by affinity and ignores /sys."""
     return {} if limits.cpu_cores is None else {"OMP_NUM_THREADS": str(math.ceil(limits.cpu_cores))}
 
 
@@ -466,6 +466,6 @@ def _usual_limits(template: Template) -> Limits:
 
 
 def _fits_the_pool(limits: Limits, started: _Started) -> bool:
-    """Whether a sandbox that was made with the default limits can get these."""
+    """Whether a sandbox that was made with the default limits can be changed to these limits."""
     usual = _usual_limits(started.template)
     return all(getattr(limits, name) == getattr(usual, name) for name in started.spawner.fixed_limits)

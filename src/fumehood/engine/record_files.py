@@ -2,7 +2,7 @@
 
 Runs in the host process, all of it in the thread for kept records, so that nothing here needs a lock. A file is read
 only under an id of the index, never under a name that a caller gave. Its content is the guest's: it is parsed line by
-line and never unpickled. No file of ours may be in the folder and not in the index: no bound would count it.
+line and never unpickled. Every file of ours in the folder must be in the index, otherwise no bound would count it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _UNREADABLE = (ValueError, RecursionError, LookupError, TypeError, OverflowError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRecord:
-    """A record that was read: its cells as those of a living sandbox are kept, and its audit record."""
+    """A record that was read: its cells, in the same form as those of a living sandbox, and its audit record."""
 
     about: EndedSandbox
     records: dict[str, Record]
@@ -57,7 +57,7 @@ class WholeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenRecord:
-    """What a sandbox had at its end."""
+    """The data of a sandbox that were taken at its end."""
 
     about: EndedSandbox
     records: tuple[Record, ...]
@@ -69,7 +69,7 @@ class RecordFiles:
     """The records of the sandboxes of one host that have ended, as files.
 
     Args:
-        folder: Where they lie; made with mode 0700.
+        folder: The folder of the files; made with mode 0700.
         bounds: How much is kept.
 
     Raises:
@@ -105,9 +105,10 @@ class RecordFiles:
         return self._index
 
     def page(self, request: ListRecords) -> RecordList:
-        """Returns a page of those that are kept, the latest end first.
+        """Returns a page of the kept records; the sandbox that ended last comes first.
 
-        At most 4 MiB of descriptions are read for it, so it can have fewer than were asked for, and a next page.
+        At most 4 MiB of descriptions are read for it, so a page can have fewer records than requested although a next
+        page exists.
         """
         self.expire()
         text = request.text.casefold()
@@ -152,7 +153,7 @@ class RecordFiles:
             raise RecordNotFoundError(sandbox_id=sandbox_id) from None
 
     def write(self, taken: TakenRecord) -> None:
-        """Writes a record, and removes those beyond the bounds."""
+        """Writes a record, and removes records beyond the bounds."""
         known, about = self._known(), taken.about
         path = self._path(about.id)
         temporary = path.with_suffix(PART)
@@ -183,7 +184,7 @@ class RecordFiles:
         self._shrink()
 
     def remove(self, sandbox_id: str) -> bool:
-        """Removes a record; returns whether there was one."""
+        """Removes a record; returns whether it existed."""
         if self._known().pop(sandbox_id) is None:
             return False
 
@@ -191,7 +192,7 @@ class RecordFiles:
         return True
 
     def _described(self, sandbox_id: str) -> tuple[EndedSandbox | None, int]:
-        """Returns a description and its bytes; one that cannot be parsed any more is removed with its file."""
+        """Returns a description, parsed and as bytes; a file whose description cannot be parsed any more is removed."""
         try:
             return _head_of(self._path(sandbox_id))
         except OSError as error:
@@ -210,7 +211,7 @@ class RecordFiles:
         self.expire()
 
     def expire(self) -> None:
-        """Removes what is too old."""
+        """Removes records that are too old."""
         while (outdated := self._known().outdated(time.time())) is not None:
             self.remove(outdated)
 
@@ -270,7 +271,7 @@ def _line(data: dict[str, Any]) -> bytes:
 
 
 def _head(about: EndedSandbox) -> bytes:
-    """Returns the first line, without labels and contexts where it would be longer than one may be that is read."""
+    """Returns the first line of a file, without labels and contexts if it would be too long to be read back."""
     line = _line({"format": FORMAT, "about": as_data(about)})
 
     if len(line) <= _MAX_HEAD_BYTES:
@@ -290,7 +291,7 @@ def _head(about: EndedSandbox) -> bytes:
 
 
 def _cell_line(cell: RecordedCell) -> bytes:
-    """Returns the line of a cell; without its outputs where those cannot be written so that they can be read."""
+    """Returns the line of a cell, without its outputs if these cannot be written in a form that can be read back."""
     with suppress(RecursionError, ValueError, TypeError):
         line = _line({"cell": _cell_data(cell)})
 
@@ -310,11 +311,12 @@ def _cell_data(cell: RecordedCell) -> dict[str, Any]:
 
 
 def _head_of(path: Path) -> tuple[EndedSandbox, int]:
-    """Returns the description in a file, and its bytes.
+    """Returns the description in a file, parsed and as bytes.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: There is no description, or another's; also LookupError, RecursionError and TypeError.
+        ValueError: The file has no description, or that of another record; also LookupError, RecursionError and
+            TypeError.
     """
     with path.open("rb") as file:
         line = file.readline(_MAX_HEAD_BYTES)
@@ -330,7 +332,7 @@ def _head_of(path: Path) -> tuple[EndedSandbox, int]:
 
 
 def _indexed(path: Path) -> IndexedRecord | None:
-    """Returns what the index needs of a file in the folder; one of ours that cannot be read is removed."""
+    """Returns the index entry of a file in the folder; removes a file of ours that cannot be parsed."""
     try:
         about, _ = _head_of(path)
         return IndexedRecord(
@@ -351,7 +353,7 @@ def _indexed(path: Path) -> IndexedRecord | None:
 
 
 def _unread(path: Path) -> IndexedRecord | None:
-    """Returns a file that cannot be read now as the bounds count it."""
+    """Returns the index entry of a file that cannot be read at the moment, so that the bounds count it."""
     with suppress(OSError):
         if stat.S_ISREG((found := path.lstat()).st_mode):
             return IndexedRecord(id=path.stem, owner="", ended_at=found.st_mtime, size_bytes=found.st_size)
@@ -360,7 +362,7 @@ def _unread(path: Path) -> IndexedRecord | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file begins as ours do; one that is empty was ours when the machine ended."""
+    """Whether a file begins like our files; an empty file counts as ours, cut off when the machine crashed."""
     with suppress(OSError), path.open("rb") as file:
         begin = file.read(len(_BEGIN)).rstrip(b"\0")
         return not begin or begin == _BEGIN

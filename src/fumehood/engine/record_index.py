@@ -1,6 +1,7 @@
-"""The index of the records of sandboxes that have ended: what eviction and paging need of each, and no text of a guest.
+"""The index of the records of ended sandboxes: the fields that eviction and paging need, and no text of a guest.
 
-Runs in the host process, in the thread for kept records alone. It touches no file: it says which record goes next.
+Runs in the host process, in the thread for kept records alone. It touches no file: it determines which record is
+    removed next.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBounds:
-    """How much is kept: where it is more, the oldest of the key that has most of it goes first.
+    """How much is kept; beyond a bound, the oldest record of the key that uses most is removed first.
 
     Attributes:
-        max_bytes: Of all files.
-        max_count: How many.
-        max_seconds: How long each, from the end of its sandbox.
+        max_bytes: The most bytes of all files together.
+        max_count: The most records.
+        max_seconds: How long each record is kept, counted from the end of its sandbox.
     """
 
     max_bytes: int
@@ -37,7 +38,7 @@ class IndexedRecord:
         id: The id of its sandbox.
         owner: The key that owned it.
         ended_at: When it ended, in seconds of the epoch.
-        size_bytes: What its file takes.
+        size_bytes: The size of its file.
     """
 
     id: str
@@ -47,12 +48,12 @@ class IndexedRecord:
 
     @property
     def place(self) -> tuple[int, str]:
-        """Its place in the order of ends, also when it is gone."""
+        """Its position in the order of end times, valid even after the record was removed."""
         return round(self.ended_at * _MICROSECONDS), self.id
 
     @property
     def cursor(self) -> str:
-        """Its place as the cursor of a page that ends with it."""
+        """Its position as the cursor of a page that ends with this record."""
         at, name = self.place
         return f"{at}.{name}"
 
@@ -69,7 +70,7 @@ class RecordIndex:
     """The records that are kept.
 
     Args:
-        bounds: How many, and how much of them, are kept.
+        bounds: The bounds on the number, size and age of records.
     """
 
     def __init__(self, bounds: RecordBounds) -> None:
@@ -107,7 +108,10 @@ class RecordIndex:
         return record
 
     def surplus(self) -> str | None:
-        """Returns the record that goes next because there are too many, or they are too large; None: none does."""
+        """Returns the record to remove next because there are too many or they are too large.
+
+        Returns None if within the bounds.
+        """
         if len(self._all) > self._bounds.max_count:
             most = max(len(share.records) for share in self._shares.values())
             return self._oldest_of(share for share in self._shares.values() if len(share.records) == most)
@@ -119,15 +123,15 @@ class RecordIndex:
         return None
 
     def outdated(self, now: float) -> str | None:
-        """Returns a record that is too old; None: none is."""
+        """Returns a record that is too old; None if there is none."""
         first = next(iter(self._all.values()), None)
         return first.id if first is not None and first.ended_at < now - self._bounds.max_seconds else None
 
     def before(self, cursor: str | None, owner: str | None) -> list[IndexedRecord]:
-        """Returns the records of an owner (None: of all) that ended before a cursor, the latest end first.
+        """Returns the records of an owner (None: of all owners) before a cursor; the one that ended last comes first.
 
         Raises:
-            InvalidArgumentError: The cursor is none.
+            InvalidArgumentError: The cursor is malformed.
         """
         place = None if cursor is None else _place(cursor)
         found = [

@@ -34,7 +34,7 @@ class Mark:
     """A position in the record of a context.
 
     Attributes:
-        length: How many cells it has had.
+        length: How many cells the context has had.
         conversation: The prefix of the execution ids of the last cell's process; processes made from its checkpoints
             keep it.
     """
@@ -45,7 +45,7 @@ class Mark:
 
 @dataclass(slots=True)
 class _Kept:
-    """A cell with its size; without one it has been dropped."""
+    """A cell with its size; without a cell, it has been dropped."""
 
     log: _Log
     cell: RecordedCell | None
@@ -59,8 +59,8 @@ class _Log:
 
     Attributes:
         cells: The cells that are kept.
-        dropped_cells: How many were dropped before them.
-        dropped_outputs: How many of them have lost their outputs.
+        dropped_cells: How many earlier cells were dropped.
+        dropped_outputs: How many of the kept cells have lost their outputs.
         conversation: The prefix of the last cell's process: a process with another prefix has none of its state.
         is_loaded: Whether the next process has the state of the earlier cells, whatever its prefix.
     """
@@ -82,9 +82,9 @@ class Positions:
     """The range of cells of a context that are kept.
 
     Attributes:
-        first: The position of the first one.
-        end: The position after the last one.
-        dropped_outputs: How many of them have lost their outputs.
+        first: The position of the first kept cell.
+        end: The position after the last kept cell.
+        dropped_outputs: How many of the kept cells have lost their outputs.
     """
 
     first: int
@@ -96,7 +96,7 @@ class Recorder:
     """Keeps the records of a sandbox.
 
     Args:
-        max_bytes: The most that they may take together.
+        max_bytes: The most bytes that all records may take together.
     """
 
     def __init__(self, max_bytes: int = MAX_RECORD_BYTES) -> None:
@@ -116,7 +116,7 @@ class Recorder:
     def note_execution(
         self, context_id: str, conversation: str, request: ExecuteRequest, execution: Execution
     ) -> None:
-        """Records an execution that has just ended, of a process with this prefix."""
+        """Records an execution that has just ended in a process with this prefix."""
         log = self._logs.setdefault(context_id, _Log())
         transaction = execution.transaction
         is_undone = transaction is not None and transaction.outcome == "rolled_back"
@@ -202,7 +202,7 @@ class Recorder:
         self._logs.setdefault(context_id, _Log()).conversation = mark.conversation
 
     def last_execution_id(self, context_id: str) -> str | None:
-        """Returns the execution of a context's last cell, as far as that is kept."""
+        """Returns the execution id of a context's last cell, if that cell is kept."""
         end = self.length(context_id)
         found = self.between(context_id, end - 1, end)
         return found[0][1].execution.id if found else None
@@ -240,7 +240,7 @@ class Recorder:
         return [(first + at, one.cell) for at, one in enumerate(kept) if one.cell is not None]
 
     def find(self, execution_id: str) -> tuple[str, int, RecordedCell] | None:
-        """Returns the context, the position and the cell of an execution; the latest ones are found first."""
+        """Returns the context, the position and the cell of an execution; the latest cells are searched first."""
         for context_id, log in self._logs.items():
             for back, kept in enumerate(reversed(log.cells), 1):
                 if kept.cell is not None and kept.cell.execution.id == execution_id:

@@ -98,11 +98,11 @@ class SandboxLaunch:
         envs: Environment variables of every process in it.
         template_name: The name of its template.
         own_interpreter: Whether it shares its interpreter with its forks only.
-        workdir: Where code and commands start.
+        workdir: The folder in which code and commands start.
 
     Attributes:
         languages: The languages that its template was made ready for, with their versions.
-        forked: Describes the first context of a fork; None: it is the default one.
+        forked: Describes the first context of a fork; None: the default context.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class SandboxLaunch:
         return ContextLaunch(fds=self.link.guest_fds(), info=default_context(self.workdir), envs=self.envs)
 
     def abandon(self) -> None:
-        """Closes the connection, if no guest was made."""
+        """Closes the connection; for the case that no guest was made."""
         if self.link is not None:
             self.link.close()
 
@@ -202,12 +202,12 @@ class LiveSandbox:
 
     @property
     def alive(self) -> bool:
-        """Whether its end has not begun."""
+        """Whether the end of the sandbox has not begun."""
         return self.end_reason is None
 
     @property
     def end_cause(self) -> tuple[str, str | None]:
-        """The reason of the end; of a protocol violation, the broken rule."""
+        """The reason of the end; for a protocol violation, the broken rule."""
         if self._breach is not None:
             return "protocol_violation", self._breach.code
 
@@ -233,10 +233,12 @@ class LiveSandbox:
         await self._metrics.remember()
 
     async def end_processes(self) -> None:
-        """Ends every process in it but init; its files stay, and each context starts afresh at its next use.
+        """Ends every process in the sandbox but init.
+
+        Its files stay, and each context gets a new process at its next use.
 
         Raises:
-            SandboxError: One of them does not end.
+            SandboxError: A process does not end.
         """
         for checkpoint in self.checkpoints.infos:
             await self.checkpoints.drop(checkpoint.id)
@@ -306,7 +308,7 @@ class LiveSandbox:
         self.processes.add_envs(envs)
 
     def end(self, reason: EndReason) -> None:
-        """Begins its end; `guest.ended` is done when no process is left."""
+        """Begins to end the sandbox; `guest.ended` is done when no process is left."""
         if self.end_reason is None:
             self.end_reason = reason
 
@@ -494,7 +496,7 @@ class LiveSandbox:
 
     @property
     def ended_by(self) -> FumehoodError | None:
-        """Why it was ended from outside, or None when it was not; see `ContextOwner`."""
+        """Why the sandbox was ended from outside, or None if it was not; see `ContextOwner`."""
         return self.closed_error() if self.end_reason not in (None, "died") else None
 
     def start_context(
@@ -603,7 +605,7 @@ class LiveSandbox:
             failpoints.reach_sync("delete.closing", self)
 
     def _check_now(self) -> None:
-        """Raises when it has ended, even if init's last message was not handled yet."""
+        """Raises if the sandbox has ended, even if init's last message was not handled yet."""
         self.init.catch_up()
         self._check_alive(outcome_unknown=True)
 
@@ -618,7 +620,7 @@ class LiveSandbox:
         return self.make_closed_error(outcome_unknown=outcome_unknown)()
 
     def make_closed_error(self, *, outcome_unknown: bool = False) -> Callable[[], FumehoodError]:
-        """Returns a factory of that error for each caller, without a reference to the sandbox."""
+        """Returns a function that makes that error for each caller, and holds no reference to the sandbox."""
         if self._breach is not None:
             return partial(
                 ProtocolViolationError, sandbox_id=self.id, rule=self._breach.code, detail=self._breach.detail

@@ -1,7 +1,7 @@
 """Ports of one sandbox's loopback on which this host listens: its programs connect, and a caller outside answers.
 
-The reverse of `fumehood.engine.ports`. Init accepts the connections and reports each by an event; the caller that
-serves the port takes them one after another. Number and rate of connections are bounded here, whatever the sandbox
+This is the reverse of `fumehood.engine.ports`. Init accepts the connections and reports each by an event; the caller
+that serves the port takes them one after another. Number and rate of connections are bounded here, whatever the sandbox
 sends. Bytes from inside do not count as a use of the sandbox, so that a guest cannot prevent its own idle timeout.
 """
 
@@ -37,7 +37,7 @@ class ServedPorts:
     Args:
         ask: Sends requests to init, without counting as a use of the sandbox.
         check_alive: Raises when the sandbox has ended.
-        broken: Called when init reports connections that there cannot be.
+        broken: Called when init reports connections that cannot exist.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ServedPorts:
             served.wake()
 
     async def _carried(self, port: int, connection_id: int) -> ByteStream | None:
-        """Returns the stream of a connection; None if it is gone, or no descriptor is left here for it."""
+        """Returns the stream of a connection; None if it was closed, or the host has no descriptor left for it."""
         try:
             return await self._carry(port, connection_id)
         except InitGoneError:
@@ -157,7 +157,7 @@ class ServedPorts:
         return stream
 
     def _begin_dropping(self, port: int, connection_id: int) -> None:
-        """Has init close a connection in the background: until then it takes one of the few places of its port."""
+        """Has init close a connection in the background; it counts against the bound of its port until then."""
         keep(self._drop(port, connection_id))
 
     async def _drop(self, port: int, connection_id: int) -> None:
@@ -203,7 +203,7 @@ class _ServedPort:
         self._arrived.set()
 
     def _pace(self) -> float:
-        """Returns how long the next connection waits, by the allowed rate."""
+        """Returns how many seconds the next connection must wait to keep to the allowed rate."""
         now = asyncio.get_running_loop().time()
         self._paced_until = max(self._paced_until, now) + 1 / _PER_SECOND
         return max(0.0, self._paced_until - now - _AT_ONCE / _PER_SECOND)

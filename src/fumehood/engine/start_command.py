@@ -36,8 +36,8 @@ async def start_and_wait(sandbox: LiveSandbox, start: StartCommand, envs: Mappin
         envs: All variables of the command.
 
     Raises:
-        SandboxStartError: It ended with an error before it was ready, or was not ready in time.
-        CommandStartError: It could not be started.
+        SandboxStartError: The command ended with an error before it was ready, or was not ready in time.
+        CommandStartError: The command could not be started.
     """
     started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, start.command)), envs)
     check = start.check()
@@ -62,7 +62,7 @@ async def start_and_wait(sandbox: LiveSandbox, start: StartCommand, envs: Mappin
 async def _wait(
     sandbox: LiveSandbox, check: ReadyCheck, envs: Mapping[str, str], output: _LastOutput
 ) -> None:
-    """Returns when the check holds, or the command has failed."""
+    """Returns when the readiness check succeeds or the command has failed."""
     pause_seconds = _SHORTEST_SECONDS
 
     while not output.exit_code and not await _holds(sandbox, check, envs):
@@ -117,7 +117,7 @@ class _LastOutput:
         self.exit_code: int | None = None
 
     async def follow(self, events: AsyncGenerator[ProcessEvent, None]) -> None:
-        """Reads until it ends."""
+        """Reads output until the command ends."""
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, ProcessOutput):

@@ -63,10 +63,10 @@ class Supervisor:
 
     Args:
         config: The settings with which sandboxes are made.
-        rules: When there is no room for another; those of the pools do not count.
+        rules: When there is no room for another sandbox; sandboxes in pools do not count.
         host_id: The host's name, with which their ids begin.
         records: The audit records; None: they are kept in memory.
-        kept: The records of sandboxes that have ended; None: none is kept.
+        kept: The records of sandboxes that have ended; None: they are not kept.
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class Supervisor:
         """Returns a living sandbox, paused or not.
 
         Raises:
-            SandboxNotFoundError: It never lived here.
-            SandboxClosedError: It has ended, or lived here before this host was restarted.
+            SandboxNotFoundError: No sandbox with this id has lived here.
+            SandboxClosedError: The sandbox has ended, or lived here before this host was restarted.
         """
         return self._lifetime(sandbox_id).sandbox
 
@@ -164,7 +164,7 @@ class Supervisor:
         """Returns a running sandbox without pending cleanups; resumes a paused one if call and settings allow it.
 
         Raises:
-            SandboxPausedError: It is paused, and stays so.
+            SandboxPausedError: The sandbox is paused and is not resumed.
         """
         lifetime = self._lifetime(sandbox_id)
         sandbox, pausing = lifetime.sandbox, lifetime.sandbox.pausing
@@ -198,7 +198,7 @@ class Supervisor:
         )
 
     def page(self, request: ListSandboxes) -> SandboxList:
-        """Describes some of the living sandboxes, in the order that the request names."""
+        """Returns a page of the living sandboxes, in the order that the request names."""
         return self._listing.page(request)
 
     def family(self, sandbox_id: str) -> Family:
@@ -282,7 +282,7 @@ class Supervisor:
         """Hands out sandboxes that continue from the state of another one.
 
         Raises:
-            ForkError: They cannot be made; the sandbox is unchanged.
+            ForkError: The forks cannot be made; the sandbox is unchanged.
         """
         lifetime, begun = self._lifetime(sandbox_id), time.monotonic()
 
@@ -358,7 +358,7 @@ class Supervisor:
         self._lifetime(sandbox_id).set_timeout(timeout_seconds)
 
     def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
-        """Changes labels of a living sandbox: those of these names; None takes one away."""
+        """Changes the named labels of a living sandbox; the value None removes a label."""
         lifetime = self._lifetime(sandbox_id)
         # Names that are taken away are bounded too.
         check_labels({name: text or "" for name, text in changes.items()})
@@ -471,7 +471,7 @@ def _version() -> str:
 
 
 def _info_bytes(value: JsonValue) -> int:
-    """Returns the size of a sandbox's description in memory: its labels and rules of network can be long."""
+    """Returns the size of a sandbox's description in memory: its labels and network rules can be long."""
     if isinstance(value, dict):
         return getsizeof(value) + sum(getsizeof(name) + _info_bytes(item) for name, item in value.items())
 

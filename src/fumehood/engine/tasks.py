@@ -24,7 +24,7 @@ class Awaited(Generic[_T]):
         self._waiting: list[asyncio.Future[_T]] = []
 
     def resolve(self, value: _T) -> None:
-        """Sets the value; a second one is ignored."""
+        """Sets the value; ignored if a value is set already."""
         if self._values:
             return
 
@@ -59,7 +59,7 @@ class PendingCleanups:
 
     @property
     def are_over(self) -> bool:
-        """Whether there is none."""
+        """Whether no clean-up is pending."""
         return not self._tasks
 
     def add(self, task: asyncio.Future[Any]) -> None:

@@ -1,8 +1,8 @@
 """Measures resource usage: of one execution, and of a whole sandbox at a moment.
 
-The kernel's counters for the whole sandbox are used where there are any; else the guest's report, or init's. The host's
-own clock measures the wall time. Figures that only the guest can give must not be trusted more than the code in it. For
-a paused sandbox, its last figures are returned.
+The kernel's counters for the whole sandbox are used where they exist; otherwise the guest's report or init's. The
+host's own clock measures the wall time. Figures that only the guest can give must not be trusted more than the code in
+it. For a paused sandbox, its last figures are returned.
 """
 
 from __future__ import annotations

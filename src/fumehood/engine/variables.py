@@ -1,4 +1,6 @@
-"""The variables of a context for readers that must not wait: an idle context is asked, else the last list is returned.
+"""The variables of a context for readers that must not wait: an idle context is asked.
+
+For any other, the last list is returned.
 
 Runs in the host process, on the engine's loop. A context that runs code, is paused or has no process is not asked; the
 others answer within a fraction of a second, without running code of the guest. Their answers are not trusted.
@@ -28,7 +30,7 @@ _Busy = Literal["running", "paused", "none"]
 
 
 async def list_variables(sandbox: LiveSandbox, request: ReadVariables) -> VariablePage:
-    """Returns a page of the variables of a context; if it cannot be asked now, of its last list."""
+    """Returns a page of the variables of a context; if the context cannot be asked now, a page of its last list."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
     answer = await ask_context(sandbox, context, "")
@@ -66,7 +68,7 @@ def page_of(whole: VariablePage, request: ReadVariables) -> VariablePage:
 
 
 async def show_variable(sandbox: LiveSandbox, request: ReadVariable) -> VariablePage:
-    """Returns one variable in detail; if the context cannot be asked now, as in its last list."""
+    """Returns one variable in detail; if the context cannot be asked now, as described in its last list."""
     context_id = request.context_id or DEFAULT_CONTEXT_ID
     context = existing_context(sandbox, context_id)
     answer = await ask_context(sandbox, context, request.name)
@@ -95,7 +97,7 @@ def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | Non
     """Returns a context; None for the default one before its first use, because a reader must not start it.
 
     Raises:
-        ContextNotFoundError: There is none.
+        ContextNotFoundError: The context does not exist.
     """
     found = next((one for one in sandbox.contexts if one.info.id == context_id), None)
 
@@ -108,7 +110,7 @@ def existing_context(sandbox: LiveSandbox, context_id: str) -> LiveContext | Non
 async def ask_context(
     sandbox: LiveSandbox, context: LiveContext | None, name: str, *, marks: bool = False
 ) -> SeenVariables | _Busy:
-    """Asks a context for its variables, or for one of them; returns the reason if it cannot be asked now."""
+    """Asks a context for its variables, or for one variable; returns the reason if it cannot be asked now."""
     if context is None or context.info.language != "python" or not context.is_begun:
         return "none"
 

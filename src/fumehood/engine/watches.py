@@ -44,7 +44,7 @@ class _Queue(asyncio.Queue[FileChange | None]):
             self.put_nowait(change)
 
     async def take(self) -> FileChange | None:
-        """Waits for the next one; None is the end."""
+        """Waits for the next change; None marks the end."""
         change = await self.get()
         self._held_bytes -= 0 if change is None else _size(change)
         return change

@@ -1,15 +1,17 @@
 """The port between the user's objects and the backend of their sandboxes.
 
-`AsyncSandbox` uses only this, a server exposes it, an HTTP client or a cluster implements it by forwarding. So every
-argument and every result is a plain value that can cross a process boundary, sandboxes are named by id, and no verb
-returns a live object other than an iterator. Rules that every implementation keeps, and that the contract tests check:
+`AsyncSandbox` uses only this interface, a server exposes it, and an HTTP client or a cluster implements it by
+forwarding. So every argument and every result is a plain value that can cross a process boundary, sandboxes are named
+by id, and no verb returns a live object other than an iterator. Rules that every implementation keeps, and that the
+contract tests check:
 
-- An unknown id raises SandboxNotFoundError, one that has ended SandboxClosedError with its reason; both
-  from every verb but `kill`.
-- A paused one is resumed first if its spec requests that, or raises SandboxPausedError, unless a verb differs.
+- Every verb but `kill` raises SandboxNotFoundError for an unknown id, and SandboxClosedError with the reason for a
+  sandbox that has ended.
+- A paused sandbox is resumed first if its spec requests that; otherwise the verb raises SandboxPausedError, unless it
+  documents something else.
 - Verbs may be awaited from any asyncio loop, several at a time.
-- Cancelling a verb never leaves the sandbox half-way: it is done, or it is undone, or the sandbox is killed.
-- Iterators are closed with `aclose()`; closing one early ends its work, where its verb documents that.
+- Cancelling a verb never leaves it half done: it is completed or undone, or the sandbox is killed.
+- Iterators are closed with `aclose()`; closing one early ends its work if its verb documents that.
   Each item may be awaited in another task: no iterator keeps a cancel scope open between items.
 """
 
@@ -82,7 +84,7 @@ ARRIVED = b"+"
 
 
 class ByteStream(ABC):
-    """A connection in both directions, each of which has an end of its own.
+    """A connection in both directions, each of which can be ended on its own.
 
     One task may read while another writes; two must not do the same at once. With `async with`, it is closed at the
     end.
@@ -90,7 +92,7 @@ class ByteStream(ABC):
 
     @abstractmethod
     async def read(self) -> bytes:
-        """Return received bytes, at most 64 KiB; b"" at the end, and from then on.
+        """Return received bytes, at most 64 KiB; b"" at the end, also for later calls.
 
         Raises:
             SandboxClosedError: The sandbox ended before the other side did.
@@ -102,7 +104,7 @@ class ByteStream(ABC):
         """Send bytes, and wait while the other side does not read them.
 
         Raises:
-            BrokenPipeError: The other side has closed, or `end` or `close` came before.
+            BrokenPipeError: The other side has closed, or `end` or `close` was called before.
             SandboxClosedError: The sandbox has ended.
         """
 
@@ -136,8 +138,8 @@ class Backend(ABC):
         """Start a sandbox and return it when it is ready to run code.
 
         Raises:
-            SandboxStartError: It did not start; IsolationUnavailableError, TemplateError and CapacityError
-                say why.
+            SandboxStartError: The sandbox did not start; the subclasses IsolationUnavailableError, TemplateError and
+                CapacityError say why.
         """
 
     @abstractmethod
@@ -150,19 +152,19 @@ class Backend(ABC):
 
     @abstractmethod
     async def page(self, request: ListSandboxes) -> SandboxList:
-        """Describe some of the living sandboxes, in the order that the request names.
+        """Describe a page of the living sandboxes, in the order that the request names.
 
-        A page begins after the last sandbox of the page before, whatever was made or ended meanwhile.
+        A page begins after the last sandbox of the previous page, even if sandboxes were made or ended meanwhile.
 
         Raises:
-            InvalidArgumentError: The cursor is not one that a page has returned.
+            InvalidArgumentError: The cursor does not come from an earlier page.
         """
 
     @abstractmethod
     async def look(self, sandbox_id: str, request: Look[_Answer]) -> _Answer:
         """Answer a question about a sandbox, paused or not, without changing the sandbox.
 
-        The sandbox is not resumed, its lifetime and its record do not change, and no call to it waits meanwhile.
+        The sandbox is not resumed, its lifetime and its record do not change, and no other call to it has to wait.
 
         Raises:
             ContextNotFoundError: The question names a context that does not live.
@@ -175,42 +177,44 @@ class Backend(ABC):
 
     @abstractmethod
     async def kill(self, sandbox_id: str, *, wait: bool = True) -> bool:
-        """End a sandbox, paused or not, with all that is in it. False if it did not live.
+        """End a sandbox, paused or not, and everything in it. False if it was not alive.
 
         Args:
             sandbox_id: The sandbox.
-            wait: Whether to return only when nothing is left of it; otherwise as soon as its end is certain.
+            wait: Whether to return only when no process of it is left; otherwise as soon as its end is certain.
         """
 
     @abstractmethod
     async def set_timeout(self, sandbox_id: str, timeout_seconds: float | None) -> None:
-        """Set the rest of a sandbox's life to so long from now on; None: until it is killed.
+        """Set the remaining lifetime of a sandbox, counted from now; None: it lives until it is killed.
 
         For a paused sandbox this is the time that it has after it is resumed.
         """
 
     @abstractmethod
     async def set_labels(self, sandbox_id: str, changes: Mapping[str, str | None]) -> None:
-        """Give a sandbox, paused or not, the labels of these names; None takes one away. Others stay as they are.
+        """Change the named labels of a sandbox, paused or not; the value None removes a label.
+
+        Other labels do not change.
 
         Raises:
-            InvalidArgumentError: They would be too large together.
+            InvalidArgumentError: All labels together would be too large.
         """
 
     @abstractmethod
     async def pause(self, sandbox_id: str, *, files_only: bool = False) -> bool:
-        """Freeze a sandbox: nothing in it runs, and all clocks of it stand still. False if it was paused.
+        """Freeze a sandbox: no process in it runs, and all its clocks are stopped. False if it was paused already.
 
-        Its processes stay as they are, and so does what they hold in memory. Calls that are under way stay
-        under way. With `files_only` its processes are ended first, and what runs in its contexts ends as
-        `context_died`; when it is resumed, each context starts afresh, with the files of the sandbox.
+        Its processes and their memory stay as they are. Calls that are under way continue when it is resumed. With
+        `files_only` its processes are ended first, and running executions end as `context_died`; when it is resumed,
+        each context gets a fresh process, and the files are kept.
         """
 
     @abstractmethod
     async def resume(self, sandbox_id: str, *, files_only: bool = False) -> bool:
-        """Resume a paused sandbox, with the time that it had left. False if it was running.
+        """Resume a paused sandbox, with the lifetime that it had left. False if it was running.
 
-        With `files_only` the processes that its pause has kept are ended, as if it had been paused so.
+        With `files_only` the processes that the pause has kept are ended, as if it had been paused with `files_only`.
         """
 
     @abstractmethod
@@ -231,18 +235,18 @@ class Backend(ABC):
     async def audit_log(self, sandbox_id: str) -> AuditLog:
         """Return the newest entries of a sandbox's audit record.
 
-        It may be paused, or have ended lately.
+        The sandbox may be paused, or have ended recently.
         """
 
     @abstractmethod
     def security_events(self, sandbox_id: str) -> AsyncGenerator[SecurityEvent, None]:
-        """Yield the security events of a sandbox, paused or not: the last 1000, then each new one, to its end."""
+        """Yield the last 1000 security events of a sandbox, paused or not, then each new one until it ends."""
 
     @abstractmethod
     def watch_events(self, sandbox_id: str, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
-        """Yield the events of a sandbox, paused or not, those together that came together: `here` first, `ended` last.
+        """Yield the events of a sandbox, paused or not, in batches: `here` first, `ended` last.
 
-        With `after`, kept events with higher numbers come first, or a `gap` in place of those that are not kept any
+        With `after`, kept events with higher numbers come first, or a `gap` in place of events that are not kept any
         more. A slow reader gets a `gap` too, and never slows the sandbox. Following does not count as use of the
         sandbox.
         """
@@ -269,7 +273,7 @@ class Backend(ABC):
         """
 
     async def run(self, sandbox_id: str, request: ExecuteRequest) -> Execution:
-        """Run code to its end, for a caller that needs no events; otherwise as `execute`.
+        """Run code to its end, for a caller that needs no events; otherwise the same as `execute`.
 
         A backend that can omit the events does so here.
         """
@@ -283,20 +287,20 @@ class Backend(ABC):
 
     @abstractmethod
     async def answer_input(self, sandbox_id: str, answer: InputAnswer) -> None:
-        """Answer an InputRequestEvent; an answer that comes too late is dropped."""
+        """Answer an InputRequestEvent; an answer that arrives too late is dropped."""
 
     @abstractmethod
     async def answer_tool(self, sandbox_id: str, answer: ToolAnswer) -> None:
-        """Answer a ToolCallEvent; an answer that comes too late is dropped.
+        """Answer a ToolCallEvent; an answer that arrives too late is dropped.
 
-        A paused sandbox gets it too, and reads it when it is resumed.
+        A paused sandbox receives the answer too, and reads it when it is resumed.
         """
 
     @abstractmethod
     async def interrupt(self, sandbox_id: str, context_id: str | None) -> bool:
         """Interrupt the code of a context (None: the default one); False if none runs.
 
-        SIGINT first; code that does not stop within the grace is killed, and its context replaced.
+        The code gets SIGINT; if it does not stop within the grace period it is killed, and its context replaced.
 
         Raises:
             ContextNotFoundError: The context does not live.
@@ -314,9 +318,9 @@ class Backend(ABC):
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         """Yield the lasting parts of a sandbox, as one file, in pieces.
 
-        That is its files, its environment, its records, and those variables that serialise. It waits until no context
-        runs anything, as executions do; variables and files are of that one moment, whatever changes afterwards.
-        Closing the iterator early leaves nothing behind.
+        These are its files, its environment, its records, and the variables that can be serialised. The call waits,
+        like an execution, until no context runs code; variables and files are of that one moment, even if they change
+        afterwards. Closing the iterator early leaves nothing behind.
 
         Raises:
             SaveError: A context does not answer, or the files cannot be kept; the sandbox was not changed.
@@ -329,9 +333,9 @@ class Backend(ABC):
         Its records begin with the cells that were saved. If loading fails, no sandbox is left.
 
         Raises:
-            SavedStateDamagedError: The file is not what was written.
-            SavedStateVersionError: It is of a version that is not supported here.
-            LoadError: It cannot be carried out.
+            SavedStateDamagedError: The file was changed or truncated after it was written.
+            SavedStateVersionError: The file has a version that is not supported here.
+            LoadError: The state cannot be loaded.
             SandboxStartError: See `Backend.create`.
         """
 
@@ -348,59 +352,63 @@ class Backend(ABC):
 
     @abstractmethod
     async def answer_commit(self, sandbox_id: str, answer: CommitAnswer) -> None:
-        """Answer a CommitRequestEvent; an answer that comes too late is dropped."""
+        """Answer a CommitRequestEvent; an answer that arrives too late is dropped."""
 
     @abstractmethod
     async def checkpoint_call(self, sandbox_id: str, call: CheckpointCall) -> tuple[CheckpointInfo, ...]:
         """Make, list, go back to or drop checkpoints; each call documents its answer.
 
-        Making one and going back to one wait, as executions do, until earlier requests to the context are done. Going
-        back restores the state of the context and all writable files together; other contexts and commands run on. Of
-        more than 16 the oldest is dropped.
+        Making a checkpoint and going back to one wait, like executions, until earlier requests to the context are done.
+        Going back restores the state of the context and all writable files together; other contexts and commands
+        continue. At most 16 checkpoints are kept: then the oldest is dropped.
 
         Raises:
             ContextNotFoundError: The call names a context that does not live.
             CheckpointNotFoundError: No checkpoint has this id or name.
-            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended it; the sandbox is as it was.
-            CheckpointError: It cannot be made or gone back to; the sandbox is as it was.
+            CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint; the sandbox is
+                unchanged.
+            CheckpointError: The checkpoint cannot be made or restored; the sandbox is unchanged.
         """
 
     @abstractmethod
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
         """Make sandboxes that continue from the state of this one: its default context and all writable files.
 
-        They are sandboxes like any other, with the limits, network, environment, owner and record of this one, and live
-        on when it ends. Other contexts and running commands are not forked. It waits, as executions do, until earlier
-        requests to the context are done; this sandbox then continues. All are made, or none.
+        The forks are sandboxes like any other, with the limits, network, environment, owner and record of this one, and
+        continue to live when it ends. Other contexts and running commands are not forked. The call waits, like an
+        execution, until earlier requests to the context are done; this sandbox then continues. Either all forks are
+        made, or none.
 
         Raises:
             CheckpointNotFoundError: The request names a checkpoint that does not exist.
             CheckpointLostError: That checkpoint has ended.
-            ForkDepthError: It is a fork of a fork of ... already.
-            ForkError: They cannot be made.
-            CapacityError: There is no room for so many.
+            ForkDepthError: The sandbox is already nested too deeply as a fork of forks.
+            ForkError: The forks cannot be made.
+            CapacityError: There is no room for so many sandboxes.
         """
 
     @abstractmethod
     async def adopt(self, sandbox_id: str, child_id: str) -> SandboxInfo:
-        """Replace a sandbox by a fork of it, under the sandbox's id; time and labels are the fork's.
+        """Replace a sandbox by one of its forks, which takes over its id; lifetime and labels are the fork's.
 
-        The old state is killed. The fork's own id has ended then, with the reason `adopted`.
+        The replaced sandbox is killed. The fork's own id then counts as ended, with the reason `adopted`.
 
         Raises:
             InvalidArgumentError: `child_id` is not a fork of this sandbox.
-            ForkError: The replacement failed; both are as they were.
+            ForkError: The replacement failed; both sandboxes are unchanged.
         """
 
     @abstractmethod
     async def judge(self, sandbox_id: str, request: JudgeRequest) -> tuple[CaseRun, ...]:
-        """Run a program once for each input, each time in a process of its own; the answers are in their order.
+        """Run a program once for each input, each time in a process of its own.
 
-        What the program imports at its top is imported once, before. All cases share the files, which are as before
-        when all is done. It does not wait for contexts, and leaves them alone.
+        The results are in the order of the inputs.
+
+        The imports at the top of the program are made once, before the cases. All cases share the files, which are
+        restored at the end. The call does not wait for contexts, and does not affect them.
 
         Raises:
-            CheckpointError: The program could not be prepared, or code in the sandbox has ended what was prepared.
+            CheckpointError: The program could not be prepared, or code in the sandbox has ended the prepared process.
         """
 
     @abstractmethod
@@ -420,18 +428,18 @@ class Backend(ABC):
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> FileInfo:
-        """Write a file, parents made, from pieces of any size.
+        """Write a file from pieces of any size; missing parent folders are made.
 
-        What was there before is replaced only when all is written, and its metadata with it.
+        An existing file and its metadata are replaced only when all content is written.
 
         Args:
             sandbox_id: The sandbox.
-            path: Where.
+            path: The path of the file in the sandbox.
             chunks: The content.
             metadata: The metadata of the file, as `FileInfo.metadata` shows it, checked by `check_metadata`.
 
         Raises:
-            FileError: The leaf says what is wrong; the old content is still there.
+            FileError: The subclass names the reason; the old content is unchanged.
         """
 
     @abstractmethod
@@ -439,12 +447,12 @@ class Backend(ABC):
         """Describe, list, make, remove or rename files; the class of the call defines the answer.
 
         Raises:
-            FileError: The leaf says what is wrong.
+            FileError: The subclass names the reason.
         """
 
     @abstractmethod
     async def watch(self, sandbox_id: str, request: WatchFiles) -> AsyncGenerator[FileChange, None]:
-        """Watch a directory: the iterator gives each change after this call has returned.
+        """Watch a directory: the iterator yields each change from the moment this call has returned.
 
         Closing the iterator ends the watch.
 
@@ -454,9 +462,9 @@ class Backend(ABC):
 
     @abstractmethod
     async def settle_watch(self, sandbox_id: str, name: str) -> int:
-        """Return how many changes a watch has had since it began, with all that happened before this call.
+        """Return how many changes a watch has reported since it began, including all changes before this call.
 
-        A reader that has received as many has missed nothing.
+        A reader that has received this many changes has missed none.
 
         Raises:
             InvalidArgumentError: No watch has this name.
@@ -464,32 +472,32 @@ class Backend(ABC):
 
     @abstractmethod
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
-        """Start a command; it runs until it ends, is killed, its time is over or the sandbox ends.
+        """Start a command; it runs until it ends by itself, is killed, reaches its time limit or the sandbox ends.
 
         Raises:
-            CommandStartError: The program or the directory is not there.
+            CommandStartError: The program or the directory does not exist.
         """
 
     @abstractmethod
     def process_output(
         self, sandbox_id: str, pid: int, after_bytes: int | None = None
     ) -> AsyncGenerator[ProcessEvent, None]:
-        """Follow a command: its kept output so far, then new output, at last ProcessExited.
+        """Follow a command: yield its kept output so far, then new output, and finally ProcessExited.
 
-        Output is read even if no caller follows, and of each stream the first `limits.stdout_bytes` (`stderr_bytes`)
-        are kept and passed on. A terminal has no such limit: it waits while 1 MiB lies unread, and keeps the last
-        256 KiB of what was read: `after_bytes` of all that it wrote come before the first that is wanted, and those of
-        them that are not kept any more are `skipped_bytes`. Without it its unread output comes. Several callers may
-        follow one command. An ended command can be followed for 30 s more. Closing the iterator does not affect the
-        command.
+        Output is read even if no caller follows, and the first `limits.stdout_bytes` (`stderr_bytes`) of each stream
+        are kept and passed on. A terminal has no such limit: it blocks while 1 MiB is unread, and keeps the last 256
+        KiB of the output that was read. For a terminal, `after_bytes` is the position, in bytes of all its output, at
+        which to start; bytes after it that are not kept any more are counted in `skipped_bytes`. Without `after_bytes`,
+        the unread output is returned. Several callers may follow one command. A command can be followed until 30 s
+        after its end. Closing the iterator does not affect the command.
 
         Raises:
-            ProcessNotFoundError: No command with this pid runs or has ended lately.
+            ProcessNotFoundError: No command with this pid runs or has ended recently.
         """
 
     @abstractmethod
     async def process_call(self, sandbox_id: str, call: ProcessCall) -> tuple[ProcessInfo, ...]:
-        """List commands, feed, signal or resize one; the class of the call defines the answer.
+        """List commands, or feed, signal or resize one; the class of the call defines the answer.
 
         Raises:
             ProcessNotFoundError: No command with this pid runs.
@@ -497,11 +505,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def ask(self, sandbox_id: str, question: Question) -> Answer:
-        """Send a question about code to a context: CompleteCode, InspectCode and CheckComplete have an answer each.
+        """Send a question about code to a context: CompleteCode, InspectCode or CheckComplete.
 
-        It waits, as executions do, until earlier requests to the context are done. An answer that takes longer than 5 s
-        is replaced by the empty one: nothing found, or "unknown". A language without such an answer gives the empty one
-        too.
+        The question waits, like an execution, until earlier requests to the context are done. An answer that takes
+            longer than 5 s is replaced by the empty answer: nothing found, or "unknown". A language that cannot answer
+            the question gives the empty answer too.
 
         Raises:
             ContextNotFoundError: The question names a context that does not live.
@@ -513,9 +521,9 @@ class Backend(ABC):
     ) -> AsyncGenerator[Event, None]:
         """Send a comm message to a context (None: the default one), whose code handles it as `execute` runs code.
 
-        Output and messages of the handlers come as events, between ExecutionStarted and ExecutionFinished. A comm that
-        the context does not know, or a comm of a language that has none, is no error and does nothing. Closing the
-        iterator early interrupts the handlers.
+        Output and messages of the handlers arrive as events, between ExecutionStarted and ExecutionFinished. A message
+        to a comm that the context does not know, or to a language without comms, does nothing and is no error. Closing
+        the iterator early interrupts the handlers.
 
         Raises:
             ContextNotFoundError: The context does not live.
@@ -526,20 +534,22 @@ class Backend(ABC):
         """Connect to a TCP port on the sandbox's loopback: 127.0.0.1, or else ::1.
 
         Raises:
-            PortClosedError: Nothing listens there.
-            OverloadedError: The sandbox has 128 connections open, and takes no more.
+            PortClosedError: No program listens on the port.
+            OverloadedError: The sandbox has 128 open connections, which is the maximum.
         """
 
     @abstractmethod
     async def listen_port(self, sandbox_id: str, port: int) -> None:
-        """Listen on a TCP port of the sandbox's loopback, 127.0.0.1, until the sandbox ends; again is no error.
+        """Listen on a TCP port of the sandbox's loopback, 127.0.0.1, until the sandbox ends.
+
+        A second call does nothing.
 
         Programs inside that connect to it wait for `accept_port`. If the sandbox is paused, this waits until it is
         resumed.
 
         Raises:
-            InvalidArgumentError: A program listens there, four ports are listened on already, or the sandbox has no
-                network of its own.
+            InvalidArgumentError: A program in the sandbox listens on the port, the host listens on four ports already,
+                or the sandbox has no network of its own.
         """
 
     @abstractmethod
@@ -547,16 +557,16 @@ class Backend(ABC):
         """Listen on a port as `listen_port` does, and return the next connection that a program inside makes to it.
 
         A paused sandbox stays paused. Data that is sent over the connection does not count as use of the sandbox. At
-        most 16 connections to a port are open or wait at once, further ones wait in the sandbox; 20 a second are
-        returned.
+        most 16 connections to a port are open or waiting at once, and further ones wait in the sandbox; at most 20 a
+        second are returned.
         """
 
     @abstractmethod
     async def port_address(self, sandbox_id: str, port: int) -> PortAddress:
         """Return the address of a TCP port of the sandbox from outside; no process needs to listen there yet.
 
-        A sandbox in this process is reached on this machine's loopback until it ends, one of a server by an address of
-        that server, which opens this port only and ends with its time.
+        The port of a sandbox in this process is reached on this machine's loopback until the sandbox ends; that of a
+        server's sandbox by an address of the server, which gives access to this port only and expires.
         """
 
     async def run_once(self, request: StatelessRequest) -> StatelessReply:
@@ -602,14 +612,14 @@ class Backend(ABC):
     async def run_many(
         self, requests: Iterable[StatelessRequest], concurrency: int | None = None
     ) -> AsyncGenerator[tuple[int, StatelessReply | FumehoodError], None]:
-        """Do what `run_once` does with each request, and yield each answer with its number as it comes.
+        """Do what `run_once` does with each request, and yield each answer, with its number, when it is available.
 
-        A request that fails gives its error, and the others continue. Closing the iterator before the end kills the
-        sandboxes of running requests, and begins no further request.
+        For a request that fails, the answer is its error; the others continue. Closing the iterator before the end
+        kills the sandboxes of running requests, and begins no further request.
 
         Args:
-            requests: The requests; taken one by one as there is room.
-            concurrency: How many run at once; None: twice as many as there are processors.
+            requests: The requests, taken one by one when there is room.
+            concurrency: How many run at the same time; None: twice as many as there are processors.
         """
         if concurrency is None:
             concurrency = _RUNS_PER_CORE * (os.cpu_count() or 1)
@@ -635,7 +645,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """End all sandboxes and release every resource; the backend is of no use afterwards."""
+        """End all sandboxes and release every resource; the backend cannot be used afterwards."""
 
 
 # -- one piece of code in a sandbox of its own, over the verbs of any backend
@@ -738,7 +748,7 @@ class _Collection:
             self.skipped[name] = None
 
     async def _content(self, path: str) -> bytes | None:
-        """Returns the content of a file, or None if that does not fit: it can have grown since it was described."""
+        """Returns the content of a file, or None if it does not fit: the file can have grown since it was described."""
         content = bytearray()
         request = ReadFile(path=path, length_bytes=self._bytes_left + 1)
         try:

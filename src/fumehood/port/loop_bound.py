@@ -17,10 +17,10 @@ _T = TypeVar("_T")
 
 
 class LoopBound:
-    """An object of one loop that may be used from all.
+    """An object that belongs to one loop and may be used from any loop.
 
     Args:
-        loop: Its loop; it runs, or will.
+        loop: The loop of the object, which runs or will run.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -30,7 +30,7 @@ class LoopBound:
         return asyncio.get_running_loop() is self._loop
 
     async def _do(self, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Awaits something on the loop."""
+        """Awaits a call on the object's loop."""
         if self._is_here():
             return await function(*args, **kwargs)
 
@@ -42,7 +42,9 @@ class LoopBound:
     async def _do_or_undo(
         self, make: Callable[[], Awaitable[_T]], undo: Callable[[_T], Awaitable[object]]
     ) -> _T:
-        """Makes something on the loop; undoes it there if the caller is cancelled before it gets the result.
+        """Awaits a call on the object's loop.
+
+        Undoes its result there if the caller is cancelled before it gets the result.
 
         A result can miss its caller on the way from one loop to the other, if the caller is cancelled at that moment.
         So the result is undone whether it was made before the loop learns of the cancellation, or after.
@@ -72,7 +74,7 @@ class LoopBound:
     async def _items(
         self, begin: Callable[[], Awaitable[AsyncGenerator[_T, None]]]
     ) -> AsyncGenerator[_T, None]:
-        """Yields the items of an iterator that runs on the loop, and is begun when the first item is requested."""
+        """Yields the items of an iterator that runs on the loop, which is started when the first item is requested."""
         items: AsyncGenerator[_T, None] | None = None
         turn = asyncio.Lock()
 

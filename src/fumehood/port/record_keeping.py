@@ -1,7 +1,7 @@
-"""The port of kept records: what a backend can tell about sandboxes that have ended, if it keeps their records.
+"""The port of kept records: questions about sandboxes that have ended, for a backend that keeps their records.
 
-The engine implements it, and the client of a server forwards it. Whose record it is decides the server, from the owner
-in its description.
+The engine implements it, and the client of a server forwards it. The server checks the rights of a caller by the
+`owner` in the description of the record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RecordKeeping(ABC):
         Raises:
             ContextNotFoundError: The question names a context without a record.
             ExecutionNotFoundError: The question names an execution that is not in the record.
-            InvalidArgumentError: It is another question.
+            InvalidArgumentError: The question is of another class.
         """
 
     @abstractmethod
@@ -51,7 +51,7 @@ class RecordKeeping(ABC):
 
     @abstractmethod
     async def kept_audit(self, sandbox_id: str) -> AuditLog:
-        """Return the newest entries of the audit record of a sandbox that has ended, to its last one."""
+        """Return the newest entries of the audit record of a sandbox that has ended, up to its last one."""
 
     @abstractmethod
     async def delete_record(self, sandbox_id: str) -> None:

@@ -1,6 +1,6 @@
-"""The port of shares: what a backend can do besides sandboxes when its server hands on views of them.
+"""The port of shares: read-only views of sandboxes, for a backend whose server can publish them.
 
-Only the client of a server implements it: a sandbox of this process has no page at which others could look on.
+Only the client of a server implements it: a sandbox of this process has no web page that others could open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Sharing(ABC):
 
         Raises:
             ForbiddenError: The server or the key has no shares.
-            QuotaError: The key has the maximum number already.
+            QuotaError: The key already has the maximum number of shares.
         """
 
     @abstractmethod
@@ -28,4 +28,4 @@ class Sharing(ABC):
 
     @abstractmethod
     async def revoke_share(self, share_id: str) -> None:
-        """End a share, and what its readers have open; does nothing if it has ended."""
+        """End a share and the connections of its readers; does nothing if it has ended."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """CPU time of a whole sandbox so far."""
+    """CPU time of a whole sandbox so far, in seconds."""
 
     user_seconds: float
     system_seconds: float
@@ -160,7 +160,7 @@ class Guest(ABC):
             The kernel interface that was used.
 
         Raises:
-            OSError: The kernel offers none, or refused.
+            OSError: The kernel has no such interface, or refused.
         """
         raise OSError(errno.ENOTSUP, "it has no control group of its own that could be asked")
 
@@ -184,10 +184,10 @@ class Guest(ABC):
         return False
 
     async def fork(self, sandbox_id: str, limits: Limits) -> Guest:
-        """Makes another guest in namespaces nested in this one, ready for requests, empty, without a context.
+        """Makes another guest in namespaces nested in this guest's: ready for requests, without files and contexts.
 
         Raises:
-            ForkError: It cannot be made; no part of it remains.
+            ForkError: The fork cannot be made; no part of it remains.
         """
         raise ForkError(step="make the fork", reason=f"{sandbox_id!r} is of a runtime that has no forks")
 
@@ -203,7 +203,7 @@ class Guest(ABC):
         Args:
             making: The fork, which may still be in the making: `fork` of this guest.
             origin: The context that the checkpoint was made of.
-            send: Hands a socket to the checkpoint, which forks the process that uses it.
+            send: Hands a socket to the checkpoint, which then forks a process that uses it.
             fds: The guest's ends of its channel, its standard output and its standard error.
 
         Raises:
@@ -232,7 +232,7 @@ class Guest(ABC):
 
     @abstractmethod
     def apply(self, limits: Limits) -> None:
-        """Changes those limits that can be changed on a living sandbox."""
+        """Changes the limits that can be changed on a living sandbox."""
 
     @abstractmethod
     def allow_uploaded(self, byte_count: int) -> None:
@@ -282,7 +282,7 @@ class Spawner(ABC):
         fixed_limits: Names of the limits that are fixed when a guest is made; `Guest.apply` changes the others.
         ended: Done when no guest can be made any more.
         left_out: The modules of the template's preload list that are not preloaded.
-        workdir: Where code and commands start.
+        workdir: The folder in which code and commands start.
     """
 
     left_out: tuple[LeftOut, ...] = ()
@@ -296,8 +296,8 @@ class Spawner(ABC):
         """Makes one guest, ready for requests, whose first context is starting.
 
         Args:
-            sandbox_id: Its name.
-            limits: Its limits.
+            sandbox_id: Its id.
+            limits: Its resource limits.
             first: Returns the launch data of the first context; called once the guest is on its way.
 
         Raises:

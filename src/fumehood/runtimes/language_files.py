@@ -39,7 +39,7 @@ _STATE_PATTERNS = ("ghc/package.conf.d/*",)
 
 
 def language_files(etc: str = "/etc", state: str = "/var/lib") -> list[str]:
-    """Returns the paths of those files that are there and that every user may read."""
+    """Returns the paths of the files that exist and that every user may read."""
     found = (
         os.path.join(folder, name)
         for folder, patterns in ((etc, _PATTERNS), (state, _STATE_PATTERNS))

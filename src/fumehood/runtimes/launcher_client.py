@@ -34,7 +34,7 @@ def launch_fault(step: str, number: int, detail: str, hint: str) -> SandboxStart
         step: Its name.
         number: The errno; 0 when no system call failed.
         detail: The operation that failed.
-        hint: How to make it possible, where that is known.
+        hint: The remedy, if one is known.
     """
     reason = detail
 

@@ -1,9 +1,9 @@
 """Own interpreters: each guest of a template has a jail init and a zygote of its own.
 
 Runs in the host process, on the engine's loop, over any runtime. Guests of one zygote share its hash seed and its
-addresses; guests of two do not. The price is the start of an interpreter for each guest, which is hidden while the pool
-has one ready. The first interpreter is started with the template, to find out whether it works at all, and belongs to
-the first guest. A failure of one of them must never affect the others.
+addresses; guests of different zygotes do not. The price is the start of an interpreter for each guest, which is hidden
+while the pool has one ready. The first interpreter is started with the template, to find out whether the template works
+at all, and is used by the first guest. A failure of one interpreter must never affect the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STEP = "start an interpreter of its own"
 
 
 async def start_template(runtime: Runtime, template: Template) -> Spawner:
-    """Starts a template's processes: one interpreter for all of its guests, or one for each, as the template says.
+    """Starts a template's processes: one interpreter for all guests or one for each, as the template specifies.
 
     Raises:
         IsolationUnavailableError: This machine lacks something; the error says what and how to get it.

@@ -1,7 +1,8 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
 Messages are bounded and strictly parsed: the zygote runs packages that are not ours. Each request allows a number of
-answers, and one message more ends the connection: parsing takes time, and a flood would block the loop for all other
+    answers, and one message beyond that number ends the connection: parsing takes time, and a flood would block the
+    loop for all other
 sandboxes. What cannot be sent at once is queued in order, with duplicated descriptors. A descriptor is a plain number
 that no garbage collector closes: a failure in the middle of several must not leak those already made.
 """
@@ -22,7 +23,7 @@ from fumehood_wire.frames import ProtocolError, parse_json
 
 
 def copies(fds: Iterable[int]) -> tuple[int, ...]:
-    """Duplicates all of them, or none."""
+    """Duplicates all descriptors, or none if one duplication fails."""
     made: list[int] = []
     try:
         for fd in fds:
@@ -35,7 +36,7 @@ def copies(fds: Iterable[int]) -> tuple[int, ...]:
 
 
 def close_all(fds: Iterable[int]) -> None:
-    """Closes all of them."""
+    """Closes all descriptors."""
     for fd in fds:
         os.close(fd)
 
@@ -96,11 +97,11 @@ class PacketSocket:
 
         Args:
             message: The message.
-            fds: Sent along with it.
+            fds: Descriptors to send with the message.
             answers: The most messages that the peer may send because of it, now or later.
 
         Raises:
-            OSError: It cannot be sent, now or later: nothing was.
+            OSError: The message cannot be sent now or later; no part of it was sent.
         """
         if self.closed:
             return

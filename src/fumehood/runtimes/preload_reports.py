@@ -104,7 +104,7 @@ class PreloadReport:
 
 
 class LeftOutModules:
-    """The modules that each template of one runtime cannot preload."""
+    """The modules that the templates of one runtime cannot preload."""
 
     def __init__(self) -> None:
         self._known: dict[Template, tuple[LeftOut, ...]] = {}
@@ -115,7 +115,7 @@ class LeftOutModules:
 
         Args:
             template: The template.
-            start: Starts it once; raises UnfitModulesError.
+            start: Starts the processes once; raises UnfitModulesError if modules cannot be preloaded.
         """
         while True:
             known = self._known.get(template, ())
@@ -131,7 +131,7 @@ class LeftOutModules:
             return spawner
 
     def _tell(self, template: Template, left_out: tuple[LeftOut, ...]) -> None:
-        """Logs it once for each template: with own interpreters, each sandbox is a start."""
+        """Logs the modules left out, once for each template: with own interpreters, each sandbox is a start."""
         # Missing modules of the default list are normal.
         told = tuple(one for one in left_out if one.cause != "missing" or one.module not in DEFAULT_PRELOAD)
 
@@ -155,7 +155,7 @@ def start_fault(
         template: The template.
         error: The exception.
         importing: The module that was being imported.
-        words: The standard error of launcher, jail init and zygote.
+        words: The output of launcher, jail init and zygote to standard error.
         hint: The remedy, where the error itself names none.
     """
     if isinstance(error, asyncio.CancelledError | IsolationUnavailableError | UnfitModulesError):

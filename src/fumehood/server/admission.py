@@ -1,7 +1,7 @@
-"""Whether the caller of the current request is known, and how to find out whether it still has the right to it.
+"""Whether the caller of the current request is known, and whether the caller still has the right to make it.
 
-Runs in the server process, around the app that answers a request. The authenticator notes the admitted caller here; the
-ingress, bodies and what takes long ask. It never sees a credential.
+Runs in the server process, around the app that answers a request. The authenticator records the admitted caller here;
+the ingress, the readers of bodies and long-running requests query it. It never sees a credential.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Admission:
     """Whether the caller of one request is known; a context manager around the app that answers it.
 
     Attributes:
-        is_given: Whether the app may take what the caller sends.
-        is_authenticated: Whether a credential was the reason.
+        is_given: Whether the app may accept the caller's body.
+        is_authenticated: Whether the caller was admitted because of a credential.
         is_refused: Whether the caller's credential was refused, whatever the status of the answer.
         holder: The owner of the credential, for limits that are counted for each owner; empty if not known.
-        look_again: Finds the caller once more; None where its right cannot end.
+        look_again: Authenticates the caller again; None if its right cannot end.
         scopes: The scopes that were required of the caller.
     """
 
@@ -77,7 +77,7 @@ _ADMISSION: ContextVar[Admission] = ContextVar("fumehood_admission")
 def admit_caller(look_again: LookAgain | None = None, *, holder: str = "") -> None:
     """Notes that the caller of the current request is authenticated.
 
-    The authenticator does this; a route that authenticates callers without it must call it itself.
+    The authenticator calls this; a route that authenticates callers without the authenticator must call it itself.
 
     Args:
         look_again: Authenticates the caller again; raises the error if its credential is not valid any more.
@@ -92,7 +92,7 @@ def admit_caller(look_again: LookAgain | None = None, *, holder: str = "") -> No
 
 
 def those_let_in_by(key_id: str) -> str:
-    """Returns the holder of all that a key has given to others: shares, signed addresses, tokens of sandboxes."""
+    """Returns the holder for all visitors of a key: users of its shares, signed addresses and sandbox tokens."""
     return f"let in by {key_id}"
 
 
@@ -121,7 +121,7 @@ def note_scope(scope: str) -> None:
 
 
 class Checks:
-    """Checks of one right, one after the other: a failure to check is no loss of the right until it has lasted.
+    """Repeated checks of one right: a failed check counts as a lost right only after 30 seconds of failures.
 
     Args:
         check: Returns if the caller has the right, and raises an error of `LOST_RIGHT` if not.
@@ -132,7 +132,10 @@ class Checks:
         self._failing_since: float | None = None
 
     async def refusal(self) -> FumehoodError | None:
-        """Returns the error for a right that is lost, or could not be checked for 30 seconds; None while it lasts."""
+        """Returns the error for a right that is lost, or could not be checked for 30 seconds.
+
+        Returns None while the caller has the right.
+        """
         try:
             await self._check()
         except LOST_RIGHT as error:
@@ -159,7 +162,7 @@ async def until_right_is_lost() -> FumehoodError:
 
 
 def _check_of_request() -> Callable[[], Awaitable[None]] | None:
-    """Returns what checks the right of the caller of the current request; None for a right that cannot end."""
+    """Returns a function that checks the right of the current request's caller; None for a right that cannot end."""
     admission = _ADMISSION.get(None)
 
     if admission is None or admission.look_again is None:
@@ -207,9 +210,11 @@ async def while_right_lasts(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def sent_while_right_lasts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yields what the caller of the current request sends; a piece that comes after it has lost the right is dropped.
+    """Yields the pieces that the caller of the current request sends.
 
-    The right is checked when a piece comes, and not before two seconds have passed since the last check.
+    A piece that arrives after the caller has lost the right is dropped.
+
+    The right is checked when a piece arrives, but not within two seconds of the last check.
 
     Raises:
         FumehoodError: The error for a caller that has lost the right; see `Checks`.

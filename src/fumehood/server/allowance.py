@@ -1,9 +1,9 @@
 """The quotas of one caller, the count of what all callers have used, and the CPU time of whole sandboxes.
 
 Counting is in memory and reaches the database in batches; a request that is refused here was not begun. An execution
-reports its CPU time and is charged at once. Other work in a sandbox is charged by the sandbox's own total, less
-everything that was charged before: soon after a verb that makes the guest work, before the sandbox is killed, and for
-every sandbox in turn.
+reports its CPU time and is charged at once. Other work in a sandbox is charged as the sandbox's total less the CPU time
+that was charged before: shortly after a verb that makes the guest work, before the sandbox is killed, and for every
+sandbox in turn.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _AT_END_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _Account:
-    """The owner of a sandbox, its CPU time that was charged, and whether it has worked since."""
+    """The owner of a sandbox, its CPU time charged so far, and whether it has worked since then."""
 
     key_id: str
     charged_seconds: float = 0.0
@@ -62,7 +62,7 @@ class CpuMeter:
     """Charges the CPU time of the sandboxes that this server has made.
 
     Args:
-        backend: The real one, which knows the totals.
+        backend: The real backend, which knows the totals.
         ledger: The usage of keys.
         metrics: The metrics of the server.
     """
@@ -83,7 +83,7 @@ class CpuMeter:
             account.has_worked = True
 
     def charge(self, key_id: str, seconds: float, sandbox_id: str | None = None) -> None:
-        """Charges what an execution has used; `sandbox_id` names its sandbox if that lives on."""
+        """Charges the CPU time of an execution; `sandbox_id` names its sandbox if that continues to live."""
         seconds = max(0.0, seconds)
         self._metrics.cpu_seconds.inc(seconds)
         self._ledger.add(key_id, cpu_seconds=seconds)
@@ -120,7 +120,7 @@ class CpuMeter:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
-        """Reads sandboxes in turn while the block runs, and once more at its end."""
+        """Reads the totals of sandboxes in turn while the block runs, and once more at its end."""
         task = asyncio.create_task(self._rounds())
         try:
             yield
@@ -172,7 +172,7 @@ class Allowance:
         spending: The current use of all keys.
         backend: The real backend, which knows how many sandboxes the caller has.
         settings: Lifetimes of sandboxes.
-        is_counted: Whether the user of this allowance counts its executions as one by itself.
+        is_counted: Whether the user of this allowance itself counts its executions, as one.
     """
 
     principal: Principal
@@ -186,7 +186,7 @@ class Allowance:
 
         Raises:
             LimitForbiddenError: The request exceeds a bound of the key.
-            InvalidArgumentError: It asks for a weaker isolation than the server allows.
+            InvalidArgumentError: The request names a weaker isolation than the server allows.
         """
         self.check_network(spec.network)
         return replace(
@@ -241,7 +241,7 @@ class Allowance:
         """Returns the isolation floor of a sandbox: a request may raise the operator's level, never lower it.
 
         Raises:
-            InvalidArgumentError: It asks for less than the server allows.
+            InvalidArgumentError: The request names a weaker level than the server allows.
         """
         least = cast("IsolationLevel", self.settings.isolation)
 
@@ -269,7 +269,7 @@ class Allowance:
             raise NetworkForbiddenError(asked=rule, allowed="addresses that are public")
 
     def bounded_seconds(self, timeout_seconds: float | None) -> float | None:
-        """Returns the lifetime asked for, cut to the server's maximum; None means no end."""
+        """Returns the requested lifetime, cut to the server's maximum; None means no limit."""
         wanted = timeout_seconds or self.settings.sandbox_seconds or math.inf
         seconds = min(wanted, self.settings.max_sandbox_seconds or math.inf)
         return None if seconds == math.inf else seconds
@@ -282,13 +282,13 @@ class Allowance:
         return replace(request, timeout_seconds=self.bounded_seconds(request.timeout_seconds))
 
     def check_like(self, info: SandboxInfo) -> None:
-        """Raises LimitForbiddenError or NetworkForbiddenError when the caller may not have another one like this."""
+        """Raises LimitForbiddenError or NetworkForbiddenError if the caller may not have one more such sandbox."""
         self.principal.policy.check_limits(info.limits)
         self.check_network(info.network)
 
     @asynccontextmanager
     async def new_sandboxes(self, count: int = 1) -> AsyncGenerator[None, None]:
-        """Holds places for so many more sandboxes while the block makes them: for all of them, or for none.
+        """Reserves places for this many more sandboxes while the block makes them: for all of them, or for none.
 
         Raises:
             QuotaError: The caller would have more sandboxes than allowed.
@@ -314,13 +314,13 @@ class Allowance:
         self.spending.ledger.add(key_id, sandboxes=count)
 
     async def settle(self, *made: SandboxInfo) -> None:
-        """Ends new sandboxes again where other servers have made some too, and the caller has more than it may.
+        """Ends new sandboxes again if the caller has more than allowed, because several servers made some at once.
 
         Servers with the same machines count before they make one, and may all find the last place free. So each counts
         once more afterwards: the last one to count sees all.
 
         Raises:
-            QuotaError: The caller has more than it may; these are ended.
+            QuotaError: The caller has more sandboxes than allowed; the new ones are ended.
         """
         key_id, maximum = self.principal.key_id, self.principal.policy.max_sandboxes
 
@@ -345,7 +345,7 @@ class Allowance:
         """Counts `count` executions that begin now against the daily quota.
 
         Raises:
-            QuotaError: The caller has used up its daily quota, or these would exceed it.
+            QuotaError: The caller has used up its daily quota, or these executions would exceed it.
         """
         if self.is_counted:
             return
@@ -357,7 +357,7 @@ class Allowance:
 
     @contextmanager
     def execution(self, count: int = 1) -> Iterator[None]:
-        """Counts so many executions, and holds a place among those that run at once while the block runs.
+        """Counts this many executions, and holds one of the caller's places for executions during the block.
 
         Raises:
             QuotaError: The caller runs the maximum number of executions, or has used up its daily quota.
@@ -381,7 +381,7 @@ class Allowance:
             _lower(running, key_id)
 
     def count(self, execution: Execution, sandbox_id: str | None = None) -> None:
-        """Counts the usage of an execution; `sandbox_id` names its sandbox if that lives on."""
+        """Counts the usage of an execution; `sandbox_id` names its sandbox if that continues to live."""
         usage = execution.usage
         outcome = execution.error.kind if execution.error else "ok"
         self.spending.metrics.executions.labels(outcome).inc()
@@ -397,13 +397,13 @@ class Allowance:
 
 
 def used_up(quota: str, used: float, maximum: float, retry_after_seconds: float | None = None) -> QuotaError:
-    """Logs what the caller of the request has used up, and returns the error."""
+    """Logs which quota the caller of the request has used up, and returns the error."""
     events.QUOTA_REFUSED.log(key_id=noted_key(), quota=quota, used=used, maximum=maximum)
     return QuotaError(quota=quota, used=used, maximum=maximum, retry_after_seconds=retry_after_seconds)
 
 
 def most_network(settings: ServerSettings, policy: KeyPolicy) -> NetworkLevel:
-    """Returns the most network that sandboxes of a key may have: the least of what its server and its policy allow."""
+    """Returns the most network that a key's sandboxes may have: the stricter one of the server's and the policy's."""
     levels = [settings.max_network, policy.max_network or NETWORK_LEVELS[-1]]
     return cast("NetworkLevel", min(levels, key=NETWORK_LEVELS.index))
 

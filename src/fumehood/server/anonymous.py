@@ -45,7 +45,9 @@ _VERDICTS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class AnonymousRequests:
-    """The refused requests of each client address. The caller leaves out requests to servers in sandboxes.
+    """The refused requests of each client address.
+
+    Requests to servers in sandboxes are not counted: the ingress leaves them out.
 
     Args:
         clock: Gives seconds.
@@ -58,7 +60,7 @@ class AnonymousRequests:
         self._right = RightCredentials()
 
     def retry_after_seconds(self, address: str, credential: bytes | None) -> float:
-        """Returns how long a request is to be refused without a look at it; 0 if it is not refused.
+        """Returns how long requests of this kind are refused without being examined, in seconds; 0 if they are not.
 
         Args:
             address: The client address.
@@ -112,7 +114,7 @@ class AnonymousRequests:
 def credential_of(scope: Scope) -> bytes | None:
     """Returns the digest of all credentials in the headers and address of a request; None if there are none.
 
-    To be called before the app sees the request, which takes a token out of the address.
+    Call it before the app sees the request: the app removes a token from the address.
     """
     found = [value for name, value in scope["headers"] if name in _CREDENTIALS or _is_secret(name, value)]
     found.extend(_in_query(scope.get("query_string", b"")))

@@ -1,7 +1,7 @@
-"""Puts the server's parts together: the only module of it that knows the concrete classes.
+"""Puts the server's parts together: the only module of the server that knows the concrete classes.
 
-What was opened is closed in the opposite order, also when a later part does not open; the lock on the state folder is
-held meanwhile, so two servers never share one.
+Parts are closed in the opposite order in which they were opened, also if a later part fails to open; the lock on the
+state folder is held meanwhile, so two servers never share one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def prepare_state(settings: ServerSettings) -> Path:
     """Makes the state folder, readable only by its owner, and returns it.
 
     Raises:
-        InvalidArgumentError: It cannot be made or is not this user's, or a restore into it was not finished.
+        InvalidArgumentError: The folder cannot be made, does not belong to this user, or contains an unfinished
+            restore.
     """
     state = own_folder("state_folder", settings.state_path)
 
@@ -69,7 +70,7 @@ def prepare_state(settings: ServerSettings) -> Path:
 
 @asynccontextmanager
 async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, None]:
-    """Opens what the handlers of a server use, and closes it at the end of the block."""
+    """Opens the services that the handlers of a server use, and closes them at the end of the block."""
     state = prepare_state(settings)
 
     async with AsyncExitStack() as stack:

@@ -39,7 +39,10 @@ def token_of(connection: HTTPConnection) -> str | None:
 
 
 def take_token_from_query(connection: HTTPConnection) -> str | None:
-    """Returns the `token` of a request's address, and takes it out: addresses are logged, for WebSockets always."""
+    """Returns the `token` of a request's address, and removes it from the address.
+
+    Addresses may be logged, and those of WebSockets always are.
+    """
     query = connection.scope.get("query_string", b"")
 
     if _QUERY_FIELD.encode() not in query:
@@ -56,8 +59,8 @@ async def principal_of(connection: HTTPConnection, *, takes_login: bool = False)
 
     Args:
         connection: The request.
-        takes_login: Whether the route accepts the cookie of a login, where there is no token: only native routes that
-            this server answers itself may, never a dialect's, and none behind which a guest answers.
+        takes_login: Whether the route accepts the cookie of a login, if there is no token: only native routes that this
+            server itself answers may do so, never routes of a dialect or those that a guest answers.
 
     Raises:
         UnauthenticatedError: The token is missing or not known.
@@ -74,8 +77,9 @@ async def principal_of(connection: HTTPConnection, *, takes_login: bool = False)
 async def principal_of_websocket(websocket: WebSocket) -> Principal:
     """Returns the principal of a WebSocket of our own.
 
-    Browsers cannot set headers on one. They give their token as a subprotocol, which is never chosen and so never sent
-    back, or have the cookie of a login. No token is read from the address, which ends up in logs and histories.
+    Browsers cannot set headers on a WebSocket. They send their token as a subprotocol, which the server never selects
+    and so never returns, or the cookie of a login. No token is read from the address, which ends up in logs and
+    histories.
 
     Raises:
         UnauthenticatedError: The token is missing or not known.
@@ -102,15 +106,16 @@ async def until_refused(connection: HTTPConnection, scope: Scope = "sandboxes") 
 
     Returns:
         The error for a caller that has lost the right: its key was revoked or lost the scope, its token was replaced,
-        or its login has ended; or that of the checks, which have failed for 30 seconds.
+        or its login has ended; or the error of the checks, if they have failed for 30 seconds.
     """
     return await until_refused_by(lambda: _look_again(connection, scope))
 
 
 async def refusal_of(connection: HTTPConnection, scope: Scope = "sandboxes") -> FumehoodError | None:
-    """Returns the error for a caller whose credential is not valid any more; None while it has it.
+    """Returns the error for a caller whose credential is not valid any more; None while it is valid.
 
-    For the moment before something new is handed out: unlike in `until_refused`, a check that fails is a refusal.
+    Used right before a new right or resource is handed out: unlike in `until_refused`, a failed check counts as a
+        refusal.
     """
     try:
         await _look_again(connection, scope)
@@ -151,7 +156,7 @@ async def _authenticated(
 
 
 def login_of(connection: HTTPConnection) -> Login | None:
-    """Returns the login that an authenticated request came with; None if it came with a token."""
+    """Returns the login that authenticated a request; None if a token did."""
     return getattr(connection.state, "login", None)
 
 

@@ -36,7 +36,7 @@ class Authenticator(ABC):
 
         Args:
             token: The token from the client.
-            meant: The server's token that it encodes, for dialects whose tokens have another form.
+            meant: The server's token that `token` encodes, for dialects whose tokens have another form.
 
         Raises:
             UnauthenticatedError: The token is missing or not known.
@@ -49,7 +49,7 @@ class Authenticator(ABC):
 
         Args:
             token: The token from the client.
-            meant: The server's token that it encodes.
+            meant: The server's token that `token` encodes.
 
         Raises:
             UnauthenticatedError: The token is no longer valid.
@@ -61,7 +61,7 @@ class Authenticator(ABC):
 
         Raises:
             ForbiddenError: The key has ended.
-            RateLimitError: The addresses that it has signed were requested too often.
+            RateLimitError: The addresses signed by the key were requested too often.
         """
 
 
@@ -147,9 +147,9 @@ class TokenAuthenticator(Authenticator):
         """Returns a principal by its id while the digest of its present token `fits`, for logins made with that token.
 
         Args:
-            key_id: Its id.
+            key_id: The id of the principal.
             fits: Returns whether a digest is the digest of the token.
-            is_use: Whether this is a use of the key, and a request of it.
+            is_use: Whether this counts as a use of the key and as one of its requests.
 
         Raises:
             RateLimitError: The key has made too many requests.
@@ -207,10 +207,10 @@ def _ended(key_id: str) -> ForbiddenError:
 
 
 def owner_token(state: Path, given: str) -> tuple[str, Path | None]:
-    """Returns the server's own token, made now if there is none, and the file that holds it if one does.
+    """Returns the server's own token, made now if there is none, and the file that contains it, if there is one.
 
     Raises:
-        InvalidArgumentError: The file can be read by others, or holds no token.
+        InvalidArgumentError: The file can be read by other users, or contains no token.
     """
     if given:
         return given, None

@@ -1,8 +1,9 @@
-"""Batches of stateless runs: many items that run side by side, and the lines of those that have ended.
+"""Batches of stateless runs: many items that run side by side, and the result lines of those that have ended.
 
 Runs in the server process. Lines are numbered in the order in which the items end; a reader follows them from any
 number that is still kept. A resumable batch continues without a reader for some minutes, so that a client whose
-connection breaks off reads on where it was, and no item runs twice. The size of unread lines is bounded: beyond the
+    connection breaks off can continue reading where it was, and no item runs twice. The size of unread lines is
+    bounded: beyond the
 bound no further item is begun. The caller defines what an item does. Batches are not stored in the database, and end
 with the server.
 """
@@ -45,12 +46,12 @@ Run = Callable[[int, StatelessRequest], Awaitable[Line]]
 
 
 class Batch:
-    """Items that run, and the lines of those that have ended.
+    """The items of a batch, and the result lines of those that have ended.
 
     Args:
-        items: The items with their numbers; taken one by one as there is room.
+        items: The items with their numbers; taken one by one when there is room.
         run: Runs an item and returns its line; an exception ends the whole batch.
-        places: How many run at once.
+        places: How many items run at the same time.
         is_resumable: Whether it continues without a reader.
     """
 
@@ -77,7 +78,7 @@ class Batch:
 
     @property
     def last(self) -> int:
-        """The number of the newest line; 0: there is none yet."""
+        """The number of the newest line; 0 if there is none yet."""
         return self._first + len(self._lines) - 1
 
     def take(self) -> object:
@@ -87,7 +88,7 @@ class Batch:
         return self._reader
 
     def is_followed_by(self, reader: object) -> bool:
-        """Returns whether no other reader has taken over since."""
+        """Returns whether this reader is still the current one."""
         return self._reader is reader
 
     async def follow(self, reader: object, cursor: int) -> AsyncGenerator[Line, None]:
@@ -95,10 +96,11 @@ class Batch:
 
         Args:
             reader: The mark of the reader, from `take`.
-            cursor: The number of the last line that it has; those up to it are dropped.
+            cursor: The number of the last line that the reader has; lines up to it are dropped.
 
         Raises:
-            BatchLinesLostError: Lines after `cursor` were dropped, or `cursor` is of a line to come.
+            BatchLinesLostError: Lines after `cursor` were dropped, or `cursor` is the number of a line that does not
+                exist yet.
             BatchTakenOverError: Another reader has taken over.
         """
         if not self._first - 1 <= cursor <= self.last:
@@ -123,12 +125,12 @@ class Batch:
         raise BatchTakenOverError(batch_id=self.id)
 
     async def end(self) -> None:
-        """Ends it: items that run are cancelled, and no other is begun."""
+        """Ends the batch: running items are cancelled, and no further item is begun."""
         await cancel_and_wait(self._work)
 
     @property
     def is_over(self) -> bool:
-        """True when all items have ended and all lines were given to a reader."""
+        """True when all items have ended and a reader has received all lines."""
         return self._work.done() and self._sent == self.last
 
     async def _work_through(self, places: int) -> None:
@@ -216,7 +218,7 @@ class Batches:
         return batch
 
     def get(self, key_id: str, batch_id: str) -> Batch:
-        """Returns a resumable batch of a key; raises BatchNotFoundError if it has none of this id."""
+        """Returns a resumable batch of a key; raises BatchNotFoundError if the key has no batch with this id."""
         owner, batch = self._kept.get(batch_id, ("", None))
 
         if batch is None or owner != key_id:
@@ -225,7 +227,9 @@ class Batches:
         return batch
 
     async def read(self, batch: Batch, cursor: int, *, is_new: bool = False) -> AsyncGenerator[Line, None]:
-        """Yields what `Batch.follow` does; a batch without a reader ends, at once or after some minutes.
+        """Yields the lines of `Batch.follow`.
+
+        A batch that loses its reader ends at once or, if resumable, after some minutes.
 
         Args:
             batch: The batch.

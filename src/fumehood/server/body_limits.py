@@ -31,7 +31,10 @@ _REMEMBERED_ADDRESSES = 10_000
 
 
 class IngressRefusalError(HTTPException):
-    """A request is refused while its body is read; an exception of the framework, whose parsers replace any other."""
+    """A request is refused while its body is read.
+
+    It is an exception class of the framework, whose parsers would replace any other.
+    """
 
 
 class BodyTooLargeError(IngressRefusalError):
@@ -69,10 +72,11 @@ class UnknownBodies:
         self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(_REMEMBERED_ADDRESSES)
 
     def begin(self, address: str) -> None:
-        """Counts one more.
+        """Counts one more body.
 
         Raises:
-            IngressRefusalError: 429: the address has too many, or began too many lately; 503: the server has.
+            IngressRefusalError: With status 429 if the address has too many such bodies or has begun too many recently;
+                with 503 if the server has too many.
         """
         if self._at_once[address] >= MAX_UNKNOWN_BODIES_OF_ADDRESS or not self._take_token(address):
             self._forget_unused(address)
@@ -109,13 +113,13 @@ class UnknownBodies:
 class Incoming:
     """The messages of one request, counted as they arrive.
 
-    To be used as a context manager around the app that receives them.
+    It is used as a context manager around the app that receives the messages.
 
     Args:
         scope: The request.
-        receive: Gives its messages.
+        receive: Returns the next message.
         maximum: How many bytes its body may have.
-        unknown: Counts it until its caller is authenticated.
+        unknown: Counts the body until its caller is authenticated.
 
     Attributes:
         admission: Whether the caller is known.
@@ -140,10 +144,11 @@ class Incoming:
         self._end_unknown()
 
     async def __call__(self) -> Message:
-        """Gives the next message.
+        """Returns the next message.
 
         Raises:
-            IngressRefusalError: The body is larger or slower than it may be, or too many come from strangers.
+            IngressRefusalError: The body is larger or slower than allowed, or there are too many bodies of
+                unauthenticated callers.
         """
         if self._is_over or self.admission.is_given:
             self._end_unknown()

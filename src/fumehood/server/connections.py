@@ -51,8 +51,9 @@ def bounded_http(
     """Returns a protocol for the connections of one server.
 
     Args:
-        head_seconds: How long a connection may take for the head of its first request, or for one that it has begun.
-        max_waiting: How many may be open with no request under way.
+        head_seconds: How many seconds a connection may take for the head of its first request, or for any head that it
+            has begun to send.
+        max_waiting: How many connections may be open with no request under way.
     """
     bounds = {"head_seconds": head_seconds, "max_waiting": max_waiting, "waiting": OrderedDict()}
     return type("BoundedHttp", (_BoundedHttp,), bounds)
@@ -61,12 +62,12 @@ def bounded_http(
 async def break_off(scope: Scope, reason: str) -> None:
     """Ends a connection by a reset, in the middle of an answer that cannot be completed.
 
-    An ordinary end in the middle of a body is taken for a timeout, or for the whole, by some clients. Data sent
-    before is delivered first, for at most two seconds.
+    Some clients take an ordinary end in the middle of a body for a timeout or for the complete body. Data sent before
+    is delivered first, for at most two seconds.
 
     Args:
-        scope: The scope of the request whose answer it is.
-        reason: Why, for the log.
+        scope: The scope of the request that is being answered.
+        reason: The reason, for the log.
 
     Raises:
         RuntimeError: The request did not come over a connection of this server.
@@ -171,7 +172,7 @@ class _BoundedHttp(HttpToolsProtocol):
             self._wait()
 
     def _look(self) -> None:
-        """Ends the connection if its client has left: while requests wait in it, uvicorn does not read from it."""
+        """Ends the connection if its client has left: uvicorn does not read from it while requests are queued."""
         if self.transport.is_closing() or not self.pipeline:
             return
 
@@ -221,7 +222,7 @@ class _BoundedHttp(HttpToolsProtocol):
         await asyncio.sleep(0)
 
     def _unsent_bytes(self, connection: socket.socket) -> int:
-        """Returns how much the client has not acknowledged."""
+        """Returns how many sent bytes the client has not acknowledged."""
         in_kernel = bytearray(4)
         fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, in_kernel)
         return self.transport.get_write_buffer_size() + int.from_bytes(in_kernel, "little")

@@ -1,7 +1,7 @@
 """Executions that continue without the request that began them, and can be followed again.
 
-Runs in the server process. A run is a task of the server over the caller's backend, so that quotas hold and all is
-counted. It ends with its code or its sandbox, on request, and at the latest with the server. Its events are kept in a
+Runs in the server process. A run is a task of the server over the caller's backend, so that quotas and usage accounting
+apply. It ends with its code or its sandbox, on request, and at the latest with the server. Its events are kept in a
 ring that any number of followers read at their own pace; the whole execution is read from the sandbox's record. The
 size of kept lines is bounded for each key and in total; beyond the total, the key with the most loses lines, so that no
 key can displace the lines of another.
@@ -42,14 +42,14 @@ _RETRY_SECONDS = 5.0
 
 
 class DetachedRun:
-    """One execution that continues by itself.
+    """One execution that continues without the request that began it.
 
     Args:
         key_id: The key that began it.
         sandbox_id: Its sandbox.
         request: The code.
         backend: The sandboxes of that key.
-        count_kept: Called with each change of how many bytes of lines it keeps.
+        count_kept: Called with each change of `kept_bytes`.
 
     Attributes:
         kept_bytes: How many bytes of lines it keeps.
@@ -90,19 +90,19 @@ class DetachedRun:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much code and input waits for its turn; 0 once it runs."""
+        """The size of its code and input while it waits for its turn, in bytes; 0 once it runs."""
         request = self._request
         return 0 if request is None else len(request.code) + len(request.stdin or "")
 
     def when_ended(self, act: Callable[[], None]) -> None:
-        """Calls `act` when it has ended."""
+        """Calls `act` when the execution has ended."""
         when_done(self._work, act)
 
     async def begin(self) -> None:
-        """Returns when it runs, or after a second if it has to wait for its turn.
+        """Returns when the execution runs, or after a second if it has to wait for its turn.
 
         Raises:
-            FumehoodError: It was refused before it ran.
+            FumehoodError: The execution was refused before it ran.
         """
         try:
             async with asyncio.timeout(_BEGIN_SECONDS):
@@ -114,7 +114,7 @@ class DetachedRun:
             self._work.result()
 
     async def end(self) -> None:
-        """Takes it out of the queue, or interrupts it."""
+        """Removes the execution from the queue, or interrupts it."""
         await cancel_and_wait(self._work)
 
     def waiting_cell(self) -> Cell:
@@ -143,10 +143,10 @@ class DetachedRun:
         return before - self.kept_bytes
 
     async def follow(self, after: int) -> AsyncGenerator[Line, None]:
-        """Yields its lines after a number, to the end; the last one has the whole execution, from the record.
+        """Yields the lines after a number up to the end; the last line has the whole execution, from the record.
 
         Raises:
-            FumehoodError: The error that has ended it before there was an execution.
+            FumehoodError: The error that ended the run before there was an execution.
         """
         while True:
             first = self._last - len(self._lines) + 1
@@ -221,11 +221,12 @@ class DetachedRuns:
     ) -> DetachedRun:
         """Begins an execution, and returns it when it runs or waits for its turn.
 
-        Where there are too many, the oldest that has ended is forgotten: of the same key, or of the key with most.
+        If there are too many runs, the oldest ended one is forgotten: of the same key, or of the key with the most
+            runs.
 
         Raises:
-            OverloadedError: Too many of them are under way.
-            FumehoodError: It was refused before it ran.
+            OverloadedError: Too many detached executions are under way.
+            FumehoodError: The execution was refused before it ran.
         """
         self._make_room(principal.key_id)
         run = DetachedRun(principal.key_id, sandbox_id, request, backend, self._count_kept)
@@ -261,7 +262,7 @@ class DetachedRuns:
             raise _full(f"{len(self._runs)} detached executions are under way")
 
     def _forget_ended(self, runs: list[DetachedRun]) -> bool:
-        """Forgets the oldest of these runs that has ended; False if none has."""
+        """Forgets the oldest ended one of these runs; False if none has ended."""
         for run in runs:
             if run.state == "ended":
                 self._forget(run)
@@ -273,7 +274,7 @@ class DetachedRuns:
         """Returns a run of the caller by its own id, or by the id of its execution.
 
         Raises:
-            ExecutionNotFoundError: There is none.
+            ExecutionNotFoundError: The caller has no such run.
         """
         for run in self._runs.values():
             is_it = name in (run.id, run.execution_id) and run.sandbox_id == sandbox_id
@@ -284,10 +285,10 @@ class DetachedRuns:
         raise ExecutionNotFoundError(execution_id=name)
 
     def execution_id(self, principal: Principal, sandbox_id: str, name: str) -> str:
-        """Returns the id of an execution that is named by it, or by the name of its run.
+        """Returns the id of an execution, given that id or the id of its detached run.
 
         Raises:
-            ExecutionNotFoundError: There is no such run, or it waits for its turn.
+            ExecutionNotFoundError: The run does not exist, or is still waiting for its turn.
         """
         if not name.startswith(PREFIX):
             return name
@@ -300,7 +301,7 @@ class DetachedRuns:
         return found
 
     async def close(self) -> None:
-        """Ends all of them."""
+        """Ends all detached executions."""
         runs = list(self._runs.values())
 
         for run in runs:
@@ -331,7 +332,7 @@ class DetachedRuns:
             self._kept_bytes -= self._shorten()
 
     def _shorten(self) -> int:
-        """Drops lines of the key that keeps most: all of its oldest ended run, or else half of its largest run."""
+        """Drops lines of the key that keeps most: all lines of its oldest ended run, else half of its largest run."""
         kept: Counter[str] = Counter()
 
         for run in self._runs.values():

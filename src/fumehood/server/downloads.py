@@ -55,7 +55,10 @@ def is_known(headers: Mapping[str, str], etag: str) -> bool:
 
 
 def wanted_span(headers: Mapping[str, str], info: FileInfo, etag: str) -> Span | None:
-    """Returns the requested part, or None for the whole file; an empty part means that the range lies outside of it."""
+    """Returns the requested part, or None for the whole file.
+
+    An empty part means that the range is outside the file.
+    """
     condition = headers.get("if-range")
 
     # The part of another version would not fit what the client has.
@@ -66,7 +69,10 @@ def wanted_span(headers: Mapping[str, str], info: FileInfo, etag: str) -> Span |
 
 
 def span_of(headers: Mapping[str, str], size: int) -> Span | None:
-    """Returns the requested part of `size` bytes, or None for all; an empty part means that the range lies outside."""
+    """Returns the requested part of `size` bytes, or None for all.
+
+    An empty part means that the range is outside the file.
+    """
     match = _RANGE.fullmatch(headers.get("range", ""))
 
     if match is None or not (match[1] or match[2]):
@@ -94,14 +100,14 @@ def attachment(name: str) -> str:
 
 
 class Download(Response):
-    """An answer that comes in pieces.
+    """An answer that is sent in pieces.
 
     Args:
         first: Its first piece.
-        pieces: The rest; closed at the end, and when the client disconnects. An error breaks the answer off.
-        headers: Headers of the answer; without a length among them it ends where the pieces do.
+        pieces: The remaining pieces; closed at the end, or when the client disconnects. An error breaks off the answer.
+        headers: Headers of the answer; without a length, the answer ends with the last piece.
         status: Its status.
-        until_over: Waits until the answer has to be broken off, whether or not the client reads; returns why.
+        until_over: Waits until the answer has to be broken off, whether or not the client reads; returns the reason.
     """
 
     def __init__(
@@ -123,7 +129,7 @@ class Download(Response):
         self._until_over = until_over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the answer, until it ends or the client goes."""
+        """Sends the answer, until it ends or the client disconnects."""
         async with aclosing(self._pieces):
             sending = send_unless_gone(self._send(scope, send), receive)
 
@@ -156,7 +162,7 @@ async def _never_over() -> str:
 async def _unless_over(
     sending: Coroutine[Any, Any, None], until_over: Coroutine[Any, Any, str]
 ) -> str | None:
-    """Sends an answer; returns why it has to be broken off, when that comes first."""
+    """Sends an answer; returns the reason if it has to be broken off first."""
     task, over = asyncio.create_task(sending), asyncio.create_task(until_over)
     try:
         await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)

@@ -51,7 +51,7 @@ class Drain:
         self.begun = True
 
     def end(self) -> None:
-        """Ends the time of the work under way."""
+        """Ends the grace time of the work under way."""
         self.begun = True
         self.over.set()
 
@@ -66,8 +66,8 @@ class Drain:
         """Waits until no work is under way, and returns whether all of it ended by itself in this time.
 
         Args:
-            seconds: How long at most.
-            is_busy: Returns whether there is work without a request.
+            seconds: The longest time to wait.
+            is_busy: Returns whether work is under way that has no request.
         """
         try:
             async with asyncio.timeout(seconds):

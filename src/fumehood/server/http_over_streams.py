@@ -1,9 +1,9 @@
 """HTTP over the byte streams of sandboxes: a program inside is the client, an app of this process answers.
 
 Runs in the server process. Every byte comes from a guest, so only what programs need is understood: requests one after
-another, each with a short head and a body whose length stands in it. The heads are read by the strict reader of the
-egress proxy, and what it refuses ends the connection. What all connections of a sandbox may send in a second is
-bounded, in bytes and in pieces. What the app may do for the guest is the app's to decide.
+another, each with a short head and a body whose length is given in the head. The heads are read by the strict reader of
+the egress proxy, and a head that it refuses ends the connection. The bytes and pieces that all connections of a sandbox
+may send in a second are bounded. The app decides which requests of the guest it carries out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Pace:
-    """The rate of what one sandbox sends, shared by its connections."""
+    """The rate at which one sandbox may send, shared by its connections."""
 
     def __init__(self) -> None:
         self._due_at = 0.0
@@ -56,7 +56,7 @@ class StreamServer:
     """Answers requests over streams.
 
     Args:
-        app: Answers them; `scope["state"]` holds what `serve` was called with.
+        app: The app that answers the requests; `scope["state"]` is the `state` given to `serve`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -92,10 +92,10 @@ class _RefusedError(Exception):
 
 
 class _Incoming:
-    """What the program has sent and no request has taken yet.
+    """Received bytes that no request has consumed yet.
 
     Args:
-        stream: Where it comes from.
+        stream: The connection that the bytes come from.
         pace: The rate of the sandbox.
     """
 
@@ -110,8 +110,8 @@ class _Incoming:
         """Returns the next head; None at the end of the connection.
 
         Raises:
-            HeadError: It is malformed or ambiguous.
-            _RefusedError: It is too long.
+            HeadError: The head is malformed or ambiguous.
+            _RefusedError: The head is too long.
         """
         while (end := self._bytes.find(HEAD_END, 0, MAX_HEAD_BYTES)) < 0:
             if len(self._bytes) >= MAX_HEAD_BYTES:
@@ -123,7 +123,7 @@ class _Incoming:
         return read_request_head(self._take(end + len(HEAD_END)))
 
     async def body(self, size: int) -> bytes | None:
-        """Returns a body of this size; None if the connection ends before."""
+        """Returns a body of this size; None if the connection ends too early."""
         while len(self._bytes) < size:
             if not await self._fill():
                 return None
@@ -131,7 +131,7 @@ class _Incoming:
         return self._take(size)
 
     async def end(self) -> None:
-        """Returns when the program has left, or has sent more than the head of its next request."""
+        """Waits until the program has disconnected, or has sent more than the head of its next request."""
         while len(self._bytes) < MAX_HEAD_BYTES:
             if not await self._fill():
                 return
@@ -190,7 +190,7 @@ class _Connection:
             await self._incoming.close()
 
     async def _serve_one(self) -> bool:
-        """Answers a request; False when there is none, or the connection ends with it."""
+        """Answers a request; False if there is none, or if the connection ends after it."""
         async with asyncio.timeout(_REQUEST_SECONDS):
             head = await self._incoming.head()
             body = None if head is None else await self._body(head)
@@ -273,7 +273,7 @@ class _Exchange:
         }
 
     def note_left(self, _leaving: asyncio.Task[None]) -> None:
-        """Ends the exchange: no response can reach the program any more, or it has one."""
+        """Ends the exchange: the program has its response, or can no longer receive one."""
         self.over.set()
 
     async def receive(self) -> Message:
@@ -286,7 +286,7 @@ class _Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Sends a part of the response; for a program that has left it does nothing."""
+        """Sends a part of the response; does nothing if the program has disconnected."""
         if self.over.is_set():
             return
 
@@ -311,7 +311,7 @@ class _Exchange:
             self.over.set()
 
     def _beginning(self) -> bytes:
-        """Returns the head of the response, once."""
+        """Returns the head of the response at the first call, and then empty bytes."""
         if not self._begun:
             return b""
 

@@ -74,7 +74,10 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handles the signals while it serves; uvicorn's own way would raise them again before all is closed."""
+        """Handles the signals while it serves.
+
+        Uvicorn's own handling would raise them again before all services are closed.
+        """
         loop = asyncio.get_running_loop()
 
         for number in _SIGNALS:

@@ -46,12 +46,12 @@ async def once(request: Request, key: str | None, act: Callable[[], Awaitable[Re
 
     Args:
         request: The request; its body has been read.
-        key: Its idempotency key; None: it is simply done.
-        act: Does it.
+        key: Its idempotency key; None: the request is carried out without a check.
+        act: Carries out the request.
 
     Raises:
         IdempotencyConflictError: The key was used for another request, or for a request whose outcome is not known.
-        InvalidArgumentError: There is a key, and this is a host daemon, which has no database.
+        InvalidArgumentError: The request has a key, but this is a host daemon, which has no database.
     """
     if key is None:
         return await act()

@@ -75,7 +75,7 @@ class Ingress:
         settings: The allowed hosts, origins and sizes.
         drain: Whether new work is taken; counts each request.
         observe: Called for each request when it was answered.
-        is_upload: Whether a request of this method and path sends a file, to which another bound applies.
+        is_upload: Whether a request of this method and path sends a file, which has a different bound.
     """
 
     def __init__(
@@ -176,10 +176,12 @@ class Ingress:
         return answer.status or HTTPStatus.FORBIDDEN
 
     def _counted_client(self, scope: Scope, headers: dict[bytes, bytes], credential: bytes | None) -> str:
-        """Returns the client address to count a refusal for; empty for a local socket, and where none is counted.
+        """Returns the client address to count a refusal for.
 
-        Requests that pages of other sites cause are counted apart. None is counted for what a guest's server answers,
-        and for a read without a credential.
+        Empty for a local socket, and if the refusal is not counted.
+
+        Requests caused by pages of other sites are counted separately. Answers of a guest's server, and reads without a
+        credential, are not counted.
         """
         if self._is_for_guest(scope, headers):
             return ""
@@ -195,7 +197,7 @@ class Ingress:
     def _is_for_guest(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
         """Returns whether this is for a guest's server, without a credential of ours in the headers.
 
-        At `/v1/sandboxes/ID/ports/` and by headers of a dialect one is needed; see `is_answer_of_guest`.
+        Requests to `/v1/sandboxes/ID/ports/` and those with headers of a dialect need one; see `is_answer_of_guest`.
         """
         host = guest_of_host(headers[b"host"].decode("latin-1"), self._settings.domain)
         return host is not None or scope["path"].startswith(SIGNED_PORTS)
@@ -306,7 +308,7 @@ class _Answer:
     Args:
         scope: The request.
         logged: Its id and its caller.
-        slow_seconds: How long it may take to begin; 0: any time.
+        slow_seconds: After how many seconds without a beginning of the response it counts as slow; 0: never.
     """
 
     def __init__(self, scope: Scope, logged: LoggedRequest, slow_seconds: float) -> None:

@@ -1,8 +1,8 @@
-"""Bodies of JSON for dialects: how much one may become, and its fields as a pydantic model.
+"""JSON bodies for dialects: bounds their size in memory, and reads their fields as a pydantic model.
 
 Used in the server process. A byte of JSON can cost thirty in memory, and the loop stands still meanwhile, so the
-values of a large body are counted before anything parses it; text and files are long and cost what they are. A refusal
-names the first field of the wrong form, in the order of the model, and what it takes.
+values of a large body are counted before anything parses it; text and files are long, but take only their own size. A
+refusal names the first invalid field, in the order of the model, and the values that it accepts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Allowed:
     text: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Returns the schema of the type, with one error in place of all of its own."""
+        """Returns the schema of the type, with one error that replaces all of the type's own errors."""
         return core_schema.custom_error_schema(handler(source), "refused", custom_error_message=self.text)
 
 
@@ -59,7 +59,7 @@ NothingIsFalse = BeforeValidator(lambda value: value or False)
 
 
 def required() -> Any:
-    """Returns the default of a field that must be there: one that is missing is refused like null."""
+    """Returns the default of a required field: a missing field is refused like null."""
     return Field(default=None, validate_default=True)
 
 
@@ -69,7 +69,7 @@ def refused(field: str | None, value: object, allowed: str) -> InvalidArgumentEr
 
 
 def wrong_form(allowed: str) -> PydanticCustomError:
-    """Returns what a validator raises for a value of the wrong form; the refusal has the value's place."""
+    """Returns the exception that a validator raises for an invalid value; the refusal contains the value's place."""
     return PydanticCustomError("refused", "{allowed}", {"allowed": allowed})
 
 
@@ -77,7 +77,7 @@ async def bounded_body(request: Request, max_bytes: int) -> bytes:
     """Returns the body of a request.
 
     Raises:
-        RequestTooLargeError: It is larger than `max_bytes`.
+        RequestTooLargeError: The body is larger than `max_bytes`.
         FumehoodError: The caller's credential stopped being valid while it sent the body.
     """
     body = bytearray()

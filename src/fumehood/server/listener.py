@@ -1,8 +1,8 @@
-"""A listening socket that passes over connections whose client has gone before they were accepted.
+"""A listening socket that skips connections whose client has gone before they were accepted.
 
 Runs in the server process. The kernel keeps a connection in its queue though the client has reset it: to build a
-protocol for each, and to have the app read a request that was broken off, costs a hundred times as much as to see that
-it is over. It must never pass over a connection that can still be answered.
+protocol for each, and to have the app read a request that was broken off, costs a hundred times as much as detecting
+that it is reset. It must never skip a connection that can still be answered.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Listener(socket.socket):
     """A listening socket of TCP."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Returns the next connection that is not over.
+        """Returns the next connection that is not reset.
 
         Raises:
-            BlockingIOError: There is none now, or many were over: the socket is readable again in the second case.
+            BlockingIOError: No connection is waiting, or many were reset: then the socket becomes readable again.
         """
         for _ in range(_PASSED_OVER_AT_ONCE):
             sock, address = super().accept()

@@ -1,9 +1,9 @@
-"""Logins of the console: the cookie of a browser, the few requests for which it counts, and codes that begin a login.
+"""Logins of the console: the cookie of a browser, the few requests that it authenticates, and codes that begin a login.
 
-Runs in the server process. Guests serve pages on the same site, whose requests carry the cookie whatever `SameSite`
-says, and which can plant a cookie of that name for us to receive. So a cookie counts only on routes of our own that ask
-for it, together with a header that no simple request can carry, when nothing says that another origin sent it, and only
-when it is there once (decision 42). WebSockets can carry no header: they need an `Origin` that is exactly ours.
+Runs in the server process. Guests serve pages on the same site, whose requests carry the cookie in spite of `SameSite`,
+and which can set a cookie of that name that we receive. So a cookie is accepted only on our own routes that ask for it,
+together with a header that no simple request can carry, if no header indicates another origin, and if the request has
+the cookie only once (decision 42). WebSockets can carry no header: they need an `Origin` that is exactly ours.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LoginCodes:
     """Codes that begin a login once, within ten minutes; they are kept in memory.
 
     Args:
-        clock: Tells the time.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -92,7 +92,7 @@ class ConsoleLogins:
 
     Args:
         logins: Stores them.
-        authenticator: Knows the tokens that they were made with.
+        authenticator: Knows the tokens with which the logins were made.
         settings: The settings of the server, for the addresses by which it is reached.
     """
 
@@ -112,7 +112,7 @@ class ConsoleLogins:
 
         Args:
             connection: The request.
-            is_use: Whether this is a use of the login, and a request of its key.
+            is_use: Whether this counts as a use of the login and as a request of its key.
 
         Raises:
             UnauthenticatedError: The cookie does not authenticate this request, or its login has ended.
@@ -177,11 +177,11 @@ class ConsoleLogins:
             key_id: Its key.
             digest: The digest of the token.
             connection: The request.
-            means: How the holder has shown itself: token or code.
+            means: How the holder has authenticated itself: token or code.
             ends_at: When the login ends at the latest, in seconds since 1970; None: after the longest time.
 
         Raises:
-            UnauthenticatedError: The key has another token by now.
+            UnauthenticatedError: The key has another token now.
         """
         # After a rotation the old token is valid for a while, but begins no login, which would outlive it.
         if await self._authenticator.digest_of(key_id) != digest:
@@ -203,7 +203,7 @@ class ConsoleLogins:
         return await self.begin(principal.key_id, token_digest(token), connection, "token")
 
     async def begin_with_code(self, code: str, connection: HTTPConnection) -> str:
-        """Begins a login with a code, which is used up by that, and returns its cookie.
+        """Begins a login with a code, which can be used only once, and returns its cookie.
 
         Raises:
             UnauthenticatedError: The code is not known, was used, or is too old.
@@ -227,7 +227,7 @@ class ConsoleLogins:
 
         Args:
             key_id: The principal.
-            by: The login that asks for it; None if a token does.
+            by: The login that requests the code; None if a token does.
 
         Raises:
             UnauthenticatedError: The key has ended.
@@ -240,7 +240,7 @@ class ConsoleLogins:
         return self._codes.make(key_id, digest, by)
 
     def set_cookie(self, connection: HTTPConnection, response: Response, cookie: str) -> None:
-        """Gives the browser the cookie of its login; an empty one is taken from it."""
+        """Gives the browser the cookie of its login; an empty value deletes the cookie."""
         is_secure = is_https(self._settings, connection)
         response.set_cookie(
             _SECURE_COOKIE if is_secure else _PLAIN_COOKIE,
@@ -272,12 +272,15 @@ class ConsoleLogins:
 
 
 def is_https(settings: ServerSettings, connection: HTTPConnection) -> bool:
-    """Returns whether a browser reaches this server by https; behind a proxy that ends TLS, `public_url` says it."""
+    """Returns whether a browser reaches this server by https.
+
+    Behind a proxy that ends TLS, `public_url` determines it.
+    """
     return settings.public_url.lower().startswith("https://") or connection.url.scheme in ("https", "wss")
 
 
 def _origin(address: str) -> str | None:
-    """Returns the origin of an address in one form, or None if it has none, as `null` has not."""
+    """Returns the origin of an address in one form, or None if it has none, as for `null`."""
     try:
         parts = urlsplit(address)
         port = parts.port

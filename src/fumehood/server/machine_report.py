@@ -1,8 +1,8 @@
 """What the machine of the server offers to sandboxes: the rows of `fumehood doctor`, for the server's owner.
 
 Runs in the server process, which starts the command: it tries kernel features by forking, and starts a first sandbox,
-which is nothing for a process with threads and with sandboxes of callers. One runs at a time, and an answer counts for
-a minute.
+which is not safe in a process with threads and with sandboxes of callers. One command runs at a time, and its answer is
+reused for a minute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_OURS = "warm runs"
 
 
 class MachineReport:
-    """The last report, and the one that is being made."""
+    """The last report, and the one in progress."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ class MachineReport:
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:
-    """Returns all that comes; raises ValueError if it is more than `_MAX_BYTES`."""
+    """Returns all output of the command; raises ValueError if it is more than `_MAX_BYTES`."""
     text = b""
 
     while piece := await stream.read(_MAX_BYTES):

@@ -41,7 +41,7 @@ def stream_of(line: str) -> dict[str, Any]:
 
 
 def complete_description(app: FastAPI) -> None:
-    """Adds to the app's description what its routes refer to."""
+    """Adds the models that its routes refer to to the app's description."""
     derive = app.openapi
 
     def described() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The pace of connections whose messages cost the server's loop: each has a credit, and those without one wait.
+"""The pace of connections: each has a credit of time on the server's loop, and waits when it is used up.
 
 Runs in the server process. What a message costs is measured as processor time of the loop's thread, and paid by
 waiting after it. A connection that is within its credit does not wait.
@@ -21,8 +21,7 @@ class SharedPace:
     """The state that all connections without credit share.
 
     Args:
-        part: The part of the loop's time that refills a credit, and that all connections without credit divide among
-            themselves.
+        part: The part of the loop's time that refills a credit, and that all connections without credit share.
     """
 
     def __init__(self, part: float) -> None:
@@ -30,7 +29,7 @@ class SharedPace:
         self._free_at = 0.0
 
     def delay_seconds(self, used_seconds: float) -> float:
-        """Returns how long a connection waits that has used so much processor time."""
+        """Returns how long a connection must wait after using this much processor time."""
         now = time.monotonic()
         self._free_at = max(self._free_at, now) + used_seconds / self.part
         return self._free_at - now
@@ -60,7 +59,7 @@ class ConnectionPace:
             self.charge(time.thread_time() - began)
 
     def charge(self, seconds: float) -> None:
-        """Charges the connection with so much processor time."""
+        """Charges the connection with this much processor time."""
         self._used_seconds += seconds
 
     async def wait(self) -> None:

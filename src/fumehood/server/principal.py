@@ -25,11 +25,11 @@ class Principal:
     """The authenticated caller of a request.
 
     Attributes:
-        key_id: Name of the key; `owner` for the server's own token. Sandboxes belong to it.
+        key_id: The id of the key, which owns its sandboxes; `owner` for the server's own token.
         scopes: Its permissions: execute (stateless runs), sandboxes, keys, metrics (those of the server), watch.
         policy: Its quotas and limits.
-        watched: With `watch`: the key that made it, whose sandboxes it may look at; empty: those of all keys, since the
-            server's owner made it.
+        watched: With `watch`: the key that made this one, whose sandboxes it may look at; empty: the sandboxes of all
+            keys, since the server's owner made it.
     """
 
     key_id: str
@@ -39,7 +39,7 @@ class Principal:
 
     @property
     def only_watches(self) -> bool:
-        """True for a key that may look at sandboxes of another, and has none of its own."""
+        """True for a key that may only look at sandboxes of another key, and has none of its own."""
         return "watch" in self.scopes and "sandboxes" not in self.scopes
 
     @property
@@ -62,7 +62,7 @@ class Principal:
         return self.key_id == OWNER_ID
 
     def require(self, scope: Scope) -> None:
-        """Raises ForbiddenError if the principal lacks this scope, which is required until the end of its request."""
+        """Raises ForbiddenError if the principal lacks this scope, which it must keep until the end of its request."""
         # What may be done may be looked at.
         if scope not in self.scopes and not (scope == "watch" and "sandboxes" in self.scopes):
             error = ForbiddenError(reason=f"it lacks the scope {scope!r}")

@@ -235,7 +235,7 @@ async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the wrong field and the reason; unknown names are cut to a line."""
+    """Returns the wrong field and the reason; unknown names are cut to one line."""
     kind, given = fault["type"], fault.get("input")
     place = () if kind == "json_invalid" else fault["loc"][1:][:_DEPTH]
     reason = _REASONS.get(kind, fault["msg"])
@@ -253,7 +253,7 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _allowed_methods(request: Request) -> set[str]:
-    """Returns the methods of all routes of this path; the framework names those of the first alone."""
+    """Returns the methods of all routes of this path; the framework names only those of the first route."""
     routes: list[Any] = []
 
     for route in request.app.routes:
@@ -287,5 +287,5 @@ def answering(refuse: Callable[[FumehoodError], Response]) -> Callable[[Handler]
 
 
 def message_with_hint(error: FumehoodError) -> str:
-    """Returns the message of an error and its way out, in one line."""
+    """Returns the message of an error and its hint, in one line."""
     return f"{error.message}: {error.hint}" if error.hint else error.message

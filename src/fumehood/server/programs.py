@@ -50,10 +50,10 @@ class Program:
 
     Attributes:
         argv: Program and arguments.
-        cwd: Where.
+        cwd: The folder to start in.
         stdin: Its standard input; empty when None.
-        envs: Added to its environment.
-        timeout_seconds: Its time.
+        envs: Environment variables in addition to those of the sandbox.
+        timeout_seconds: Its time limit.
     """
 
     argv: tuple[str, ...]
@@ -68,11 +68,11 @@ class ProgramRun:
     """The result of a program.
 
     Attributes:
-        exit_code: Its code, 128 plus the signal's number when a signal ended it; None when its time was over.
+        exit_code: Its exit code, 128 plus the signal's number if a signal ended it; None if it exceeded its time limit.
         stdout: Its standard output, up to the sandbox's limits.
-        stderr: The same of standard error.
+        stderr: The same for standard error.
         seconds: How long it took.
-        truncated: How much was cut off.
+        truncated: How much output was cut off.
     """
 
     exit_code: int | None
@@ -93,7 +93,7 @@ class Workbench:
     Attributes:
         backend: The caller's backend.
         sandbox_id: The sandbox.
-        is_failed: Whether a program in it has not ended well.
+        is_failed: Whether a program in it has failed.
     """
 
     def __init__(self, backend: Backend, info: SandboxInfo) -> None:
@@ -106,12 +106,12 @@ class Workbench:
         self._begun = time.monotonic()
 
     async def make_dir(self, path: str) -> None:
-        """Makes a directory that may be there already."""
+        """Makes a directory, which may exist already."""
         with contextlib.suppress(PathExistsError):
             await self.backend.file_call(self.sandbox_id, MakeDir(path=path))
 
     async def write(self, path: str, content: bytes) -> None:
-        """Writes a file, its parents made."""
+        """Writes a file, and makes its parent folders."""
         self._bytes_in += len(content)
         await self.backend.write(self.sandbox_id, path, pieces_of_bytes(content))
 
@@ -132,7 +132,7 @@ class Workbench:
         """Runs a program to its end.
 
         Raises:
-            CommandStartError: There is no such program here.
+            CommandStartError: The program does not exist in the sandbox.
         """
         spec = ProcessSpec(
             argv=program.argv,
@@ -203,7 +203,7 @@ class Workbench:
 
 
 async def pieces_of_bytes(content: bytes) -> AsyncIterator[bytes]:
-    """Gives bytes in pieces of a bounded size."""
+    """Yields bytes in pieces of a bounded size."""
     for start in range(0, len(content), _PIECE_BYTES):
         yield content[start : start + _PIECE_BYTES]
 
@@ -224,8 +224,8 @@ async def workbench(
         services: The services of the server.
         principal: The caller that owns the programs.
         limits: The limits of the sandbox.
-        programs_seconds: How long its programs may take together.
-        queue_seconds: How long to wait for a place; None: as long as the server's settings say.
+        programs_seconds: How many seconds its programs may take together.
+        queue_seconds: How many seconds to wait for a place; None: the value of the server's settings.
         template: The template of the sandbox.
 
     Raises:
@@ -247,7 +247,10 @@ async def open_workbench(
     programs_seconds: float,
     template: str = "default",
 ) -> AsyncGenerator[Workbench, None]:
-    """Does what `workbench` does for a caller that has a place already, or that mostly waits for input of people."""
+    """Does what `workbench` does without waiting for a place.
+
+    It is for a caller that has a place, or whose programs mostly wait for human input.
+    """
     allowance = Allowance(principal, services.spending, services.backend, services.settings)
     # All its programs together are one execution.
     backend = services.backend_within(replace(allowance, is_counted=True))

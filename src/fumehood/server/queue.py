@@ -1,7 +1,7 @@
 """Admission of stateless runs: a bounded number at once, the rest in a queue that is fair to every key.
 
 Keys take turns, whatever the length of their queues, so that a flood of one key delays itself first. A run that cannot
-be served in time is refused at once, or when its time is over; nothing was done then, so it may be sent again.
+be served in time is refused at once, or when its waiting time is over. It was not begun then, so it may be sent again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class FairQueue:
     """Places for runs, and the queue before them.
 
     Args:
-        places: Runs at once.
-        capacity: Runs that may wait.
+        places: How many runs may be active at once.
+        capacity: How many runs may wait.
     """
 
     def __init__(self, *, places: int, capacity: int) -> None:
@@ -61,12 +61,12 @@ class FairQueue:
 
     @property
     def waiting_by_key(self) -> dict[str, int]:
-        """The number of runs that wait, of each key that has some, in the order of their turns."""
+        """The number of waiting runs of each key that has any, in the order of the keys' turns."""
         return {key_id: len(queue) for key_id, queue in self._queues.items()}
 
     @property
     def mean_seconds(self) -> float:
-        """The running mean of how long a run takes."""
+        """The running mean of the duration of a run."""
         return self._mean_seconds
 
     @property
@@ -77,11 +77,11 @@ class FairQueue:
 
     @asynccontextmanager
     async def place(self, key_id: str, timeout_seconds: float) -> AsyncGenerator[float, None]:
-        """Holds a place while the block runs, and gives the seconds that were waited for it.
+        """Holds a place while the block runs; yields how many seconds it took to get the place.
 
         Raises:
-            OverloadedError: The queue is full, or cannot be through in time.
-            QueueTimeoutError: The time is over.
+            OverloadedError: The queue is full, or the run could not begin in time.
+            QueueTimeoutError: The waiting time is over.
         """
         begun = time.monotonic()
         await self._enter(key_id, timeout_seconds)
@@ -95,7 +95,7 @@ class FairQueue:
             self._leave()
 
     def expected_seconds(self, key_id: str) -> float:
-        """Estimates how long a run of this key that comes now would wait."""
+        """Estimates how long a new run of this key would wait."""
         if self.running < self.places:
             return 0.0
 
@@ -128,7 +128,7 @@ class FairQueue:
         """Ends the newest wait of the key with the longest queue: a flood fills only its own part.
 
         Raises:
-            OverloadedError: No other key has more than this one would have.
+            OverloadedError: No other key has more waiting runs than this one would have.
         """
         error = OverloadedError(
             reason=f"{self._waiting} runs wait", retry_after_seconds=max(expected_seconds, 1.0)

@@ -1,4 +1,4 @@
-"""Rate limits: wrong tokens by client address, and requests by key, in a minute.
+"""Rate limits: wrong tokens per client address and minute, and requests per key and minute.
 
 Runs in the server process, behind the authenticator, through which every route of every dialect goes; a refusal is an
 error, which each of them answers in its own form. An address that has sent too many wrong tokens is refused before its
@@ -36,7 +36,7 @@ _ADDRESS: ContextVar[str] = ContextVar("fumehood_client_address", default="")
 
 @contextmanager
 def client_of(scope: Scope) -> Iterator[None]:
-    """Counts what the block authenticates for the client address of a request."""
+    """Counts authentications within the block for the client address of a request."""
     token = _ADDRESS.set(network_of((scope.get("client") or ("",))[0]))
     try:
         yield
@@ -49,8 +49,8 @@ class RateLimits:
 
     Args:
         wrong_tokens_per_minute: How many wrong tokens an address may send; 0: any number.
-        requests_per_minute: How many requests a key may make, and how many the visitors of the addresses that it has
-            signed, and the readers of its shares; 0: any number. The owner's are not bounded.
+        requests_per_minute: How many requests a key may make, and likewise the visitors of its signed addresses and the
+            readers of its shares; 0: any number. Requests of the server's owner are not bounded.
         on_refusal: Called with the name of the limit for each refusal.
         clock: Gives seconds.
     """
@@ -77,10 +77,10 @@ class RateLimits:
 
     @asynccontextmanager
     async def attempt(self, digest: bytes) -> AsyncGenerator[None, None]:
-        """Holds the turn of the client address to try a token, while the block finds out whether it is right.
+        """Holds the client address's turn to try a token, while the block checks the token.
 
-        An address tries one token at a time, except tokens that are known to have been right: of many that are sent
-        at once, all would otherwise pass before the first of them is counted.
+        An address tries one token at a time, except tokens that are known to have been right: otherwise many tokens
+            sent at once would all be checked before the first wrong one is counted.
 
         Raises:
             RateLimitError: The address has sent too many wrong tokens, and this token is not known to have been
@@ -112,7 +112,7 @@ class RateLimits:
         """Counts a request of a key.
 
         Raises:
-            RateLimitError: The key has made too many.
+            RateLimitError: The key has made too many requests.
         """
         self._count(self._requests, "requests with one key", principal)
 
@@ -128,7 +128,7 @@ class RateLimits:
         """Counts a request of a share's readers: for the share and for all shares of its key, not for the key.
 
         Raises:
-            RateLimitError: The share was asked too often, or the shares of its key together.
+            RateLimitError: The share, or the shares of its key together, were requested too often.
         """
         if seconds := self._readings.missing_seconds(share_id):
             raise self._refusal("requests of one share", _READINGS_PER_MINUTE, seconds)
@@ -138,7 +138,7 @@ class RateLimits:
 
     @asynccontextmanager
     async def login(self) -> AsyncGenerator[None, None]:
-        """Holds the turn of the client address to log in, and counts that if the block refuses it.
+        """Holds the turn of the client address to log in, and counts the attempt if the block refuses it.
 
         An address tries one login at a time: of many at once, all would pass before the first wrong one is counted.
 
@@ -202,7 +202,7 @@ class _Buckets:
 
 
 def network_of(address: str) -> str:
-    """Returns what is counted as one client: an address of IPv4, or a /64 network of IPv6."""
+    """Returns the unit that counts as one client: an IPv4 address, or a /64 network of IPv6."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -82,7 +82,7 @@ _T = TypeVar("_T")
 
 
 def wanted_form(request: Request) -> Form | None:
-    """Returns the stream that a request asks for by its `Accept`, or None if it asks for none."""
+    """Returns the stream that a request asks for by its `Accept`, or None if it does not ask for a stream."""
     found: Form | None = None
     best = 0.0
 
@@ -113,13 +113,13 @@ async def stream_response(
     Args:
         request: The request.
         lines: The lines; closed at the end, or when the client has gone.
-        max_waiting_bytes: How much may wait for a slow reader, if `lines` cannot be paused; a reader that falls
+        max_waiting_bytes: How many bytes may wait for a slow reader, if `lines` cannot be paused; a reader that falls
             further behind gets an error as its last line. None: `lines` waits.
-        until_refused: Waits until the caller may read no longer; returns the error that becomes the last line. None: as
-            the authenticator of the request finds out.
+        until_refused: Waits until the caller may no longer read; returns the error that becomes the last line. None:
+            uses the check of the request's authenticator.
 
     Raises:
-        FumehoodError: What `lines` raised before the first of them: it becomes an answer with its own status.
+        FumehoodError: The error that `lines` raised before its first line: it becomes an answer with its own status.
     """
     form = wanted_form(request) or NDJSON
     following = _Following(lines, _as_event if form == EVENTS else _as_ndjson, max_waiting_bytes)
@@ -264,7 +264,7 @@ async def unless_gone(
             uses the check of the request's authenticator.
 
     Raises:
-        ServerEndingError: The server ends, and has waited for it as long as it may.
+        ServerEndingError: The server is shutting down, and the grace time for `work` is over.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_until_gone(request.receive))
@@ -299,7 +299,7 @@ def _cut_off() -> FumehoodError:
 
 
 class _Following:
-    """An iterator that is read by a task: its encoded lines wait here until they are taken.
+    """A task that reads an iterator: its encoded lines wait here until they are taken.
 
     All lines since the last call are taken at once, so that a reader is never more than one turn of the loop behind,
     however many lines there are.
@@ -332,7 +332,7 @@ class _Following:
         return bool(self._waiting)
 
     def wake(self) -> None:
-        """Makes `news` return: something else has happened."""
+        """Makes `news` return because of another event."""
         self._news.set()
 
     async def news(self, seconds: float) -> None:
@@ -351,7 +351,7 @@ class _Following:
         return data
 
     def error(self) -> FumehoodError | None:
-        """Returns the error that ended it, if it is one of the tree; raises any other."""
+        """Returns the error that ended the iterator, if it belongs to the error tree; raises any other."""
         try:
             self._listener.result()
         except FumehoodError as error:
@@ -428,10 +428,10 @@ _Rendered = TypeVar("_Rendered")
 
 
 class WrittenLine(dict[str, Any]):
-    """A line of a stream that is JSON already.
+    """A line of a stream that is encoded as JSON already.
 
     Attributes:
-        json: The JSON of it.
+        json: The JSON text of the line.
     """
 
     def __init__(self, kind: str, json: bytes) -> None:
@@ -440,7 +440,7 @@ class WrittenLine(dict[str, Any]):
 
 
 class LinesAtOnce(dict[str, Any]):
-    """Lines of a stream that are sent together.
+    """A group of lines that are sent together.
 
     Attributes:
         lines: The lines.
@@ -464,7 +464,7 @@ async def line_of(value: object, data: Callable[[Any], Line]) -> Line:
 
     Args:
         value: An event, or another value that a line holds.
-        data: Makes plain data of it.
+        data: Converts the value to plain data.
     """
     if _cost_bytes(value) <= SMALL_BYTES:
         return data(value)

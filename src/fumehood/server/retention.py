@@ -1,4 +1,4 @@
-"""Housekeeping: removes expired records of the server now and then.
+"""Housekeeping: removes expired data of the server at regular intervals.
 
 Runs in the server process, as one task on its loop. A removal that fails is logged and tried again in the next round;
 nothing waits for it. Idempotent replies are removed by their own store.

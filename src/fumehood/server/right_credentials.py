@@ -1,7 +1,7 @@
-"""Digests of credentials that were right when they were looked at last: a bounded table, fair to each holder.
+"""Digests of credentials that were valid when last checked: a bounded table, fair to each holder.
 
-Runs in the server process. The holder of one right credential can make many: openings of a share, other
-spellings of a token, a right one with something beside it. When the table is full, the holder with the most entries
+Runs in the server process. The holder of one valid credential can make many: by opening a share repeatedly, by other
+    spellings of a token, or by adding other data to it. When the table is full, the holder with the most entries
 loses its oldest, so that no holder can displace the entries of others. It never holds a credential, and admits no
 caller.
 """
@@ -17,7 +17,7 @@ class RightCredentials:
     """The credentials of all holders.
 
     Args:
-        maximum: How many are remembered.
+        maximum: How many credentials are remembered.
     """
 
     def __init__(self, maximum: int = MAX_CREDENTIALS) -> None:
@@ -31,10 +31,10 @@ class RightCredentials:
         return digest in self._holders
 
     def add(self, digest: bytes, holder: str) -> None:
-        """Remembers that a credential was right.
+        """Remembers that a credential was valid.
 
         Args:
-            digest: Its digest.
+            digest: The digest of the credential.
             holder: The owner of the credential; credentials that one party can make at will have one owner.
         """
         self.discard(digest)

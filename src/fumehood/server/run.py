@@ -45,10 +45,10 @@ def serve(settings: ServerSettings, sources: Mapping[str, str]) -> int:
 
     Args:
         settings: The settings.
-        sources: Where each setting that the greeting may name came from.
+        sources: The source of each setting that the greeting may name.
 
     Raises:
-        FumehoodError: The address, the database or the state folder cannot be had.
+        FumehoodError: The address, the database or the state folder cannot be used.
     """
     configure(settings.log_level, settings.log_format)
     code = asyncio.run(_serve(settings, sources))
@@ -123,7 +123,7 @@ def _listen(settings: ServerSettings) -> socket.socket:
 
 
 async def _name_console(services: Services, address: str) -> None:
-    """Prints an address that opens the console, logged in as the owner, once; only where there is a console."""
+    """Prints an address that opens the console, logged in as the owner, once; only if the console is installed."""
     settings = services.settings
 
     if importlib.util.find_spec("fumehood.console") is None:
@@ -159,7 +159,7 @@ def _greet(
     token_file: Path | None,
     dialects: Sequence[str],
 ) -> None:
-    """Prints the address, where the token is, the dialects, and the settings that are not the defaults."""
+    """Prints the address, the file of the token, the dialects, and the settings that differ from the defaults."""
     lines = [
         f"fumehood listens on {address}",
         f"its token {_whereabouts(sources, token_file)}",

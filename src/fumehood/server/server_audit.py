@@ -1,9 +1,9 @@
-"""The audit record of a server itself: logins, rights given and taken, and sandboxes that its owner killed for others.
+"""The audit record of a server: logins, rights granted and revoked, sandboxes that its owner killed for others.
 
 Runs on the server's loop. A hash chain like the record of a sandbox: the newest entries in memory, all of them in a
 file where the server has an audit folder. A chain begins at each start. Entries hold ids, never tokens, secrets or text
-of a guest. What the owner does is always noted; what keys and the readers of shares do is bounded, and counted beyond
-that, so that they cannot fill the file, and would need days to displace earlier entries from memory.
+of a guest. Actions of the owner are always recorded. Entries about keys and readers of shares are bounded and only
+counted beyond that, so that these cannot fill the file, and would need days to displace earlier entries from memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TELLINGS_AT_ONCE, _TELLINGS_PER_HOUR = 20, 6
 
 
 class _Bound(NamedTuple):
-    """How many entries are noted at once, and how many an hour in the long run: of one cause, and of all."""
+    """How many entries may be recorded at once, and how many per hour in the long run: for one cause, and for all."""
 
     at_once: int
     per_hour: int
@@ -74,7 +74,7 @@ class ServerAudit:
     """The record.
 
     Args:
-        folder: Where its file is made; without one the record ends with the server.
+        folder: The folder of its file; without one, the record ends with the server.
         clock: Gives seconds.
 
     Raises:
@@ -91,7 +91,7 @@ class ServerAudit:
         self._tellings = TokenBucket(_TELLINGS_AT_ONCE, _TELLINGS_PER_HOUR / _HOUR_SECONDS, clock)
 
     def note(self, kind: Kind, **fields: JsonValue) -> None:
-        """Adds an entry; what a key or a reader does more often than its bound allows is only counted."""
+        """Adds an entry; entries of a key or a reader beyond their bound are only counted."""
         family, cause = _family_and_cause(kind, fields)
 
         if cause != OWNER_ID and not self._families[family].take(cause):
@@ -106,7 +106,7 @@ class ServerAudit:
         return self.reading()()
 
     def reading(self) -> Callable[[], AuditLog]:
-        """Returns what makes the log of the entries so far; it may run in another thread."""
+        """Returns a function that makes the log of the entries so far; it may run in another thread."""
         # Each reading may add entries, so these are bounded too.
         if self._left_out and self._tellings.take():
             self._tell_all_left_out()

@@ -46,16 +46,16 @@ from fumehood.storage.usage import UsageLedger
 
 @dataclass(kw_only=True)
 class AppServices(ABC):
-    """The services of the handlers of every app: that of a server, and that of a host daemon.
+    """The services that the handlers of every app use: the server's app and the host daemon's.
 
     Attributes:
         settings: The settings of the app.
-        state: Its folder.
+        state: The state folder.
         backend: The real backend, with the sandboxes of all callers; handlers take `backend_for` instead.
         authenticator: Maps tokens to principals.
         queue: Admission of stateless runs.
         metrics: The metrics of the app.
-        drain: Whether it takes new work, and how much is under way.
+        drain: Whether the app takes new work, and how much is under way.
         port_dialects: The dialects whose sandboxes have ports with host names.
         batches: Batches of stateless runs that outlive the connection that began them.
         detached: Executions that outlive the request that began them.
@@ -87,7 +87,7 @@ class AppServices(ABC):
 
         Args:
             connection: The request.
-            is_use: Whether this is a use of the login, and a request of its key.
+            is_use: Whether this counts as a use of the login and as a request of its key.
 
         Raises:
             UnauthenticatedError: The cookie does not authenticate this request.
@@ -99,11 +99,11 @@ class AppServices(ABC):
         """Counts a message of a caller's socket as a request of its key.
 
         Raises:
-            RateLimitError: The key has made too many.
+            RateLimitError: The key has made too many requests.
         """
 
     def is_busy(self) -> bool:
-        """Returns whether code runs for a client, also where no request waits for it."""
+        """Returns whether code runs for a client, even if no request waits for it."""
         return False
 
 
@@ -115,7 +115,7 @@ class Services(AppServices):
         database: Holds the stores below.
         keys: The keys.
         logins: Logins of browsers.
-        rate_limits: How often an address may be wrong, and how many requests a key may make.
+        rate_limits: Bounds wrong tokens per address, and requests per key.
         ledger: The usage of each key.
         idempotency: Stored answers for repeated requests.
         shares: Read-only views of sandboxes.
@@ -124,8 +124,8 @@ class Services(AppServices):
         at_end: Resources of dialects, closed when the server ends.
         via: The interface whose handlers use them: api, or the name of a dialect.
         audit: The audit record of the server itself.
-        sources: Where each setting came from, by its name; a setting that is not named is a default.
-        machine: What the machine of the server offers.
+        sources: The source of each setting by name; a setting that is missing here has its default.
+        machine: The report on the server's machine.
     """
 
     database: Database
@@ -184,7 +184,7 @@ class Services(AppServices):
         self.rate_limits.count_request(principal)
 
     def is_busy(self) -> bool:
-        """Returns whether code runs for a client; a dialect's WebSocket is no request that ends with it."""
+        """Returns whether code runs for a client; also for a dialect's WebSocket, which is not counted as a request."""
         return bool(self.spending.executions)
 
 
@@ -196,7 +196,7 @@ def services_of(connection: HTTPConnection) -> AppServices:
 
 
 def stores_of(connection: HTTPConnection) -> Services:
-    """Returns the services of a server, for what only a server has: its database."""
+    """Returns the services of a server, for handlers that need its database."""
     services = services_of(connection)
     assert isinstance(services, Services)
     return services

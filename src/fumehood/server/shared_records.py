@@ -1,4 +1,4 @@
-"""What a reader of a share may see of audit records, connections and events: the kinds and fields that are listed here.
+"""The audit entries, connections and events that a reader of a share may see: only the kinds and fields listed here.
 
 Runs in the server process. Fields that are not listed are removed: keys, other sandboxes, other contexts, commands,
 paths, names of tools and of environment variables. An entry of no context passes only if it is about the sandbox as a
@@ -55,7 +55,7 @@ _EVENTS: Mapping[str, tuple[SharedPart | None, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedEntry:
-    """An entry of an audit record as far as a share shows it; it has no hash, and cannot be verified.
+    """The part of an audit entry that a share shows; it has no hash, and cannot be verified.
 
     Attributes:
         sequence: Its number in the whole record.
@@ -72,7 +72,7 @@ class SharedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedConnection:
-    """A connection that a sandbox made or tried to make, as far as a share shows it.
+    """A connection that a sandbox made or tried to make, with the fields that a share shows.
 
     Attributes:
         at: When it was decided (UTC).
@@ -127,10 +127,10 @@ def shown_connection(record: EgressRecord) -> SharedConnection:
 
 
 def part_of(event: WatchEvent) -> SharedPart | None:
-    """Returns the part that an event belongs to; None: all of them.
+    """Returns the part to which an event belongs; None if it belongs to all.
 
     Raises:
-        KeyError: It belongs to none.
+        KeyError: The event belongs to no part.
     """
     return _EVENTS[event.type][0]
 

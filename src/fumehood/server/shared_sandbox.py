@@ -1,7 +1,7 @@
-"""One sandbox as the reader of a share sees it: the chosen parts of it, in the chosen time, and nothing to do.
+"""One sandbox as the reader of a share sees it: only the chosen parts in the chosen time, and no actions.
 
-Runs in the server process. It has the questions below and no verb besides, over the sandboxes of the key that made the
-share. Looking neither resumes the sandbox nor lengthens its life; ids of keys and of other sandboxes are left out.
+Runs in the server process. It has only the queries below, over the sandboxes of the key that made the share. A query
+neither resumes the sandbox nor extends its lifetime; ids of keys and of other sandboxes are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_PAGES = 64
 
 
 class SharedSandbox:
-    """What a share shows.
+    """The content that a share shows.
 
     Args:
         share: The share.
@@ -62,15 +62,15 @@ class SharedSandbox:
         self._is_shown: dict[str, bool] = {}
 
     async def info(self) -> SandboxInfo:
-        """Returns the sandbox as its key sees it: not for the reader as a whole.
+        """Returns the description of the sandbox as its key sees it; a reader must not get all of it.
 
         Raises:
-            SandboxClosedError: It has ended.
+            SandboxClosedError: The sandbox has ended.
         """
         return await self._backend.info(self._id)
 
     async def cells(self, before: int | None, limit: int) -> CellPage:
-        """Returns a page of what ran, in order, from the newest."""
+        """Returns a page of the executions, in order; the newest page first."""
         self._require("record")
         end = None if self._share.until_at is None else await self._end()
         highest = before if end is None else min(end, end if before is None else before)
@@ -88,7 +88,7 @@ class SharedSandbox:
         """Returns one execution with its outputs.
 
         Raises:
-            ExecutionNotFoundError: There is no such cell, or it is hidden.
+            ExecutionNotFoundError: The cell does not exist, or is hidden.
         """
         self._require("record")
         cell: Cell = await self._backend.look(self._id, ReadCell(execution_id=execution_id))
@@ -113,7 +113,7 @@ class SharedSandbox:
         return page
 
     async def files(self, path: str) -> tuple[FileInfo, ...]:
-        """Returns what is in a directory below the home directory."""
+        """Returns the entries of a directory below the home directory."""
         path = self._path(path)
         found: tuple[FileInfo, ...] = await self._backend.file_call(
             self._id, ListFiles(path=path, share=self._share.id)
@@ -142,7 +142,7 @@ class SharedSandbox:
         return tuple(shown_connection(record) for record in found if self._share.covers(record.at, record.at))
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
-        """Yields what happens in the parts that are shown, from now on, to the end of the sandbox."""
+        """Yields the events of the shown parts, from now until the sandbox ends."""
         async with aclosing(self._backend.watch_events(self._id)) as coming:
             async for events in coming:
                 for event in events:
@@ -201,10 +201,10 @@ class SharedSandbox:
             raise ForbiddenError(reason=f"the {part} is of the whole sandbox, and the share of one context")
 
     def _path(self, path: str) -> str:
-        """Returns the whole path of a file, whose links are followed within the home directory alone.
+        """Returns the whole path of a file, following links only within the home directory.
 
         Raises:
-            InvalidArgumentError: It is outside of the home directory.
+            InvalidArgumentError: The path is outside of the home directory.
         """
         self._require("files")
         whole = posixpath.normpath(posixpath.join(HOME_PATH, path))
@@ -220,7 +220,7 @@ class SharedSandbox:
         return page
 
     async def _end(self) -> int:
-        """Returns the position behind the last cell that had ended by the end of what is shown.
+        """Returns the position after the last cell that had ended by the end of the shown time.
 
         Cells of a context run one after the other, so that all before that one had ended too.
         """
@@ -246,7 +246,7 @@ class SharedSandbox:
         return self._share.covers(cell.started_at, _end_of(cell))
 
     def _shown(self, cell: Cell) -> Cell:
-        """Returns a cell without what the share does not show: keys, its input, calls of tools, what it changed."""
+        """Returns a cell without the parts that a share hides: keys, its input, tool calls and changes."""
         execution = cell.execution
 
         if execution is not None:

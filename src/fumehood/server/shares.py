@@ -1,8 +1,8 @@
-"""Shares of a server: made by the key of a sandbox, opened with its address, ended within two seconds.
+"""Shares of a server: made by the key of a sandbox, opened with their address, and ended within two seconds.
 
-Runs in the server process. A share's token counts on the routes of that share alone: no other route, no dialect and no
-WebSocket knows it, so that a reader can ask for nothing else. A share ends with its time, with its key, by revocation,
-and with the setting (decision 48).
+Runs in the server process. A share's token is accepted only on the routes of that share: no other route, dialect or
+WebSocket accepts it. A share ends when its time is over, when its key ends, when it is revoked, and when the setting
+switches shares off (decision 48).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Places:
         """Takes a place of a share, while the block runs.
 
         Raises:
-            OverloadedError: As many are taken as may be, of this share or of all.
+            OverloadedError: All places are taken, of this share or of all shares.
         """
         if self._taken[share_id] >= MAX_TRANSFERS_OF_SHARE:
             reason = f"{MAX_TRANSFERS_OF_SHARE} {self._what} of this share are read already"
@@ -77,16 +77,16 @@ class SandboxShares:
     """The shares of a server, as its routes use them.
 
     Args:
-        stored: The database's.
-        authenticator: Knows the keys that made them.
-        limits: How often an address may be wrong, and a share be asked.
-        is_on: Whether there are shares at this server.
+        stored: The shares in the database.
+        authenticator: Knows the keys that made the shares.
+        limits: Bounds wrong tokens per address, and requests per share.
+        is_on: Whether shares are enabled at this server.
 
     Attributes:
-        readers: How many follow each share now, by its id.
-        ends: Where the record of each share ends, for those that are not live.
+        readers: The present number of followers of each share, by its id.
+        ends: The end position of the record of each share that is not live.
         files: The places for contents of files.
-        answers: The places for large answers, so that readers of files leave the record to others.
+        answers: The places for large answers, separate, so that readers of files do not block those of the record.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SandboxShares:
         self._changed = asyncio.Event()
 
     def require_on(self) -> None:
-        """Raises ForbiddenError where there are no shares."""
+        """Raises ForbiddenError if shares are disabled."""
         if not self.is_on:
             raise ForbiddenError(reason="this server has no shares (its setting `shares`)")
 
@@ -111,7 +111,7 @@ class SandboxShares:
         """Returns the share that a secret opens, and its token.
 
         Raises:
-            UnauthenticatedError: It opens none, or none any longer.
+            UnauthenticatedError: The secret opens no share, or the share has ended.
         """
         self.require_on()
         found = await self.stored.open(share_id, secret)
@@ -142,7 +142,7 @@ class SandboxShares:
 
         Raises:
             UnauthenticatedError: The token is not this share's, or the share has ended.
-            RateLimitError: The share was asked too often, or the address has sent too many wrong tokens.
+            RateLimitError: The share was requested too often, or the address has sent too many wrong tokens.
         """
         self.require_on()
 
@@ -174,7 +174,7 @@ class SandboxShares:
 
         Raises:
             UnauthenticatedError: The token is not this share's, or the share has ended.
-            ForbiddenError: The key may not use sandboxes any longer.
+            ForbiddenError: The key may no longer use sandboxes.
         """
         share = await self.stored.find(token)
 
@@ -188,7 +188,7 @@ class SandboxShares:
         """Counts a follower of a share, while the block runs.
 
         Raises:
-            OverloadedError: As many follow it as may.
+            OverloadedError: The share has the maximum number of followers.
         """
         if self.readers[share_id] >= MAX_READERS:
             raise OverloadedError(
@@ -203,7 +203,10 @@ class SandboxShares:
             self.readers -= Counter({share_id: 1})
 
     async def until_over(self, share_id: str, token: str, seconds: float) -> str:
-        """Returns why a transfer may go on no longer: its share has ended, or it has taken longer than `seconds`."""
+        """Waits until a transfer must be broken off.
+
+        Returns the reason: its share has ended, or it has taken longer than `seconds`.
+        """
         try:
             async with asyncio.timeout(seconds):
                 return (await self.until_refused(share_id, token)).message
@@ -211,7 +214,7 @@ class SandboxShares:
             return f"a reader of a share took longer than {seconds:g} s for one answer"
 
     async def until_refused(self, share_id: str, token: str) -> FumehoodError:
-        """Returns, within a second, why the reader of a share may read it no longer."""
+        """Waits until the reader of a share may no longer read it; returns the error within a second of that."""
         checks = Checks(lambda: self.look(share_id, token))
 
         while True:
@@ -230,8 +233,8 @@ class SandboxShares:
         """Returns the key that made a share.
 
         Raises:
-            UnauthenticatedError: It has ended.
-            ForbiddenError: It may not use sandboxes any longer.
+            UnauthenticatedError: The key has ended.
+            ForbiddenError: The key may no longer use sandboxes.
         """
         principal = await self._authenticator.holder(share.key_id, lambda _: True, is_use=False)
 

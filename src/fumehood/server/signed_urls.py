@@ -1,6 +1,6 @@
 """Signed addresses: one method on one file of one sandbox, for a time, without a token.
 
-A signature carries the rights of the key that asked for it, and ends with that key. The secret is derived from the
+A signature carries the rights of the key that requested it, and ends with that key. The secret is derived from the
 server's own; addresses stay valid after a restart, and are not stored.
 """
 
@@ -28,10 +28,10 @@ class Grant:
 
     Attributes:
         method: GET or PUT.
-        sandbox_id: Where.
+        sandbox_id: The sandbox.
         path: The path of the file, as the caller gave it.
         expires: When it ends, in whole seconds since 1970.
-        signer: The key that asked for it.
+        signer: The key that requested it.
     """
 
     method: str
@@ -70,7 +70,7 @@ async def principal_behind(services: AppServices, grant: Grant, signature: str) 
     """Returns the principal on whose behalf a signed address is used.
 
     Raises:
-        ForbiddenError: The signature is not ours or not for this, its time is over, or its key has ended.
+        ForbiddenError: The signature is not ours or is for another request, it has expired, or its key has ended.
     """
     given = signature.encode("utf-8", "surrogatepass")
 

@@ -1,4 +1,4 @@
-"""The files of a state folder: owned by one process, created once, and the server's secret among them.
+"""The files of a state folder: owned by one process and created once, the server's secret among them.
 
 A lock of the kernel decides which process owns a folder: it ends with the process that holds it, so that no stale lock
 remains. A file is created complete or not at all, readable only by its owner. The secret, from which the secrets of
@@ -21,7 +21,7 @@ from fumehood.errors import InvalidArgumentError
 
 
 def make_once(path: Path, content: bytes) -> bool:
-    """Creates a file durably; returns False, and leaves it alone, if there is one already."""
+    """Creates a file durably; if it exists already, leaves it unchanged and returns False."""
     if os.path.lexists(path):
         return False
 
@@ -63,7 +63,7 @@ def own_folder(field: str, path: Path) -> Path:
     """Makes a folder, readable only by its owner, and returns it.
 
     Raises:
-        InvalidArgumentError: It cannot be made, belongs to another user, or other users can enter it.
+        InvalidArgumentError: The folder cannot be made, belongs to another user, or other users can enter it.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def server_secret(state: Path) -> bytes:
     """Returns the secret of this state folder, made now if there is none.
 
     Raises:
-        InvalidArgumentError: The file can be read by others, or is not whole.
+        InvalidArgumentError: The file can be read by others, or is incomplete.
     """
     path = state / _FILE
 

@@ -28,10 +28,10 @@ _KEPT_CHARACTERS = 2000
 
 
 async def build_lines(arguments: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Builds a template and yields a line for each step, and as the last one the template.
+    """Builds a template and yields a line for each step, and the template as the last line.
 
     Args:
-        arguments: What `build_template` takes, as JSON data.
+        arguments: The arguments of `build_template`, as JSON data.
 
     Raises:
         TemplateStoreError: A step failed; the store is unchanged.
@@ -120,7 +120,7 @@ def _build(arguments: Mapping[str, Any]) -> None:
 
 
 def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> TemplateInfo:
-    """Builds what was asked for: by the native API, whose Dockerfile is a text here, or by E2B's."""
+    """Builds the template of an order: of the native API, with the Dockerfile as text, or of E2B's API."""
     # Imported late: the server's own process builds nothing.
     from fumehood.api.templates import build_image_template, build_template, template_to_build_upon
     from fumehood.templates.images.credentials import Logins

@@ -1,4 +1,4 @@
-"""The backend as one caller may see it: only its own sandboxes, within its limits, all of it counted.
+"""The backend as one caller may see it: only its own sandboxes, within its limits, with all usage counted.
 
 Every route and dialect calls it, and it calls the real backend. A sandbox of another key answers as if it had never
 existed; no other module decides about the ownership of a sandbox. A verb of the port passes only if it has an entry
@@ -165,7 +165,7 @@ class TenantBackend(Backend, RecordKeeping):
         principal: The caller.
         allowance: The quotas of the caller; it also counts.
         via: The interface that the caller uses: api, or the name of a dialect.
-        audit: Where it is recorded that the server's owner kills a sandbox of another.
+        audit: The record of sandboxes of other keys that the server's owner kills.
     """
 
     def __init__(
@@ -191,13 +191,13 @@ class TenantBackend(Backend, RecordKeeping):
         """The only path to the real backend, for one verb: checks the owner of its sandbox, and counts it.
 
         Args:
-            verb: Its name in the port.
-            sandbox_id: Its sandbox; None: none, or one that is to be made.
-            count: How many executions it begins, if it runs code.
+            verb: The name of the verb in the port.
+            sandbox_id: Its sandbox; None if the verb has none or creates one.
+            count: How many executions the verb begins, if it runs code.
 
         Raises:
             SandboxNotFoundError: Another key owns the sandbox.
-            QuotaError: A quota of the day is used up, or as many run as may.
+            QuotaError: A daily quota is used up, or the maximum number of executions is running.
             ForbiddenError: The cost of the verb is not declared.
         """
         work = WORK_OF.get(verb)
@@ -250,7 +250,7 @@ class TenantBackend(Backend, RecordKeeping):
         return info
 
     async def fork(self, sandbox_id: str, request: ForkRequest) -> Forked:
-        """Make sandboxes that go on from the state of this one and belong to the same owner.
+        """Make sandboxes that continue from the state of this one and belong to the same owner.
 
         Raises:
             QuotaError: The caller would have more sandboxes than allowed.
@@ -273,13 +273,13 @@ class TenantBackend(Backend, RecordKeeping):
             return await inner.adopt(sandbox_id, child_id)
 
     async def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
-        """Give the lasting parts of a sandbox. It counts as one running execution."""
+        """Yield the lasting parts of a sandbox. It counts as one running execution."""
         async with self._way("save", sandbox_id) as inner, aclosing(inner.save(sandbox_id)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def load(self, request: LoadRequest, archive: str | PathLike[str]) -> Loaded:
-        """Make a sandbox of a saved state that belongs to the caller.
+        """Make a sandbox, which belongs to the caller, from a saved state.
 
         Raises:
             QuotaError: The caller has the maximum number of sandboxes, or has used up its time.
@@ -294,7 +294,7 @@ class TenantBackend(Backend, RecordKeeping):
         return loaded
 
     async def list(self, owner: str | None = None) -> tuple[SandboxInfo, ...]:
-        """Describe the caller's sandboxes; the server's owner may see those of all keys."""
+        """Describe the caller's sandboxes; the server's owner may see the sandboxes of all keys."""
         async with self._way("list") as inner:
             return await inner.list(owner if self._principal.sees_all else self._principal.seen_id)
 
@@ -307,7 +307,7 @@ class TenantBackend(Backend, RecordKeeping):
             return await inner.page(request)
 
     async def look(self, sandbox_id: str, request: Look[_T]) -> _T:
-        """Look at a sandbox of the caller. Relatives that belong to others are for the server's owner alone."""
+        """Look at a sandbox of the caller. Only the server's owner sees relatives that belong to other keys."""
         async with self._way("look", sandbox_id) as inner:
             found: Any = await inner.look(sandbox_id, request)
 
@@ -411,7 +411,7 @@ class TenantBackend(Backend, RecordKeeping):
         """The only path to a kept record: checks the owner that it names.
 
         Raises:
-            RecordNotFoundError: There is none, or another key owned the sandbox.
+            RecordNotFoundError: The record does not exist, or another key owned the sandbox.
         """
         async with self._way(verb) as inner:
             if not isinstance(inner, RecordKeeping):
@@ -448,7 +448,7 @@ class TenantBackend(Backend, RecordKeeping):
             return execution
 
     async def _bounded(self, sandbox_id: str, request: ExecuteRequest) -> ExecuteRequest:
-        """Returns the request within what the key allows, which may be less than the limits of its sandbox.
+        """Returns the request within the bounds of the key, which may be less than the limits of its sandbox.
 
         A request that is refused here was not begun, and is not counted. The result also names the key and the
         interface of the caller.

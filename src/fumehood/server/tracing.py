@@ -1,7 +1,7 @@
 """Traces of requests with OpenTelemetry, configured by its own standard variables.
 
 It is on when `OTEL_EXPORTER_OTLP_ENDPOINT` (or its variant for traces) names a collector, and the extra `otel` is
-installed. `fumehood.log.traces` has what is not of an app.
+installed. `fumehood.log.traces` has the parts that do not need an app.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def trace(
     Args:
         app: The app.
         environ: The environment.
-        service: The name of this process in spans, unless a variable has another.
-        untraced: The paths whose requests are not traced, as regular expressions separated by commas; None: as a
-            standard variable says.
+        service: The name of this process in spans, unless a variable sets another name.
+        untraced: The paths whose requests are not traced, as regular expressions separated by commas; None: the value
+            of the standard variable.
 
     Returns:
         A function that sends the remaining spans, to be called at the end; it blocks for as long as that takes.

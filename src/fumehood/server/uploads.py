@@ -1,7 +1,7 @@
 """Bodies of uploads, piece by piece: at most the latest piece of a file is in memory.
 
-The bytes are hostile; a client that stops sending in the middle is dropped after a while, and what it had sent is not
-kept.
+The bytes are hostile; a client that stops sending in the middle is dropped after a while, and the data that it has sent
+is discarded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _METADATA = "x-metadata-"
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """One file of a form; `pieces` must be read to its end before the next file is asked for."""
+    """One file of a form; `pieces` must be read to its end before the next file is requested."""
 
     name: str
     pieces: AsyncGenerator[bytes, None]
@@ -51,10 +51,10 @@ class FormPart:
 
 
 def metadata_of(headers: Headers) -> dict[str, str]:
-    """Returns the metadata that the headers of a request give a file.
+    """Returns the metadata for a file in the headers of a request.
 
     Raises:
-        InvalidArgumentError: It is too much, or cannot be metadata.
+        InvalidArgumentError: The metadata is too large or invalid.
     """
     found = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
     check_metadata(found)
@@ -66,7 +66,7 @@ async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
 
     Raises:
         FumehoodError: The caller's credential stopped being valid while it sent the body.
-        HTTPException: 408: nothing came for a minute.
+        HTTPException: With status 408: no data arrived for a minute.
         ClientDisconnect: The client has gone.
     """
     stream = sent_while_right_lasts(request.stream())
@@ -86,10 +86,10 @@ async def pieces_of(request: Request) -> AsyncGenerator[bytes, None]:
 
 
 async def files_of(request: Request) -> AsyncGenerator[tuple[str, AsyncGenerator[bytes, None]], None]:
-    """Gives the name and the content of each file of a multipart form, one after the other.
+    """Yields the name and the content of each file of a multipart form.
 
     Raises:
-        InvalidArgumentError: The body is no such form, or has a part that is no file.
+        InvalidArgumentError: The body is not a multipart form, or has a part that is not a file.
     """
     count = 0
 
@@ -105,10 +105,11 @@ async def files_of(request: Request) -> AsyncGenerator[tuple[str, AsyncGenerator
 
 
 async def parts_of(request: Request) -> AsyncGenerator[FormPart, None]:
-    """Gives the parts of a multipart form, fields and files, one after the other; names of files stay below a folder.
+    """Yields the parts of a multipart form, fields and files; checks that file names stay below the folder.
 
     Raises:
-        InvalidArgumentError: The body is no such form, has too many parts, or a file's name leads elsewhere.
+        InvalidArgumentError: The body is not a multipart form, has too many parts, or a file name leads out of the
+            folder.
     """
     count = 0
 
@@ -127,7 +128,7 @@ async def parts_of(request: Request) -> AsyncGenerator[FormPart, None]:
 
 
 async def form_parts(content_type: str, body: AsyncIterator[bytes]) -> AsyncGenerator[FormPart, None]:
-    """Gives the parts of a multipart form, one after the other, whatever they are called and however many they are.
+    """Yields the parts of a multipart form, without checking their names and their number.
 
     Args:
         content_type: The body's type, which holds the boundary.

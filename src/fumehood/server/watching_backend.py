@@ -1,7 +1,7 @@
 """The backend of a key that may look at sandboxes and do nothing with them: the scope `watch`.
 
-Runs in the server process, before the backend of a tenant, which decides whose sandboxes the key sees. A verb passes
-only if it is named here: none of these resumes a sandbox, lengthens a life or counts as use of one. Stateless runs,
+Runs in the server process, in front of the tenant's backend, which decides whose sandboxes the key sees. A verb passes
+only if it is named here: none of these resumes a sandbox, extends its lifetime or counts as its use. Stateless runs,
 which touch no sandbox that the key sees, pass with the scope `execute` alone. A verb of the port that is new is
 refused.
 """
@@ -32,7 +32,7 @@ _STATELESS = frozenset({"run_once", "stream_once"})
 
 
 def _guarding(kind: type[Backend]) -> Any:
-    """Gives the backend each verb of both ports: one that looks goes on, any other is refused."""
+    """Gives the backend each verb of both ports: a read-only verb is passed on, any other is refused."""
     for port in (Backend, RecordKeeping):
         for verb in port.__abstractmethods__ - vars(kind).keys():
             setattr(kind, verb, _guarded(getattr(port, verb), verb))
@@ -59,7 +59,7 @@ def _guarded(declared: Any, verb: str) -> Callable[..., Any]:
 
 @_guarding
 class WatchingBackend(Backend, RecordKeeping):
-    """The sandboxes that a key may look at, and nothing that could be done with them.
+    """The backend for a key that may look at sandboxes but not use them.
 
     Args:
         inner: The backend of that key, which knows whose sandboxes it sees, and counts its runs.

@@ -1,7 +1,7 @@
 """Classifies IP addresses: public, private, and those that must never be dialled.
 
-Runs in the host process and only computes; the tables are those of the IANA registries of special purposes. They are
-stored here because Python's definition of a global address has changed with its versions.
+Runs in the host process and only computes; the tables come from the IANA registries of special-purpose addresses. They
+are stored here because Python's definition of a global address has changed with its versions.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def holds_only_public(network: AddressRange) -> bool:
 
 
 def is_of_this_machine(address: Address) -> bool:
-    """Returns whether an interface of this machine has this address: a route to it then starts at itself."""
+    """Returns whether an interface of this machine has this address: the kernel then routes it to this machine."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
 
     try:

@@ -1,8 +1,9 @@
 """Entries of an audit record: their fields, their canonical text, and the hash chain.
 
-Plain values, used by callers and by all host code. The hash of an entry is that of its canonical text, which contains
-the hash of the entry before: so none can be changed, left out or moved without a break in the chain after it. Numbers
-are whole and text is ASCII in it, so that any language writes the same. Nothing here knows a sandbox.
+Plain values, used by callers and by all host code. The hash of an entry is computed over its canonical text, which
+contains the hash of the previous entry. So no entry can be changed, left out or moved without a break in the chain
+after it. In the canonical text all numbers are whole and all text is ASCII, so that every programming language produces
+the same bytes. Nothing here knows a sandbox.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class AuditEntry:
         at: When it was written, by the clock of the host (UTC).
         kind: The kind of event, such as `executed` or `egress`.
         fields: Its details: text, whole numbers, and lists and mappings of them.
-        previous: The hash of the entry before; 64 zeros for the first.
-        hash: Its own: SHA-256 of everything else, in hexadecimal.
+        previous: The hash of the previous entry; 64 zeros for the first.
+        hash: The hash of this entry: SHA-256 of all other fields, in hexadecimal.
     """
 
     sequence: int
@@ -112,7 +113,7 @@ class AuditEntry:
         return line_of({**self._unsigned(), "hash": self.hash})
 
     def computed_hash(self) -> str:
-        """Return the hash of its content; empty when the content cannot be that of an entry."""
+        """Return the hash of its content; empty when the content is not valid for an entry."""
         try:
             return digest_of(line_of(self._unsigned()))
         except (TypeError, ValueError, RecursionError):
@@ -127,7 +128,7 @@ class ChainFault:
     """A break in a chain.
 
     Attributes:
-        place: The entry, counted from 1 among those that are there; in a file, its line.
+        place: The position of the entry in the log, counted from 1; in a file, its line.
         reason: The fault, in words.
     """
 
@@ -137,7 +138,7 @@ class ChainFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLog:
-    """The audit record of a sandbox, as far as it is kept in memory; a server's audit folder has all of it.
+    """The part of a sandbox's audit record that is kept in memory; a server's audit folder has the whole record.
 
     Attributes:
         sandbox_id: The sandbox.
@@ -173,7 +174,7 @@ class AuditLog:
         return missing_head(self.entries, str(head))
 
     def to_jsonl(self) -> str:
-        """Return it as JSON lines, as `fumehood audit verify` reads them."""
+        """Return the log as JSON lines, as `fumehood audit verify` reads them."""
         lines = [entry.to_line() for entry in self.entries]
 
         if self.dropped and self.entries:
@@ -210,7 +211,7 @@ def digest_of(text: str) -> str:
 
 
 def truncated_line(dropped: int, previous: str) -> str:
-    """Return the line in place of so many dropped entries, the last of which has this hash."""
+    """Return the line that replaces a number of dropped entries, of which the last has this hash."""
     return line_of({"dropped": dropped, "kind": TRUNCATED, "previous": previous})
 
 

@@ -1,8 +1,8 @@
 """The form of results between a host daemon and the server in front of it: bytes in base64, not parsed values.
 
-Pure functions. The server keeps a result as bytes and may never read them. As values, JSON of a guest would be parsed
-on both sides, in calls that hold the interpreter's lock for a time that the guest chooses within its bounds; the time
-to read base64 does not depend on the content.
+Pure functions. The server keeps a result as bytes and may never read them. As parsed values, a guest's JSON would be
+parsed on both sides, in calls that hold the interpreter's lock for as long as the guest's content takes; the time to
+read base64 does not depend on the content.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CarriedResult(Result):
-    """A result whose plain data is its parts, which `fumehood.values.codec` reads back."""
+    """A result whose plain data consists of its raw parts, which `fumehood.values.codec` reads back."""
 
     def plain_data(self) -> dict[str, JsonValue]:
-        """Return the parts in base64 by MIME type, and the rest as in each result."""
+        """Return the parts in base64 by MIME type, and the other fields as in any result."""
         return {
             "parts": {mime: base64.b64encode(part).decode() for mime, part in self.parts.items()},
             "metadata": as_data(self.metadata),

@@ -113,7 +113,7 @@ def check_language(value: object) -> str:
     """Return the name of a language that contexts speak, which may be given by an alias.
 
     Raises:
-        InvalidArgumentError: There is no such language.
+        InvalidArgumentError: No language has this name.
     """
     language = find_language(value)
 
@@ -130,7 +130,7 @@ def check_program_language(value: object) -> str:
     """Return the name of a language that runs whole programs, which may be given by an alias.
 
     Raises:
-        InvalidArgumentError: There is no such language.
+        InvalidArgumentError: No language has this name.
     """
     name = check_language(value)
 

@@ -31,7 +31,7 @@ class DataError(ValueError):
 
 
 class _UnfitError(Exception):
-    """A part of the data that does not fit; the path to it grows on the way out."""
+    """A part of the data that does not fit; each level that it passes through extends the path to the part."""
 
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(fault)
@@ -56,7 +56,10 @@ def read_value(kind: type[_T], data: object) -> _T:
 
 @cache
 def _reader(hint: Any) -> _Reader:
-    """Returns what reads values of a type; made once, since looking into types takes longer than reading."""
+    """Returns a function that reads values of a type.
+
+    Cached, since inspecting a type takes longer than reading a value.
+    """
     if hint is Result:
         return _result
 

@@ -1,7 +1,7 @@
 """The display of a template's sandboxes: a framebuffer of Xvfb, which its programs draw on by X11.
 
-Plain data of the host process. The server is a program of the sandbox, as the template's start command; what is shown
-lies in a file of it, which is as hostile as any other.
+Plain data of the host process. The server is a program of the sandbox, as the template's start command; its screen is a
+file of the sandbox, which is as hostile as any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_SCREEN_BYTES = 4 * _MOST_PIXELS + (1 << 16)
 
 
 def with_display(start: StartCommand | None) -> StartCommand:
-    """Returns the start command that brings up a display, and then runs another one, if there is one."""
+    """Returns the start command that brings up a display, and then runs another command, if one is given."""
     if start is None:
         return StartCommand(command=f"{_PREPARE} && exec {_SERVER}", ready=f"file:{_SOCKET}")
 

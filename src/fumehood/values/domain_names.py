@@ -51,7 +51,7 @@ class Target:
 
 
 def read_host(text: str) -> tuple[str, Address | None]:
-    """Returns the canonical host in `text`, and the address if it is one; IPv6 stands in brackets.
+    """Returns the canonical host in `text`, and the address if it is one; an IPv6 address must be in brackets.
 
     Raises:
         TargetError: The text is neither a name nor an address.
@@ -85,7 +85,7 @@ def read_address(text: str) -> Address:
     """Returns the address in `text`: four decimal parts, or IPv6 without brackets, zone or an IPv4 part.
 
     Raises:
-        TargetError: It is none.
+        TargetError: The text is not an address.
     """
     try:
         if ":" not in text:
@@ -105,10 +105,10 @@ def read_address(text: str) -> Address:
 
 
 def read_port(text: str) -> int:
-    """Returns the port in `text`: decimal digits without zeros before them.
+    """Returns the port in `text`: decimal digits without leading zeros.
 
     Raises:
-        TargetError: It is none.
+        TargetError: The text is not a port.
     """
     port = int(text) if _PORT.fullmatch(text) else 0
 
@@ -123,7 +123,7 @@ def read_authority(text: str, default_port: int | None = None) -> Target:
 
     Args:
         text: The text from the guest.
-        default_port: The port where none is written; None: one is required.
+        default_port: The port if the text has none; None: a port is required.
 
     Raises:
         TargetError: The text is not a host and a port.

@@ -48,7 +48,7 @@ class ResultEvent:
 
     Attributes:
         result: The result.
-        is_update: True when it replaces the result with the same `display_id`.
+        is_update: True when the result replaces the result with the same `display_id`.
     """
 
     result: Result
@@ -61,7 +61,7 @@ class ClearOutputEvent:
     """The code cleared the output displayed so far.
 
     Attributes:
-        wait: True when it should stay until new output comes.
+        wait: True when the output should stay visible until new output comes.
     """
 
     at_seconds: float
@@ -83,7 +83,7 @@ class InputRequestEvent:
     Attributes:
         execution_id: The execution.
         request_id: Id of this question; the answer repeats it.
-        prompt: Its text.
+        prompt: The text of the question.
         is_password: True when the answer should not be shown.
     """
 

@@ -46,7 +46,7 @@ class LogEntry:
     Attributes:
         stream: stdout or stderr.
         text: The text.
-        at_seconds: When, in seconds since the execution began.
+        at_seconds: When it was written, in seconds since the execution began.
     """
 
     stream: StreamName
@@ -58,7 +58,8 @@ class LogEntry:
 class Logs:
     """All output of an execution, in the order in which it was written.
 
-    Of a stream that exceeded its limit the head and the tail are kept; an entry between them says how much is missing.
+    If a stream exceeded its limit, its head and its tail are kept, and an entry between them states how much is
+    missing.
 
     Attributes:
         entries: Standard output and standard error, interleaved in the order of writing.
@@ -96,10 +97,10 @@ class ExecutionError:
         name: Name of the exception's class; for the other kinds TimeLimitExceeded, CpuLimitExceeded,
             Interrupted, OutOfMemory, ContextDied, or SandboxEnded when the whole sandbox was ended, as by its lifetime.
         value: The message. For kinds other than exception it says whether the state was kept.
-        traceback: Plain text, the code's own frames only; of code that was stopped, the line where that happened.
+        traceback: Plain text, with frames of the code only; for code that was stopped, the line where it was stopped.
             Empty when the context was killed.
         hint: The limit or denied access that the code seems to have met, in words; advice, since it is derived from the
-            code's own error. Empty when it seems to be none.
+            code's own error. Empty when no limit seems to be the reason.
     """
 
     kind: ErrorKind
@@ -115,7 +116,7 @@ class ExecutionError:
     def exit_code(self) -> int | None:
         """The exit code with which the code ended its process, or None if it ended in another way.
 
-        It comes from `sys.exit()`, from the last command of bash, or from a process that ended itself, as by
+        It comes from `sys.exit()`, from the last command of bash, or from a process that ended itself, for example by
         `os._exit()`.
         """
         if self.name == "SystemExit":
@@ -133,7 +134,7 @@ class ToolOutcome:
 
     Attributes:
         name: The tool.
-        ok: Whether it returned a value; otherwise the code got a ToolError, or ended before.
+        ok: Whether it returned a value; otherwise the code got a ToolError, or ended before the answer.
         seconds: How long it took, from the call to the answer.
     """
 
@@ -148,7 +149,7 @@ class Execution:
 
     Attributes:
         id: Its own id.
-        context_id: The context it ran in.
+        context_id: The context in which it ran.
         results: The displayed and returned results, in order; an updated result keeps its first position.
         logs: Its output.
         error: The error that ended it, or None.
@@ -181,7 +182,7 @@ class Execution:
     audit_head: AuditHead | None = None
 
     def __str__(self) -> str:
-        """Return the output as below a notebook's cell, as text; control characters are escaped."""
+        """Return the output as text, in the form shown below a notebook's cell; control characters are escaped."""
         shown = [str(self.logs), *map(str, self.results), *([str(self.error)] if self.error else [])]
         return visible("\n".join(part.removesuffix("\n") for part in shown if part))
 
@@ -200,7 +201,7 @@ class Execution:
         return f"Execution({', '.join(part for part in shown if part)})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the outputs for a notebook on the host, without anything that could run there."""
+        """Return the outputs for a notebook on the host, without content that could run code there."""
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
@@ -241,12 +242,12 @@ class VariableChange:
 
     Attributes:
         name: Its name.
-        kind: added, changed or deleted. Changed is a variable that means another object now, and one whose object
+        kind: added, changed or deleted. A variable is changed if it refers to another object now, or if its object
             looks changed: containers, arrays, frames and objects of the cells' classes are compared by a bounded check,
             not element by element.
-        type: The name of its class, as it is now, or was.
-        summary: A few characters of it; never made by code of its class.
-        size_bytes: Memory that it takes by itself, as far as that is known without asking its class.
+        type: The name of its present class, or of its class before it was deleted.
+        summary: A few characters that describe the value; never computed by code of its class.
+        size_bytes: Memory that the object takes by itself; None if only code of its class could tell.
     """
 
     name: str
@@ -311,14 +312,14 @@ class RecordedCell:
         code: The code.
         execution: Its record.
         stdin: Its standard input; None: empty.
-        wall_seconds: Its own time limit; None: that of the sandbox.
-        is_fresh: Whether the context had no state from cells before: its first cell, or the first after a restart.
-        outputs_dropped: Whether its logs, results, traceback, tool calls and changes were dropped, to stay within the
-            bounds of the record.
+        wall_seconds: The time limit of this execution; None: that of the sandbox.
+        is_fresh: Whether the context had no state from earlier cells: its first cell, or the first after a restart.
+        outputs_dropped: Whether its logs, results, traceback, tool calls and changes were dropped, to keep the record
+            within its bounds.
         is_undone: Whether its changes of variables and files were undone: the sandbox went back to a checkpoint.
-        by: The key that ran it, at a server; `owner` for the server's own token.
-        via: The interface by which it came to a server: api, or the name of a dialect; `e2b from inside` for programs
-            of the sandbox itself.
+        by: At a server, the key that ran it; `owner` for the server's own token.
+        via: The interface by which the code came to a server: api, or the name of a dialect; `e2b from inside` for
+            programs of the sandbox itself.
     """
 
     code: str

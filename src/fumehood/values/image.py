@@ -22,11 +22,11 @@ class ImageRoot:
         python: That Python's path in the image; empty for the private one, which is in `interpreter`.
         interpreter: Name of the layer with the private Python; empty if the image's own is used.
         packages: Name of the layer with the guest's packages for the image's own Python; empty for the private one.
-        envs: Environment variables of the image, for what runs in its sandboxes and nothing else.
-        workdir: Where code and commands start.
+        envs: Environment variables of the image, only for programs in its sandboxes.
+        workdir: The folder in which code and commands start.
         volumes: Further folders that sandboxes may write, as the image names them.
         links: The folders of the image that lead to a sandbox's own copy, `workdir` among them.
-        user: The name that the one user of its sandboxes has.
+        user: The name of the one user in its sandboxes.
         shell: That user's shell.
     """
 

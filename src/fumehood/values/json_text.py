@@ -14,7 +14,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def json_bytes(value: object) -> bytes:
-    """Returns plain data as JSON that any client can read, whatever characters a guest has put into it."""
+    """Returns plain data as JSON bytes that any client can read; surrogates of a guest's text are escaped."""
     return readable_json(_encode(value))
 
 

@@ -1,8 +1,8 @@
-"""JSON across the border of a sandbox: its values counted before it is parsed, and those that JSON cannot hold refused.
+"""JSON that enters or leaves a sandbox: counts values before parsing, and refuses those that JSON cannot hold.
 
 Pure. A byte of JSON can cost thirty in memory, so the number of values and of texts is bounded, in time proportional to
 the bytes. Values that enter or leave a sandbox are checked within the bounds of the wire, so that a value that passes
-here can be sent; nothing is repaired: a key that is a number does not become text, and NaN not null.
+here can be sent; nothing is repaired: a numeric key is not converted to text, nor NaN to null.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def json_of(value: object, where: str, max_bytes: int) -> bytes:
 
     Raises:
         NotJsonError: The value is not a JSON value, is nested more than 30 deep, holds more than 50,000 values, or
-            takes more bytes than it may.
+            takes more bytes than allowed.
     """
     _Look().at(value, where, 1)
     data = _to_json(value).encode("ascii")

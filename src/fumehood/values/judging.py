@@ -34,8 +34,8 @@ class JudgeRequest:
         stdins: The standard input of each run.
         wall_seconds: Time of each run.
         memory_bytes: The memory of each run beyond that of the interpreter and the imports, or the memory of a
-            program in another language; None: that of the sandbox.
-        concurrency: How many run at once; None: as many as the sandbox has processors.
+            program in another language; None: the limit of the sandbox.
+        concurrency: How many runs may be active at once; None: as many as the sandbox has processors.
         language: Its language, by a name or an alias.
     """
 

@@ -1,7 +1,7 @@
 """Records of sandboxes that have ended: questions about them, and their answers.
 
-Used on both sides of the port. Text in the answers comes from the guest, and ran with the rights of a key that may be
-gone by now.
+Used on both sides of the port. Text in the answers comes from the guest, which ran with the rights of a key that may
+have been deleted since.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class EndedSandbox:
     """A sandbox that has ended, and whose record is kept.
 
     Attributes:
-        sandbox: Its description, as it was at the end.
+        sandbox: The description of the sandbox at its end.
         ended_at: When it ended (UTC).
-        reason: Why: killed, expired, idle, died, host_closed, lost, protocol_violation, out_of_memory,
+        reason: Why it ended: killed, expired, idle, died, host_closed, lost, protocol_violation, out_of_memory,
             policy or excess.
         contexts: Its contexts with a record.
         cells: How many cells have run in it.
-        failed: How many of those that are kept ended with an error.
+        failed: How many of the kept cells ended with an error.
         last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None without any.
-        cpu_seconds: CPU time of the cells that are kept.
-        peak_memory_bytes: Most memory that one of them used.
-        size_bytes: What the record takes on the disk of its host.
+        cpu_seconds: CPU time of the kept cells, in seconds.
+        peak_memory_bytes: The most memory that one of the kept cells used.
+        size_bytes: The size of the record on its host's disk.
     """
 
     sandbox: SandboxInfo
@@ -71,10 +71,10 @@ class ListRecords:
     """Asks for a page of the sandboxes that have ended, the latest end first.
 
     Attributes:
-        owner: Only those of this owner.
-        text: Only those with this text in id, template, owner, reason or a label, in upper or lower case.
-        before: Only those listed after this one: the id of the last of the page before.
-        limit: How many at most.
+        owner: Only sandboxes of this owner.
+        text: Only sandboxes with this text in id, template, owner, reason or a label, ignoring case.
+        before: Only sandboxes listed after this one: the id of the last sandbox of the previous page.
+        limit: The most sandboxes of the page.
     """
 
     owner: str | None = None
@@ -97,7 +97,7 @@ class RecordList:
     Attributes:
         is_kept: Whether records of sandboxes that end now are kept.
         items: The sandboxes, the latest end first.
-        next_cursor: For the next page; None: this is the last one.
+        next_cursor: The `before` of the next page; None: this is the last page.
     """
 
     is_kept: bool

@@ -1,8 +1,10 @@
 """The languages that code may be written in: names, aliases, abilities, and how their programs are run.
 
-The one table of them: contexts, dialects, kernels, judges and templates read it. It is data: it starts nothing, and
-whether a template has the programs of a language shows only in its sandboxes. A language either keeps its variables
-from cell to cell, or each of its cells is a whole program; of those that keep them, judges run whole programs too.
+This is the only table of languages: contexts, dialects, kernels, judges and templates read it. It is data and starts
+    nothing; whether a template has the programs of a language is found only in its sandboxes. A language either keeps
+    its variables
+from cell to cell, or each of its cells is a whole program; judges also run whole programs in languages that keep
+variables.
 """
 
 from __future__ import annotations
@@ -96,10 +98,10 @@ class SourceLanguage:
     """The commands that compile and run a source file of one language.
 
     Attributes:
-        name: Our name of it.
+        name: Our name of the language.
         filename: The default name of the source file.
-        run: Program and arguments; `{source}` stands for the source file, `{program}` for what was compiled,
-            `{folder}` for where the two lie.
+        run: Program and arguments; `{source}` stands for the source file, `{program}` for the compiled program,
+            `{folder}` for the folder of both.
         compile: The same for the compile step before it; empty if there is none.
     """
 
@@ -110,7 +112,7 @@ class SourceLanguage:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The programs that it needs."""
+        """The programs that the language needs."""
         first = (words[0] for words in (self.compile, self.run) if words)
         return tuple(word for word in first if "{" not in word and not word.startswith("."))
 
@@ -131,18 +133,19 @@ class ContextLanguage:
         title: Its name as people write it.
         aliases: Its other names.
         suffixes: The suffixes of its file names, the usual one first.
-        source: How a file of it is compiled and run as a whole program.
+        source: How a source file is compiled and run as a whole program.
         keeps_state: Whether variables persist from cell to cell; otherwise each cell is a whole program.
         mimetype: The type of its files.
         lexer: Its name in Pygments; empty if it is `name`.
         editor_mode: Its name in CodeMirror; empty if it is `name`.
-        needs: The component that a template needs for it; empty: none.
-        program: The program of that name in the path, or `package` of the template's Python, is what is needed.
+        needs: The component that a template needs for the language; empty: none.
+        program: The needed component is the program of this name in the search path, or `package` of the template's
+            Python.
         package: See `program`.
         way_out: How to add the missing component to a template.
-        version: The line for a shell that prints its version; empty: the program with `--version`.
-        debian: The packages of Debian that bring it; empty: Debian has none.
-        pypi: The package of the Python package index that brings it, where there is one.
+        version: The shell command that prints its version; empty: the program with `--version`.
+        debian: The Debian packages that provide it; empty: Debian has none.
+        pypi: The package of the Python package index that provides it, if there is one.
         start_seconds: How long a context may take to start; an engine's first context may have to compile the driver.
         why_no_checkpoints: Why its contexts have no checkpoints and no transactions; empty if they have them.
         has_tools: Whether its code can call functions of the caller.
@@ -179,7 +182,7 @@ class ContextLanguage:
 def _node(
     name: str, title: str, alias: str, suffixes: tuple[str, ...], run: tuple[str, ...]
 ) -> ContextLanguage:
-    """Returns a language that Node runs."""
+    """Returns the description of a language that Node runs."""
     return ContextLanguage(
         name=name,
         title=title,
@@ -211,19 +214,19 @@ def _program(
     filename: str = "",
     way_out: str = "",
 ) -> ContextLanguage:
-    """Returns a language each of whose cells is a whole program.
+    """Returns the description of a language in which each cell is a whole program.
 
     Args:
         name: Its name.
         title: Its name as people write it.
-        names: Its aliases, and what the names of its files end with.
-        run: The words that run it.
-        compile: The words that compile it.
-        debian: The packages of Debian that bring it.
-        pypi: The package of the Python package index that brings it.
-        version: The line that prints its version; empty: its program with `--version`.
+        names: Its aliases and the suffixes of its file names.
+        run: Program and arguments that run it.
+        compile: Program and arguments that compile it.
+        debian: The Debian packages that provide it.
+        pypi: The package of the Python package index that provides it.
+        version: The shell command that prints its version; empty: its program with `--version`.
         filename: The name of a source file; empty: main with the first suffix.
-        way_out: How a machine gets it, where it is no package of Debian.
+        way_out: How to install it, if it is not a Debian package.
     """
     suffixes = tuple(word for word in names.split() if word.startswith("."))
     source = SourceLanguage(
@@ -499,7 +502,7 @@ def known_language(name: str) -> ContextLanguage:
     """Returns the language of a context that exists.
 
     Raises:
-        LookupError: There is none of this name.
+        LookupError: No language has this name.
     """
     language = find_language(name)
 
@@ -527,7 +530,10 @@ def _of_kernel(name: str) -> ContextLanguage:
 
 
 def language_of_file(path: str) -> ContextLanguage | None:
-    """Returns the language of contexts that a file is written in, by its name; None if it is no such file."""
+    """Returns the language in which a file is written, by the file's name.
+
+    Returns None if no context language has its suffix.
+    """
     suffix = posixpath.splitext(path)[1].lower()
     return next((one for one in CONTEXT_LANGUAGES.values() if suffix in one.suffixes), None)
 
@@ -545,7 +551,7 @@ def whole_program(language: ContextLanguage) -> SourceLanguage:
 
 
 def names_with(*, checkpoints: bool = False, tools: bool = False) -> str:
-    """Returns the titles of the languages that have an ability, as words for an error."""
+    """Returns the titles of the languages that have an ability, as text for an error."""
     able = (
         one.title
         for one in CONTEXT_LANGUAGES.values()
@@ -600,11 +606,12 @@ class ProgramSteps:
     """How a context runs its cells as whole programs.
 
     Attributes:
-        source: Its language's commands.
-        folder: Where source file and program lie, and stay; empty: a new folder for each cell, removed after it.
-        is_compiled: Whether the program lies there already.
-        is_run: Whether it is run, or only compiled.
-        memory_bytes: The memory of its data; None: that of the sandbox.
+        source: The commands of the language.
+        folder: The folder of source file and program, which keeps them; empty: a new folder for each cell, removed
+            after it.
+        is_compiled: Whether the folder contains the compiled program already.
+        is_run: Whether the program is run, or only compiled.
+        memory_bytes: The memory limit of the program's data; None: that of the sandbox.
     """
 
     source: SourceLanguage
@@ -614,7 +621,7 @@ class ProgramSteps:
     memory_bytes: int | None = None
 
     def as_message(self) -> dict[str, Any]:
-        """Returns it as a context gets it."""
+        """Returns the steps in the form in which a context receives them."""
         return {
             "filename": self.source.filename,
             "compile": [] if self.is_compiled else list(self.source.compile),

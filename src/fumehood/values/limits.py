@@ -31,22 +31,22 @@ class Limits:
     Attributes:
         wall_seconds: Time of one execution. At its end the code is interrupted; `run_code(timeout=...)`
             replaces it for one call. 30 s, not E2B's 300: a loop that hangs should be known soon.
-        cpu_seconds: CPU time of one execution and its children together; None means that `wall_seconds`
-            alone decides.
-        memory_bytes: Memory of the whole sandbox, files that its code writes included, since these live in
-            memory. What is uploaded does not count. Without cgroups files do not count.
+        cpu_seconds: CPU time of one execution and its children together; None means that only `wall_seconds` applies.
+        memory_bytes: Memory of the whole sandbox, including files that its code writes, since they are kept in memory.
+            Uploaded files do not count. Without cgroups files do not count.
         processes: Processes and threads of the whole sandbox.
-        cpu_cores: CPU share of the whole sandbox; None means no bound. Not held without cgroups.
+        cpu_cores: CPU share of the whole sandbox; None means no bound. Not enforced without cgroups.
         open_files: Open files of each process.
         disk_bytes: Bytes of all writable mounts together.
         inodes: Files and directories of all writable mounts together.
         stdout_bytes: Standard output kept of one execution or command; the rest is counted and dropped.
-        stderr_bytes: The same of standard error.
-        result_bytes: Size of one result, all its formats together; a larger format is left out and named.
+        stderr_bytes: The same for standard error.
+        result_bytes: Size of one result, all its formats together; a larger format is left out, and its name is
+            reported.
         result_count: Results kept of one execution.
         grace_seconds: Time between the interrupt and the kill of code that does not stop.
-        memory: An argument only: `memory_bytes` as a size such as "2G", in its place.
-        disk: An argument only: `disk_bytes` as a size, in its place.
+        memory: Only an argument: a size such as "2G", in place of `memory_bytes`.
+        disk: Only an argument: a size such as "2G", in place of `disk_bytes`.
     """
 
     wall_seconds: float = 30.0
@@ -171,7 +171,7 @@ def read_limits(
 
 
 def _check_names(named: Mapping[str, Any], called: Callable[..., object] | None) -> None:
-    """Refuses an argument that is no limit as Python refuses one that a function does not have."""
+    """Refuses an argument that is not a limit with the error that Python raises for an unknown argument."""
     for name in named:
         if name not in _NAMES:
             raise TypeError(
@@ -190,7 +190,7 @@ def _arguments(called: Callable[..., object] | None) -> list[str]:
 
 
 def _meant(name: object, known: Sequence[str] = _NAMES) -> str:
-    """Returns the question after the similar name, or after the few that begin with this one: `cpu`."""
+    """Returns a question with the similar name, or with the few names that begin with this one, such as `cpu`."""
     word = str(name).lower()
     near = get_close_matches(word, known, n=1)
 
@@ -220,8 +220,8 @@ class Usage:
         user_cpu_seconds: CPU time in user code, by the control group's count of the whole sandbox; without a control
             group, as the context reports it for itself and its children.
         system_cpu_seconds: CPU time in the kernel, likewise.
-        peak_memory_bytes: Most memory of the whole sandbox meanwhile, by its control group (version 2 before
-            kernel 6.12: since its start); without one the largest resident memory of the context so far.
+        peak_memory_bytes: Peak memory of the whole sandbox during the execution, by its control group (version 2 before
+            kernel 6.12: since its start); without a control group, the largest resident memory of the context so far.
         bytes_in: Code and answers sent into the sandbox.
         bytes_out: Output, results and errors that came out, before anything was cut off by the host.
     """

@@ -1,6 +1,7 @@
 """Read-only questions about a sandbox, with their answers: cells, results, variables, and lists of sandboxes.
 
-Used on both sides of the port. To answer one changes nothing: it resumes no sandbox, extends no lifetime and runs no
+Used on both sides of the port. Answering a question changes nothing: it resumes no sandbox, extends no lifetime and
+    runs no
 code of the guest. Text in the answers comes from the guest.
 """
 
@@ -35,7 +36,7 @@ ORDERS: tuple[ListOrder, ...] = get_args(ListOrder)
 
 
 def check_moment(name: str, value: str | None) -> None:
-    """Refuses what cannot be the id or the name of a checkpoint; None is right."""
+    """Raises InvalidArgumentError unless the value is None or can be the id or the name of a checkpoint."""
     if value is not None:
         check_text(name, value, max_bytes=_NAME_BYTES)
 
@@ -53,9 +54,9 @@ class ReadCells(Look["CellPage"]):
     Attributes:
         context_id: The context; None: the default one.
         before: Only cells before this position.
-        after: Only cells after this position. Without either the newest are given.
-        limit: How many at most.
-        whole: Whether each has its whole execution.
+        after: Only cells after this position. Without `before` and `after`, the newest cells are given.
+        limit: The most cells of the page.
+        whole: Whether each cell includes its whole execution.
     """
 
     context_id: str | None = None
@@ -116,10 +117,10 @@ class ReadVariables(Look["VariablePage"]):
 
     Attributes:
         context_id: The context; None: the default one.
-        text: Only those with this text in the name, the type or the summary, whatever the case.
-        after: Only those whose names sort after this one.
-        limit: How many at most.
-        at: The checkpoint whose variables are meant; None: those of now.
+        text: Only variables with this text in the name, the type or the summary, ignoring case.
+        after: Only variables whose names sort after this one.
+        limit: The most variables of the page.
+        at: The checkpoint whose variables are meant; None: the present variables.
     """
 
     context_id: str | None = None
@@ -143,12 +144,12 @@ class ReadVariables(Look["VariablePage"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadVariable(Look["VariablePage"]):
-    """Asks for one variable of a context in detail; the answer has one item, or none if there is no such variable.
+    """Asks for one variable of a context in detail; the answer has one item, or none if the variable does not exist.
 
     Attributes:
         name: Its name.
         context_id: The context; None: the default one.
-        at: The checkpoint whose variable is meant; None: that of now.
+        at: The checkpoint whose variable is meant; None: the present variable.
     """
 
     name: str
@@ -165,19 +166,19 @@ class ReadVariable(Look["VariablePage"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One variable of a context; everything of it is found without running code of its class.
+    """One variable of a context; all fields are found without running code of its class.
 
     Attributes:
         name: Its name.
         type: The name of its class.
-        summary: A few characters of it; empty where only its class could tell.
-        size_bytes: Memory that it takes by itself, as far as that is known.
-        since: The last execution that has reported a change of it, or None.
-        text: In detail: the beginning of a text.
-        shape: In detail: of an array or a frame.
-        columns: In detail: label and type of each of its first columns.
-        rows: In detail: its first rows, as text.
-        items: In detail: key, type and summary of the first elements of a container.
+        summary: A few characters that describe the value; empty where only code of its class could tell.
+        size_bytes: Memory that the object takes by itself; None if not known.
+        since: The last execution that has reported a change of the variable, or None.
+        text: Only in detail: the beginning of a string.
+        shape: Only in detail: the shape of an array or a frame.
+        columns: Only in detail: label and type of each of the first columns.
+        rows: Only in detail: the first rows, as text.
+        items: Only in detail: key, type and summary of the first elements of a container.
     """
 
     name: str
@@ -197,12 +198,12 @@ class VariablePage:
     """Variables of a context.
 
     Attributes:
-        state: current; running or paused: the context cannot be asked now, and the items are those of its last list;
+        state: current; running or paused: the context cannot be asked now, and the items are from its last list;
             none: it has no process yet, or a language without this feature.
         items: The variables, by name.
-        as_of: When they were seen (UTC); None: never.
-        count: How many there are in all.
-        next_cursor: `after` for the next page; None: this is the last one.
+        as_of: When the variables were listed (UTC); None: never.
+        count: The total number of variables.
+        next_cursor: `after` for the next page; None: this is the last page.
     """
 
     state: Literal["current", "running", "paused", "none"]
@@ -229,7 +230,7 @@ class Relative:
         ended_at: When it ended (UTC), or None.
         reason: Why it ended; empty while it lives.
         last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None before the first.
-        cells: How many cells have run in it, those of its parents before the fork included.
+        cells: How many cells have run in it, including those of its parents before the fork.
         owner: Its owner at a server; empty where there is one user only.
     """
 
@@ -246,7 +247,7 @@ class Relative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A sandbox with its ancestors and all their forks, as far as they live or have ended lately.
+    """A sandbox with its ancestors and all their forks, if they live or have ended lately.
 
     Attributes:
         items: The sandboxes, parents before their forks, the oldest first.
@@ -343,15 +344,15 @@ class ReadPorts(Look["PortList"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListeningPort:
-    """A TCP port on which something in a sandbox listens.
+    """A TCP port on which a program in a sandbox listens.
 
     Attributes:
         port: The port.
-        addresses: The addresses it listens at: `0.0.0.0` and `::` are all of the sandbox.
-        program: The name of the process, which the guest can choose; empty where it is not known.
-        pid: Its number inside the sandbox, or None.
+        addresses: The addresses on which it listens; `0.0.0.0` and `::` stand for all addresses of the sandbox.
+        program: The name of the process, which the guest can choose; empty if it is not known.
+        pid: The pid of the process inside the sandbox, or None.
         started_at: When that process started (UTC), or None.
-        is_answered_outside: Whether a program outside answers its connections, as `listen_port` arranges.
+        is_answered_outside: Whether a program outside the sandbox answers its connections, as set up by `listen_port`.
     """
 
     port: int
@@ -364,10 +365,10 @@ class ListeningPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortList:
-    """The ports of a sandbox on which something listens.
+    """The ports of a sandbox on which programs listen.
 
     Attributes:
-        state: current; none: the sandbox has no network of its own, so nothing in it can listen.
+        state: current; none: the sandbox has no network of its own, so no program in it can listen.
         items: The ports, in ascending order; at most 256.
     """
 
@@ -381,7 +382,7 @@ class PartSummary:
 
     Attributes:
         mime: Its MIME type, as the guest has named it.
-        size_bytes: Its size.
+        size_bytes: Its size in bytes.
     """
 
     mime: str
@@ -426,7 +427,7 @@ class ChangeCounts:
 
     Attributes:
         variables: Changed variables.
-        files: Changed files, as far as they were counted.
+        files: Changed files; files beyond the bound are not counted.
     """
 
     variables: int
@@ -438,19 +439,19 @@ class Cell:
     """One piece of code that ran, or runs, and its outcome.
 
     Attributes:
-        position: Its place in the record of its context; never given twice.
-        id: Its execution.
+        position: Its position in the record of its context; no two cells have the same.
+        id: The id of its execution.
         context_id: Its context.
-        state: running or ended; at a server a detached one can be waiting for its turn, and has no position yet.
+        state: running or ended; at a server, a detached cell can also be waiting for its turn; it has no position yet.
         code: The code.
         stdin: Its standard input; None: empty.
-        by: The key that ran it, at a server; `owner` for the server's own token.
-        via: The interface by which it came to a server: api, or the name of a dialect; `e2b from inside` for programs
-            of the sandbox itself.
+        by: At a server, the key that ran it; `owner` for the server's own token.
+        via: The interface by which the code came to a server: api, or the name of a dialect; `e2b from inside` for
+            programs of the sandbox itself.
         started_at: When it began (UTC).
-        is_fresh: Whether the context had no state from cells before.
+        is_fresh: Whether the context had no state from earlier cells.
         is_undone: Whether its changes were undone.
-        outputs_dropped: Whether its outputs were dropped, to stay within the bounds of the record.
+        outputs_dropped: Whether its outputs were dropped, to keep the record within its bounds.
         outcome: Its outcome: ok, or the kind of its error; None while it runs.
         execution_count: Its number in the context, as notebooks show it.
         usage: Its resource usage; None while it runs.
@@ -458,12 +459,12 @@ class Cell:
         state_lost: True when the context had to be replaced.
         transaction: The outcome of its transaction if it was transactional.
         truncated: How much was cut off because of the limits.
-        changes: How much it changed, if that was asked for.
+        changes: How much it changed, if requested.
         tool_calls: How many calls of tools it made.
         output_characters: The length of its output.
         results: Its results, without content.
-        input_request: The question that it waits on.
-        execution: The whole execution, if that was asked for.
+        input_request: The question for whose answer it waits.
+        execution: The whole execution, if requested.
         seq: For a running cell, the number of the last event that it includes, for followers of the sandbox's events.
     """
 
@@ -501,7 +502,7 @@ class CellPage:
 
     Attributes:
         items: The cells.
-        first_position: The position of the oldest cell that is kept.
+        first_position: The position of the oldest kept cell.
         end_position: The position that the next cell will have.
         dropped_cells: How many cells are missing before the first, because the record is bounded.
         dropped_outputs: How many of the kept cells have lost their outputs for the same reason.
@@ -516,7 +517,7 @@ class CellPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxUse:
-    """The current usage and activity of a sandbox, as far as the host knows it without asking the sandbox.
+    """The current usage and activity of a sandbox, as known to the host without asking the sandbox.
 
     Attributes:
         cpu_seconds: CPU time since its start; None where the kernel does not count it.
@@ -524,10 +525,10 @@ class SandboxUse:
         peak_memory_bytes: Most memory that was ever in use, or None.
         processes: Living processes, or None.
         cells: How many cells have run in its contexts.
-        is_running: Whether code runs in one of them.
+        is_running: Whether code runs in one of its contexts.
         last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None before the first.
-        last_at: When that one ended (UTC).
-        watchers: How many follow its events.
+        last_at: When that cell ended (UTC).
+        watchers: How many followers its events have.
     """
 
     cpu_seconds: float | None = None
@@ -546,16 +547,16 @@ class ListSandboxes:
     """Asks for a page of the living sandboxes.
 
     Attributes:
-        owner: Only those of this owner.
-        state: Only those in this state.
-        template: Only those of this template.
-        parent_id: Only forks of this one.
-        labels: Only those with each of these labels.
-        text: Only those with this text in id, template, owner or a label, in upper or lower case.
+        owner: Only sandboxes of this owner.
+        state: Only sandboxes in this state.
+        template: Only sandboxes of this template.
+        parent_id: Only forks of this sandbox.
+        labels: Only sandboxes that have all of these labels.
+        text: Only sandboxes with this text in id, template, owner or a label, ignoring case.
         order: The sort key: the start, oldest or newest (`-started`) first, or the end.
-        cursor: `next_cursor` of the page before.
-        limit: How many at most.
-        with_use: Whether each has its use.
+        cursor: `next_cursor` of the previous page.
+        limit: The most sandboxes of the page.
+        with_use: Whether each item includes the resource usage.
     """
 
     owner: str | None = None
@@ -585,7 +586,7 @@ class ListedSandbox:
 
     Attributes:
         info: Its description.
-        use: Its resource usage, if that was asked for.
+        use: Its resource usage, if requested.
     """
 
     info: SandboxInfo
@@ -598,7 +599,7 @@ class SandboxList:
 
     Attributes:
         items: The sandboxes.
-        next_cursor: For the next page; None: this is the last one.
+        next_cursor: The `cursor` of the next page; None: this is the last page.
     """
 
     items: tuple[ListedSandbox, ...]
@@ -609,12 +610,12 @@ Place: TypeAlias = tuple[float, str]
 
 
 def cursor_of(place: Place) -> str:
-    """Returns the cursor of a page that ends with a sandbox at this place of its order."""
+    """Returns the cursor of a page that ends with a sandbox at this position of the order."""
     return base64.urlsafe_b64encode(f"{place[0]!r} {place[1]}".encode()).decode()
 
 
 def place_of(cursor: str) -> Place:
-    """Returns the place in an order that a cursor names.
+    """Returns the position in an order that a cursor names.
 
     Raises:
         InvalidArgumentError: The text is not the cursor of a page.
@@ -629,7 +630,7 @@ def place_of(cursor: str) -> Place:
 
 
 def listed_place(order: ListOrder, info: SandboxInfo) -> Place:
-    """Returns the place of a sandbox in an order; in `-started` those with the later place come first."""
+    """Returns the position of a sandbox in an order; in `-started`, higher positions come first."""
     if order != "ends":
         return info.started_at.timestamp(), info.id
 

@@ -20,8 +20,8 @@ class MachineInfo:
         state: ready; draining: it makes no new sandboxes, other than forks; absent: it does not answer.
         reason: Why it does not answer; empty if it does.
         labels: Its labels, such as `zone`.
-        templates: The names of the templates that it has.
-        capacity: Its last report; None while it does not answer.
+        templates: The names of the templates on this machine.
+        capacity: Its last capacity report; None while it does not answer.
     """
 
     host_id: str

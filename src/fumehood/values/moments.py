@@ -1,7 +1,7 @@
 """Questions about two moments of a sandbox, and a file of an earlier one, with their answers.
 
-Used on both sides of the port. A moment is a checkpoint, or now. As for every question of `looking`, to answer one
-changes nothing and runs no code of the guest; text in the answers comes from the guest.
+Used on both sides of the port. A moment is a checkpoint, or now. As with the questions of `looking`, answering changes
+nothing and runs no code of the guest; text in the answers comes from the guest.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PATH_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadDifferences(Look["Comparison"]):
-    """Asks in what two moments differ: the variables of a context, and the files.
+    """Asks how two moments differ: the variables of a context, and the files.
 
     Attributes:
-        before: The earlier one: a checkpoint, by its id or its name.
-        after: The later one: a checkpoint of the same context, or `now`.
+        before: The earlier moment: a checkpoint, by its id or its name.
+        after: The later moment: a checkpoint of the same context, or `now`.
     """
 
     before: str
@@ -67,10 +67,10 @@ class Moment:
     """One of two moments that are compared.
 
     Attributes:
-        id: The checkpoint, or `now`.
+        id: The id of the checkpoint, or `now`.
         name: The name of the checkpoint, or None.
-        at: When it was (UTC).
-        position: How many executions had ended in its context.
+        at: The time of the moment (UTC).
+        position: How many executions had ended in the context by then.
     """
 
     id: str
@@ -98,19 +98,20 @@ class VariableDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """In what two moments of a sandbox differ.
+    """The differences between two moments of a sandbox.
 
     Attributes:
         before: The earlier moment.
         after: The later moment.
         context_id: The context whose variables are compared.
-        state: current; running: code runs, so that only the files are compared; paused: nothing can be compared now;
-            none: the context has no variables that can be looked at, and only the files are compared.
+        state: current; running: code runs, and only the files are compared; paused: nothing can be compared now;
+            none: the variables of the context cannot be inspected, and only the files are compared.
         variables: The variables that differ, by name.
-        same_variables: How many are the same.
-        more_variables: How many were not compared: there are too many, or to examine them takes too long.
+        same_variables: How many variables are the same.
+        more_variables: How many variables were not compared, because there are too many or examining them takes too
+            long.
         are_marked: Whether contents were compared, as far as they could be examined without running code of their
-            classes; False: the context was started afresh in between, and type, size and summary were compared.
+            classes; False: the context got a fresh process in between, and only type, size and summary were compared.
         files: The files that differ, by path; at most 1,000 of each kind.
         more_files: How many differing files are left out.
     """

@@ -40,8 +40,8 @@ class Rule:
         text: The rule as its author wrote it.
         name: The host name; for a rule with a star, the part after `*.`.
         is_wildcard: Whether it matches all names below `name`, and not `name` itself.
-        network: The addresses, for a rule of addresses.
-        port: The port; None: the usual ones where the rule allows, all where it denies.
+        network: The network of addresses; None for a rule with a name.
+        port: The port; None: ports 80 and 443 for an allow rule, all ports for a deny rule.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Rule:
         )
 
     def covers(self, other: Rule) -> bool:
-        """Returns whether this rule of addresses covers another one of addresses."""
+        """Returns whether this address rule covers another address rule."""
         mine, theirs = self.network, other.network
 
         if mine is None or theirs is None or self.port not in (None, other.port):
@@ -94,7 +94,7 @@ def read_rule(field: str, text: object) -> Rule:
     """Returns the rule in `text`.
 
     Args:
-        field: Its name in errors.
+        field: The name of the argument in errors.
         text: The rule.
 
     Raises:
@@ -146,7 +146,7 @@ def _read(text: str) -> Rule:
 
 
 def _read_ipv6(text: str) -> Rule:
-    """`2001:db8::1`, `2001:db8::/32`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`."""
+    """Reads a rule of the form `2001:db8::1`, `2001:db8::/32`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`."""
     if not text.startswith("["):
         return Rule(text, network=ipaddress.IPv6Network(text))
 
@@ -192,16 +192,18 @@ class Network:
 
     Attributes:
         allow: Rules: a name (`api.example.com`), all names below one (`*.example.org`), an address or a network
-            (`10.1.0.0/16`), each with `:PORT` behind it, or for ports 80 and 443. An address that is not public is
-            reached only where an address or network rule lists it; the loopback, link-local and metadata addresses and
-            this machine's own only where a rule names that one address.
-        deny: Rules of the same form, which win; without a port, they deny all ports.
-        internet: Whether everything public is allowed on ports 80 and 443.
-        presets: Bundles of rules, known where the sandbox lives: `pip`, the package index of its host.
-        hosts: Addresses of names, in place of what a resolver says; they must be allowed like any other.
+            (`10.1.0.0/16`), each followed by `:PORT`, or else for ports 80 and 443. An address that is not public is
+            reached only if an address or network rule lists it; loopback, link-local and metadata addresses and those
+            of this machine only if a rule names that single address.
+        deny: Rules of the same form, which take precedence; without a port, they deny all ports.
+        internet: Whether all public addresses are allowed on ports 80 and 443.
+        presets: Bundles of rules, defined on the sandbox's host: `pip`, the package index of its host.
+        hosts: Addresses by host name, used in place of a resolver's answer; they must be allowed like any other
+            address.
         secrets: Headers that the proxy adds to requests to one host, by `NAME` or `NAME:PORT` for https, and
-            `http://NAME:PORT` for plain http. Nothing inside sees them. Where they are shown, values are empty.
-        max_bytes: How much may go through in its life, both directions together.
+            `http://NAME:PORT` for plain http. No program in the sandbox sees them. Where they are shown, their values
+            are empty.
+        max_bytes: How many bytes may be transferred in the sandbox's life, both directions together.
     """
 
     allow: Sequence[str] = ()
@@ -249,11 +251,11 @@ class Network:
         return "pip" if self.presets else "none"
 
     def rules(self, kind: Literal["allow", "deny"]) -> tuple[Rule, ...]:
-        """Return the rules that allow, or those that deny."""
+        """Return the allow rules or the deny rules."""
         return tuple(read_rule(f"network.{kind}", text) for text in getattr(self, kind))
 
     def not_public(self) -> tuple[Rule, ...]:
-        """Return the rules that allow addresses which are not public."""
+        """Return the allow rules for addresses that are not public."""
         return tuple(
             rule
             for rule in self.rules("allow")
@@ -261,7 +263,7 @@ class Network:
         )
 
     def without_secrets(self) -> Network:
-        """Return a copy without the values of its secrets, fit to be shown."""
+        """Return a copy without the values of its secrets, which can be shown."""
         hidden = {place: dict.fromkeys(headers, "") for place, headers in self.secrets.items()}
         return replace(self, secrets=hidden)
 
@@ -349,7 +351,7 @@ class EgressRecord:
         sandbox_id: The sandbox.
         kind: The protocol of the request: http, connect or socks.
         name: The requested host, a name or an address, in its canonical form.
-        address: The address that was dialled; None when none was.
+        address: The address that was dialled; None if no address was.
         port: The port.
         verdict: allowed or denied.
         rule: The rule that allowed it, or why it was denied.

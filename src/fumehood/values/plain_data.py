@@ -1,6 +1,6 @@
 """Public values as plain data that JSON can hold, for programs and for other processes.
 
-`fumehood.values.codec` reads it back. A class with more than its fields defines `plain_data`.
+`fumehood.values.codec` reads it back. A class whose plain data is more than its fields defines `plain_data`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 @runtime_checkable
 class HasPlainData(Protocol):
-    """A value whose plain data is not that of its fields alone."""
+    """A value whose plain data is more than the data of its fields."""
 
     def plain_data(self) -> dict[str, JsonValue]:
         """Return the value as plain data."""
@@ -61,7 +61,7 @@ def fields_data(value: object) -> dict[str, JsonValue]:
 
 @cache
 def _written(kind: type) -> Callable[[object], JsonValue] | None:
-    """Returns how values of one of our classes are written; None for those of the language."""
+    """Returns the function that writes values of one of our classes; None for built-in types."""
     if issubclass(kind, (bool, int, float, str, bytes, datetime, list, tuple, Mapping)):
         return None
 

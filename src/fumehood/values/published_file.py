@@ -15,10 +15,10 @@ class PublishedFile:
 
     Attributes:
         name: Its name; control characters are escaped.
-        mime: Its type by its suffix, from a fixed list; `application/octet-stream` for all others.
+        mime: Its type, derived from its suffix by a fixed list; `application/octet-stream` for all others.
         size_bytes: Its size.
         url: Its address, or None when it was left out.
-        expires_at: When the address stops working (UTC), or None if it does not.
+        expires_at: When the address stops working (UTC), or None if it does not expire.
         path: Its path in the sandbox; empty for a picture that was displayed.
         skipped: Why it was left out; empty if it was not.
     """

@@ -77,7 +77,7 @@ class CheckComplete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtVariables:
-    """Asks a context for its variables; the engine itself asks, for callers that inspect a sandbox.
+    """Asks a context for its variables; used only by the engine, for callers that inspect a sandbox.
 
     Attributes:
         code: The name of the variable to show in detail; empty to list all.
@@ -122,8 +122,8 @@ class SeenVariables:
     """The variables of a context, as it describes them.
 
     Attributes:
-        count: How many there are; a longer list is cut.
-        found: Each as its description.
+        count: How many variables there are; a longer list is cut.
+        found: The descriptions of the variables.
     """
 
     count: int = 0

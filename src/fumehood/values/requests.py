@@ -75,20 +75,19 @@ class SandboxSpec:
         limits: Its limits.
         chosen_limits: Names of limits that the caller has chosen although they equal the defaults. Limits that differ
             from the defaults always count as chosen; a server reduces the others to the bounds of the key.
-        envs: Environment of everything that runs in it.
+        envs: Environment variables of every program that runs in it.
         metadata: The caller's own names and values: at most 64, names of up to 128 characters, 16 KiB of UTF-8 in all.
-        labels: The labels that its machine must have, each with this value; machines of a cluster have labels.
-        timeout_seconds: Its time; None: it lives until it is killed.
-        idle_timeout_seconds: Its time without a call; None: never for that reason.
+        labels: The labels that its machine must have, with their values; only machines of a cluster have labels.
+        timeout_seconds: Its lifetime; None: it lives until it is killed.
+        idle_timeout_seconds: How long it may be without a call before it ends; None: without limit.
         owner: The owner at a server.
         on_timeout: What happens when its time is over: kill, pause, or pause_files (keeps its files only).
         on_host_loss: What happens when its machine is lost: raise, or restore (its caller makes it again from its last
             save; the machine ends it when it is cut off, so that there are never two).
         network: The network that it may reach.
         isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
-        security: How it is watched.
-        is_recorded: Whether its record is kept after its end, where the host keeps records: not that of a stateless
-            run.
+        security: Its security settings: telemetry and rules.
+        is_recorded: Whether its record is kept after its end, if the host keeps records; False for a stateless run.
     """
 
     template: str | Template = "default"
@@ -140,7 +139,10 @@ class SandboxSpec:
 
     @property
     def limits_asked(self) -> dict[str, float | None]:
-        """Return the limits that were chosen, by name: sent to a server, which knows the defaults of its keys."""
+        """Return the limits that the caller has chosen, by name.
+
+        They are sent to a server, which knows its keys' defaults.
+        """
         return {
             name: value
             for name, ordinary in _ordinary_limits().items()
@@ -160,15 +162,15 @@ class ExecuteRequest:
     Attributes:
         code: The code.
         language: A language of contexts, by its name or an alias: python, bash, javascript, typescript.
-        context_id: Where; None means the default context.
+        context_id: The context to run it in; None means the default one.
         envs: Environment variables for this execution only.
-        wall_seconds: Its time; None means `limits.wall_seconds`.
-        stdin: What `input()` and the standard input get, up to its end; None: the standard input is empty, and
-            `allow_input` says what `input()` does.
-        tools: What the code may call on the caller's side while it runs; Python only. The reader of the events
-            must answer each ToolCallEvent.
-        by: The key that runs it, at a server, which sets it.
-        via: The interface by which it came to a server, which sets it.
+        wall_seconds: Its time limit; None means `limits.wall_seconds`.
+        stdin: The whole content of the standard input, which `input()` reads too; None: the standard input is empty,
+            and `allow_input` determines what `input()` does.
+        tools: The tools that the code may call on the caller's side while it runs; Python only. The reader of the
+            events must answer each ToolCallEvent.
+        by: At a server, the key that runs it; set by the server.
+        via: At a server, the interface by which it came; set by the server.
     """
 
     code: str
@@ -257,7 +259,7 @@ class InputAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateContext:
-    """Make a context; the answer has only this one."""
+    """Create a context; the answer contains only this one."""
 
     language: str = "python"
     cwd: str | None = None
@@ -271,12 +273,12 @@ class CreateContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListContexts:
-    """List the contexts; the answer has all of them, the default one first."""
+    """List the contexts; the answer contains all of them, the default one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartContext:
-    """Replace a context by a fresh one of the same id, language and cwd; the answer has only this one.
+    """Replace a context by a fresh one of the same id, language and cwd; the answer contains only the fresh one.
 
     Code that runs in it is killed.
     """
@@ -289,7 +291,7 @@ class RestartContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveContext:
-    """Kill a context; the answer is empty. The default one comes back fresh when it is used again."""
+    """Kill a context; the answer is empty. The default context is created afresh when it is used again."""
 
     context_id: str
 
@@ -302,7 +304,7 @@ ContextCall: TypeAlias = CreateContext | ListContexts | RestartContext | RemoveC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatFile:
-    """Describe a path; the answer has only this entry. Links are followed."""
+    """Describe a path; the answer contains only this entry. Links are followed."""
 
     path: str
 
@@ -352,7 +354,10 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameFile:
-    """Move a file or directory within the sandbox, parents made; the answer describes it at its new path."""
+    """Move a file or directory within the sandbox, and make the parents of its new path.
+
+    The answer describes it at its new path.
+    """
 
     source: str
     destination: str
@@ -368,8 +373,8 @@ class WatchFiles:
 
     Attributes:
         path: The directory.
-        recursive: With all directories below.
-        entries: Describe in each change what is there.
+        recursive: Whether to watch all directories below, too.
+        entries: Whether each change includes a description of its path.
         name: The name by which `settle_watch` finds the watch; empty if it is not used.
     """
 
@@ -393,11 +398,12 @@ class ReadFile:
     """Read a file.
 
     Attributes:
-        offset_bytes: Where to begin.
-        length_bytes: How much at most; None means to the end.
-        share: The share of a server whose reader asks; empty: none. A paused sandbox is then not resumed, links that
-            lead out of the home directory are refused, and the audit record notes few of such reads, and their share.
-        volume: The volume of a server that is kept up to date by it; empty: none. The audit record notes few of such
+        offset_bytes: The position at which to begin.
+        length_bytes: The most bytes to read; None means up to the end.
+        share: The share of a server whose reader makes the request; empty: none. A paused sandbox is then not resumed,
+            links that lead out of the home directory are refused, and the audit record notes few of such reads, with
+            their share.
+        volume: The volume of a server that this read keeps up to date; empty: none. The audit record notes few of such
             reads, as the code in the sandbox decides how many there are.
     """
 
@@ -421,11 +427,11 @@ class ProcessSpec:
 
     Attributes:
         argv: Program and arguments; the program is looked up in PATH.
-        cwd: Where; None means /home/user.
-        envs: Added to the sandbox's environment.
+        cwd: The folder to start in; None means /home/user.
+        envs: Environment variables in addition to those of the sandbox.
         stdin: True to keep its standard input open for `SendStdin`; otherwise it is empty.
-        pty: Run it on a terminal of this size.
-        timeout_seconds: It is killed after this time; None means that it lives as long as the sandbox.
+        pty: The size of the terminal on which it runs; None: no terminal.
+        timeout_seconds: The time after which it is killed; None means that it may run as long as the sandbox lives.
     """
 
     argv: tuple[str, ...]
@@ -460,7 +466,7 @@ class ListProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendStdin:
-    """Write to a command's standard input or terminal; waits until it was taken. The answer is empty."""
+    """Write to a command's standard input or terminal; waits until all bytes are accepted. The answer is empty."""
 
     pid: int
     data: bytes
@@ -511,9 +517,9 @@ class ProcessOutput:
     """A piece of a command's output; pty for a terminal.
 
     Attributes:
-        stream: Where it was written.
+        stream: The stream to which it was written.
         data: The bytes.
-        skipped_bytes: How much of the stream was left out directly before it, beyond the limit.
+        skipped_bytes: How many bytes of the stream were left out directly before this piece because of the limit.
     """
 
     stream: Literal["stdout", "stderr", "pty"]
@@ -526,10 +532,10 @@ class ProcessExited:
     """A command's end, always the last event.
 
     Attributes:
-        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        exit_code: Its exit code; 128 plus the signal's number when a signal ended it.
         timed_out: True when it was killed because its time was over.
-        truncated: How much was written beyond `limits.stdout_bytes` and `limits.stderr_bytes`; the end of it has been
-            given all the same.
+        truncated: How many bytes were written beyond `limits.stdout_bytes` and `limits.stderr_bytes`; their last part
+            has been delivered all the same.
     """
 
     exit_code: int
@@ -549,15 +555,17 @@ ForkSeconds: TypeAlias = float | Literal["inherit"] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRequest:
-    """Make sandboxes that continue from the state of one, now or at a checkpoint; all of them are made, or none.
+    """Make sandboxes that continue from the present state of a sandbox or from a checkpoint.
+
+    Either all are made, or none.
 
     Attributes:
-        count: How many.
+        count: The number of forks.
         checkpoint_id: The checkpoint, by its id or its name; None: the present state.
-        reseed: Let randomness diverge: each fork draws numbers of its own.
-        timeout_seconds: The time of each; None: it lives until it is killed; "inherit": as much as its parent was
-            given, counted from the fork.
-        metadata: Labels of each; None: those of the parent.
+        reseed: Whether each fork gets a random state of its own.
+        timeout_seconds: The lifetime of each fork; None: it lives until it is killed; "inherit": the lifetime that its
+            parent was given, counted from the fork.
+        metadata: The labels of each fork; None: those of the parent.
     """
 
     count: int = 1
@@ -591,8 +599,8 @@ class Forked:
 
     Attributes:
         items: The new sandboxes.
-        left_behind: The parts that could not be forked, in words: other contexts, running commands, threads, child
-            processes, sockets and the like.
+        left_behind: Descriptions of the parts that could not be forked: other contexts, running commands, threads,
+            child processes, sockets and the like.
     """
 
     items: tuple[SandboxInfo, ...]
@@ -601,12 +609,12 @@ class Forked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeCheckpoint:
-    """Keep the state of a context together with the files; the answer has only this checkpoint.
+    """Keep the state of a context together with the files; the answer contains only this checkpoint.
 
     Attributes:
         context_id: The context; None means the default one.
         name: The caller's name for it.
-        strict: Refuse when something could not be kept, in place of naming it.
+        strict: Whether to refuse if something cannot be kept, instead of reporting it.
     """
 
     context_id: str | None = None
@@ -630,7 +638,10 @@ class ListCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollBack:
-    """Go back to a checkpoint, which stays; the answer has only this one. Waits for code of its context."""
+    """Go back to a checkpoint, which is kept; the answer contains only this one.
+
+    Waits for running code of its context.
+    """
 
     checkpoint_id: str
 
@@ -718,13 +729,13 @@ _TAKEN = "ToolError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A function of the caller's that code inside may call while it runs.
+    """A function of the caller that code in the sandbox may call while it runs.
 
     Attributes:
-        name: Its name inside.
+        name: Its name in the sandbox.
         description: Its text in `help()`.
         parameters: Its arguments, which are given by name: a JSON Schema whose type is object.
-        awaited: Whether code inside awaits it; otherwise a call blocks.
+        awaited: Whether code in the sandbox awaits it; otherwise a call blocks.
         timeout_seconds: How long one call may take.
         max_calls: How often one execution may call it.
     """

@@ -66,10 +66,10 @@ class Result:
 
     Attributes:
         parts: The bytes of each format by MIME type, as the guest sent them.
-        metadata: Their metadata, such as the size of a picture.
+        metadata: Metadata of the formats, such as the size of a picture.
         is_main_result: True for the value of the last expression.
         display_id: The name under which the code may update it.
-        truncated: Original size in bytes of each format that was cut or left out because of
+        truncated: The original size in bytes of each format that was cut or left out because of
             `limits.result_bytes`.
     """
 
@@ -135,7 +135,7 @@ class Result:
 
     @cached_property
     def json(self) -> JsonValue:
-        """The JSON value, or None when there is none or it cannot be read within bounds."""
+        """The JSON value, or None if the result has none or it cannot be read within bounds."""
         return read_json(self.parts.get("application/json"))
 
     @cached_property
@@ -244,7 +244,7 @@ def _count_cost(data: bytes) -> int:
 
 
 def fit_result(result: Result, max_bytes: int) -> Result:
-    """Return `result` cut to fit: the smallest formats stay, plain text is cut, others are left out."""
+    """Return `result` cut to fit: the smallest formats are kept, plain text is cut, and other formats are left out."""
     if result.size_bytes <= max_bytes:
         return result
 

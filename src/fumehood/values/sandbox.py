@@ -33,9 +33,9 @@ class Layer:
     """One layer of isolation, as it was really applied.
 
     Attributes:
-        name: Such as `namespaces`, `seccomp` or `cgroup memory`.
-        state: on; degraded (a weaker means is used instead); off.
-        why: Reason of anything but on, or a detail such as a version.
+        name: Its name, such as `namespaces`, `seccomp` or `cgroup memory`.
+        state: `on`; `degraded` (a weaker means is used instead); `off`.
+        why: The reason if the state is not `on`, or a detail such as a version.
     """
 
     name: str
@@ -67,11 +67,12 @@ class PauseReport:
 
     Attributes:
         memory_before_bytes: Memory in use when all processes were frozen; None without a control group.
-        memory_after_bytes: Memory in use after the kernel was asked to reclaim what it can; None: not known.
+        memory_after_bytes: Memory in use after the kernel was asked to reclaim memory; None if not known.
         reclaimed_bytes: How much was freed.
-        means: How it was reclaimed, such as `memory.reclaim`; empty when it was not.
+        means: The kernel interface that was used, such as `memory.reclaim`; empty if none was.
         why: Why no more was freed.
-        files_only: Whether its processes were ended, so that it starts afresh with its files when it is resumed.
+        files_only: Whether its processes were ended, so that only its files are kept, and contexts start afresh when it
+            is resumed.
     """
 
     memory_before_bytes: int | None = None
@@ -93,7 +94,7 @@ class SandboxInfo:
         started_at: When it was handed out (UTC).
         ends_at: When it will be killed (UTC), or None if it lives until `kill()` or the end of the process
             that hosts it.
-        idle_timeout_seconds: After how long without a call it is killed, or None.
+        idle_timeout_seconds: How long it may be without a call before it is killed, or None.
         metadata: The caller's own labels.
         limits: Its limits.
         isolation: Its isolation from the host.
@@ -103,12 +104,12 @@ class SandboxInfo:
             save; the machine ends it when it is cut off, so that there are never two).
         auto_resume: Whether a call to it while it is paused resumes it.
         network: Its network policy; secrets in it have no values.
-        parent_id: The sandbox that it was forked from, or None; that may have ended.
-        generation: How many forks lie between it and a sandbox that was made directly; 0: it was.
+        parent_id: The sandbox that it was forked from, which may have ended; or None.
+        generation: The number of forks between this sandbox and one that was not forked; 0 if it was not forked itself.
         own_interpreter: Whether it has an interpreter of its own, which it shares only with its forks and its parent.
         pause: For a paused sandbox, the report on the memory that was freed.
-        languages: The languages that its template was made ready for, with their versions; empty for a template of
-            which nothing was said, such as `default`, which has what its machine has.
+        languages: The languages that its template was prepared for, with their versions; empty for a template without
+            such a list, such as `default`, which has the languages of its machine.
     """
 
     id: str
@@ -137,23 +138,24 @@ class Capacity:
     """The capacity of a host, and how much of it is taken.
 
     Attributes:
-        sandboxes: Living sandboxes, without ready ones of the pool.
-        max_sandboxes: How many may live at once.
-        memory_available_bytes: Memory that is available without swapping or eviction, of the machine or of the
-            control group that holds the host, whichever is less.
+        sandboxes: Living sandboxes, without those that are ready in the pool.
+        max_sandboxes: How many sandboxes may live at once.
+        memory_available_bytes: Memory that is available without swapping or eviction, of the machine or of the host's
+            control group, whichever is less.
         memory_total_bytes: All memory, of the machine or of that control group.
         cpu_cores: Processors that the host may use.
         load: Tasks that ran or waited to run, on average over the last minute.
         host_id: The name of the host, with which the ids of its sandboxes begin.
-        incarnation: The name of this run of it, which follows in those ids.
+        incarnation: The name of this run of the host, which is the next part of those ids.
         version: The version of fumehood.
-        isolation_level: The level of the sandbox that was made last; empty before the first one.
-        is_warm: Whether the pool of the default template has been full; False where it is filled at the first use.
-        cold_reason: Why that pool could not be filled at the last attempt; empty when it was, or is being filled.
+        isolation_level: The isolation level of the sandbox that was made last; empty before the first one.
+        is_warm: Whether the pool of the default template has been full; False if the pool is only filled at the first
+            use.
+        cold_reason: Why that pool could not be filled at the last attempt; empty if it was filled or is being filled.
         pool_ready: Sandboxes of all templates that are ready to be handed out.
         pool_hits: Sandboxes that were ready when they were requested.
         pool_misses: Sandboxes that had to be made when they were requested, because none was ready.
-        is_draining: Whether it makes no new sandboxes, other than forks, because it is to be emptied.
+        is_draining: Whether the host makes no new sandboxes, other than forks, because it is being drained.
     """
 
     sandboxes: int
@@ -181,7 +183,7 @@ class Metrics:
     Attributes:
         cpu_seconds: CPU time since its start, all processes together.
         memory_bytes: Memory in use now.
-        peak_memory_bytes: Most memory that was ever in use, as far as the kernel reports it.
+        peak_memory_bytes: Most memory that was ever in use, if the kernel reports it.
         disk_used_bytes: Bytes in its writable mounts.
         disk_total_bytes: Size of its writable mounts.
         inodes_used: Files and directories in its writable mounts.
@@ -206,9 +208,9 @@ class ContextInfo:
     """One context: a live namespace in a sandbox.
 
     Attributes:
-        id: Its name in every call; the one that is always there is `default`.
+        id: Its name in every call; `default` for the one that always exists.
         language: Its name, such as `python`, `bash` or `javascript`; never an alias.
-        cwd: The directory it started in.
+        cwd: The directory in which it started.
     """
 
     id: str
@@ -231,8 +233,8 @@ class CheckpointInfo:
             After a rollback they are gone.
         position: How many cells the record of its context had when it was made.
         execution_id: The execution of the last of these cells, or None.
-        parent_checkpoint_id: The checkpoint that its context had made or gone back to last, or None; that may have been
-            dropped.
+        parent_checkpoint_id: The checkpoint that its context had last made or gone back to, which may have been
+            dropped; or None.
         is_lost: Whether code in the sandbox, or a lack of memory, has ended it.
     """
 
@@ -256,17 +258,17 @@ class FileInfo:
     Attributes:
         name: Last part of the path.
         path: Absolute path inside the sandbox.
-        type: file, dir, symlink (whose target is missing or a link itself) or other. A link to something
-            has the type of what it leads to, and `symlink_target` set.
+        type: file, dir, symlink (a link whose target is missing or cannot be resolved) or other. Any other link has the
+            type of its target, and `symlink_target` set.
         size_bytes: Its size.
         mode: Permission bits.
-        permissions: The same as `ls -l` writes them, such as `-rw-r--r--`.
+        permissions: The permission bits as `ls -l` shows them, such as `-rw-r--r--`.
         owner: Name of its user, or the number.
         group: Name of its group, or the number.
         modified_at: When its content last changed (UTC); None when the guest's clock value makes no sense.
-        symlink_target: Where a link leads, as it is written.
-        resolved_target: Where a link leads in the end, as an absolute path; of one that leads nowhere, its own text
-            made absolute.
+        symlink_target: The target of a link, as it is written.
+        resolved_target: The final target of a link as an absolute path; for a dangling link, its written target made
+            absolute.
         metadata: Its extended attributes `user.e2b.NAME` that are text, by name: up to 64 of them and 8 KiB.
     """
 
@@ -292,7 +294,8 @@ class FileChange:
         kind: create, write, remove, rename or chmod.
         name: Path relative to the watched directory.
         path: Absolute path inside the sandbox.
-        entry: The description of the path when the change is reported, if requested; None if it is gone.
+        entry: The description of the path when the change is reported, if requested; None if it does not exist any
+            more.
     """
 
     kind: FileChangeKind
@@ -314,9 +317,9 @@ class ProcessInfo:
     """One running command that was started through the API.
 
     Attributes:
-        pid: Its number inside the sandbox.
+        pid: Its pid inside the sandbox.
         argv: Program and arguments.
-        cwd: The directory it was started in.
+        cwd: The directory in which it was started.
         envs: The variables that were added to its environment.
         is_pty: True when it runs on a terminal.
     """
@@ -334,7 +337,7 @@ class PortAddress:
 
     Attributes:
         url: An address for a browser; it ends with a slash.
-        host: Host name, with a port where it needs one; None where there is no name of its own for it.
+        host: The host name, with a port if needed; None if the port has no host name of its own.
     """
 
     url: str
@@ -348,7 +351,7 @@ class Truncation:
     Attributes:
         stdout_bytes: Bytes of standard output that were dropped.
         stderr_bytes: Bytes of standard error that were dropped.
-        results: Results that were dropped whole.
+        results: Results that were dropped completely.
     """
 
     stdout_bytes: int = 0
@@ -367,10 +370,10 @@ class CommandResult:
     """A command that has ended.
 
     Attributes:
-        stdout: Its standard output, decoded as UTF-8. Beyond `limits.stdout_bytes` its head and its tail, and a line
-            between them that says how much is missing.
-        stderr: The same of standard error.
-        exit_code: Its code; 128 plus the signal's number when a signal ended it.
+        stdout: Its standard output, decoded as UTF-8. If it exceeds `limits.stdout_bytes`, its head and its tail, with
+            a line between them that states how much is missing.
+        stderr: The same for standard error.
+        exit_code: Its exit code; 128 plus the signal's number when a signal ended it.
         truncated: How much was cut off.
     """
 
@@ -394,6 +397,6 @@ def reaches(level: str, floor: str) -> bool:
 
 
 def check_isolation(field: str, value: object) -> None:
-    """Raises InvalidArgumentError unless it is the name of a level."""
+    """Raises InvalidArgumentError unless the value is the name of a level."""
     if value not in ISOLATION_LEVELS:
         raise InvalidArgumentError(field=field, value=value, allowed=f"one of {', '.join(ISOLATION_LEVELS)}")

@@ -19,10 +19,10 @@ class LeftOut:
     """Something that could not be kept, or could not be restored.
 
     Attributes:
-        kind: Its kind; moment: that files are not all of the moment at which the variables were pickled.
-        name: Its name: of a variable, a path, the id of a context.
-        reason: Why.
-        context_id: The context, of a variable.
+        kind: Its kind; `moment` means that not all files are of the moment at which the variables were pickled.
+        name: The name of a variable, a path, or the id of a context.
+        reason: Why it was left out.
+        context_id: The context of a variable.
     """
 
     kind: LeftOutKind
@@ -81,7 +81,7 @@ class SavedContext:
     """A context that was kept.
 
     Attributes:
-        id: Its id where it was saved; all but `default` have another one where they are loaded.
+        id: Its id in the saved sandbox; all contexts but `default` get another id when they are loaded.
         language: Its name, such as `python`, `bash` or `javascript`; never an alias.
         cwd: Its working directory.
         environment: The environment variables of its process.
@@ -111,10 +111,10 @@ class SavedFile:
 
     Attributes:
         path: Its path in the sandbox.
-        type: file, dir, symlink, or hardlink: another name of a file before it.
+        type: file, dir, symlink, or hardlink: another name of a file that comes earlier in the list.
         mode: Its permission bits.
         modified_ns: When it was last changed, in nanoseconds.
-        content: The part with its content, of a file.
+        content: The part with the content, for a file.
         target: The target of a link.
     """
 
@@ -142,7 +142,7 @@ class Manifest:
         contexts: Its contexts, the default one first.
         files: Its files, each directory before its content.
         left_out: The items that could not be kept.
-        memory: The part with the image of its whole memory, of a runtime that can make one; None here.
+        memory: The part with an image of the sandbox's whole memory, for a runtime that can make one; None at present.
     """
 
     format: str
@@ -187,9 +187,9 @@ class LoadReport:
     """The report of loading.
 
     Attributes:
-        contexts: The contexts of the saved state and the id of each now.
+        contexts: The ids of the contexts in the saved state, each with its id now.
         missing: Parts of the saved state that could not be restored here, and why.
-        left_out: Parts that the saved state never had.
+        left_out: Parts that were not in the saved state.
         template: The template that it was saved with.
         python: The version of the interpreter that it was saved with.
         sandbox_id: The sandbox that it was saved from.

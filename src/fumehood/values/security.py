@@ -43,7 +43,7 @@ class SecurityEvent:
             telemetry.
         severity: info, warning or danger.
         detail: A description in one line; data of the guest in it is bounded, and its control characters are escaped.
-        process_id: The number inside of the process that did it, where that is known.
+        process_id: The pid inside the sandbox of the process that caused it, if known.
         advice: True where code in the sandbox could have suppressed or invented it.
         count: How many of its kind there have been in this sandbox, this one included.
         action: The reaction: record, pause or kill.
@@ -66,8 +66,8 @@ class SecurityRule:
 
     Attributes:
         kind: The kind of events.
-        action: record (only that), pause or kill.
-        count: The number of the first event of that kind that has this reaction; later ones have it too.
+        action: `record` (nothing else happens), `pause` or `kill`.
+        count: The number of events of that kind from which on the rule applies: to this event and all later ones.
     """
 
     kind: SecurityKind

@@ -29,10 +29,10 @@ class MakeShare:
     Attributes:
         sandbox_id: The sandbox that it shows.
         shows: The parts that it shows.
-        context_id: The one context that it shows.
-        seconds: After how long it ends by itself.
-        from_at: Anything that began earlier is hidden; None hides nothing.
-        until_at: Anything that ended later is hidden; None shows the sandbox live.
+        context_id: The only context that it shows.
+        seconds: How long it lasts unless it is revoked, in seconds.
+        from_at: Cells that began earlier are hidden; None hides nothing.
+        until_at: Cells that ended later are hidden; None shows the sandbox live.
     """
 
     sandbox_id: str
@@ -70,16 +70,16 @@ class Share:
 
     Attributes:
         id: Its name in calls.
-        key_id: The key that made it, with which it ends.
+        key_id: The key that made it; the share ends when the key does.
         sandbox_id: The sandbox that it shows.
-        context_id: The one context that it shows.
+        context_id: The only context that it shows.
         shows: The parts that it shows.
-        from_at: Anything that began earlier is hidden; None hides nothing.
-        until_at: Anything that ended later is hidden; None shows the sandbox live.
+        from_at: Cells that began earlier are hidden; None hides nothing.
+        until_at: Cells that ended later are hidden; None shows the sandbox live.
         created_at: When it was made.
-        ends_at: When it ends by itself.
+        ends_at: When it ends unless it is revoked.
         openings: How often its address was opened.
-        readers: How many follow it now.
+        readers: How many readers follow it now.
         url: The address to hand on, with the secret that opens it; empty where shares are listed, since a server keeps
             no secret.
     """

@@ -29,7 +29,7 @@ class ReadyCheck:
     Attributes:
         kind: A port that takes connections, a URL that answers with 2xx, a file that exists, or a command that ends
             with 0.
-        port: The port of the first two; 0 otherwise.
+        port: The port of a port or URL check; 0 otherwise.
         text: The path of a URL with its query, the path of a file, or the command.
     """
 
@@ -43,10 +43,11 @@ class StartCommand:
     """A command that runs in each sandbox of a template, from its creation on.
 
     Attributes:
-        command: A line for the shell.
-        ready: `port:NUMBER`, `url:http://localhost:NUMBER/PATH` (2xx is ready), `file:/PATH` or `command:LINE` (0 is
-            ready). A sandbox is handed out only once it holds; empty: as soon as the command has started.
-        ready_seconds: How long that may take, before the sandbox counts as failed.
+        command: A shell command.
+        ready: `port:NUMBER`, `url:http://localhost:NUMBER/PATH` (2xx is ready), `file:/PATH` or `command:LINE` (exit
+            code 0 is ready). A sandbox is handed out only when this check succeeds; empty: as soon as the command has
+            started.
+        ready_seconds: How long the check may take to succeed before the start of the sandbox fails.
     """
 
     command: str

@@ -1,4 +1,4 @@
-"""One piece of code in a sandbox of its own, as one request: files in, code, files out."""
+"""Stateless runs: one request with code and files, run in a sandbox of its own, and its output files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class StatelessRequest:
     Attributes:
         spec: The sandbox.
         code: The code.
-        stdin: The standard input, from which `input()` reads; None: the one in `code`.
+        stdin: The standard input, from which `input()` reads; None: the `stdin` of `code`.
         files: Content by path, written before the code runs.
-        outputs: Paths of files, or of directories for all files below them, that are read after it has run; missing
-            ones are left out.
-        max_output_bytes: How much of them at most; files that do not fit are named in `StatelessReply.skipped`.
+        outputs: Paths of files, or of directories for all files below them, that are read after the code has run;
+            missing ones are left out.
+        max_output_bytes: How many bytes of output files at most; files that do not fit are named in
+            `StatelessReply.skipped`.
     """
 
     spec: SandboxSpec
@@ -77,7 +78,7 @@ class StatelessRequest:
             )
 
     def whole_code(self) -> ExecuteRequest:
-        """Return the code with its input."""
+        """Return the execution request with the standard input set."""
         return self.code if self.stdin is None else replace(self.code, stdin=self.stdin)
 
 
@@ -88,8 +89,8 @@ class StatelessReply:
     Attributes:
         execution: The record of the execution.
         isolation: The isolation of its sandbox.
-        files: Content by path, of the `outputs`; of a file below a directory by the directory's path, as
-            it was given, and the path in it.
+        files: The content of the `outputs` by path; for a file below a directory, the directory's path as given,
+            followed by the path in it.
         skipped: Paths of `outputs` that did not fit, or could not be read.
     """
 

@@ -1,8 +1,8 @@
 """A template: the Python environment of a sandbox, and the modules that are already imported in it.
 
 Plain data of the host process. A template names an environment of the host (a virtual environment or an installation);
-nothing is copied or built here: runtimes mount it for the guest, read-only. The builder and the store of this folder
-make environments and keep them under names.
+nothing is copied or built here: runtimes mount it for the guest, read-only. `fumehood.templates` builds environments
+    and keeps them under names.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class Template:
 
     Attributes:
         name: Its name in `Sandbox(template=...)`.
-        python: Path of the environment's interpreter; None is the environment that this process runs in.
+        python: Path of the environment's interpreter; None: the environment of this process.
         preload: Modules that are imported once, before any sandbox is made. Those that the environment does not
             have, whose import fails or leaves threads running are left out, with a line in the log.
-        files: A folder whose content each sandbox finds in its home; None gives nothing.
+        files: A folder whose content each sandbox finds in its home; None: no files.
         envs: Environment variables of everything that runs in its sandboxes, and of the preloading.
-        own_interpreter: Start an interpreter for each sandbox, in place of forking all of them from one: hash seed and
-            addresses then differ from sandbox to sandbox. A sandbox that is not ready in the pool takes as long as
-            the interpreter's start, and each has the memory of one.
-        image: The container image that its sandboxes have as their root; None is this machine's system. A build of a
-            named template makes it.
-        start: A command that each sandbox runs from its creation on, with the check when it is ready.
-        languages: A folder with files that compilers of its languages have prepared; None gives nothing.
-        language_versions: The languages that it was made ready for, and their versions.
-        limits: The limits that differ from those of every sandbox in what its pool has ready, as its builder ordered.
+        own_interpreter: Whether to start an interpreter for each sandbox, instead of forking all sandboxes from one:
+            hash seed and addresses then differ from sandbox to sandbox. A sandbox that is not ready in the pool takes
+            as long as the interpreter's start, and each takes the memory of an interpreter.
+        image: The container image that its sandboxes have as their root; None: the system of this machine. It is set by
+            the build of a named template.
+        start: A command that each sandbox runs from its creation on, with the check for its readiness.
+        languages: A folder with files that compilers of its languages have prepared; None: no such folder.
+        language_versions: The languages that the template was prepared for, and their versions.
+        limits: The limits, set by its builder, in which the ready sandboxes of its pool differ from the defaults.
     """
 
     name: str = "default"
@@ -92,7 +92,7 @@ class Template:
 
 
 def check_preload(value: object) -> None:
-    """Raises InvalidArgumentError unless it is a list of modules to import before any sandbox."""
+    """Raises InvalidArgumentError unless the value is a list of modules to import before any sandbox."""
     if not isinstance(value, tuple) or not all(map(_is_module, value)):
         raise InvalidArgumentError(field="preload", value=value, allowed="names of modules, as a list")
 

@@ -53,7 +53,7 @@ class Transcript:
         context_id: The context it runs in.
         limits: The limits of its record.
         isolation: The level that it runs under.
-        started_at: When it began, or None while it waits.
+        started_at: When the execution began, or None while it waits.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Transcript:
         return max(0, len(self._results) - 1)
 
     def held_back(self) -> list[StdoutEvent | StderrEvent]:
-        """Return the kept output that `add` has not passed on, each piece once, for a stream that ends."""
+        """Return the kept output that `add` has not passed on, each piece once, to be sent at the end of the stream."""
         return [
             (StdoutEvent if entry.stream == "stdout" else StderrEvent)(
                 text=entry.text, at_seconds=entry.at_seconds
@@ -282,11 +282,11 @@ class _Stream:
     """One of the two streams.
 
     Attributes:
-        head_room: How much more the head may take.
+        head_room: How many more bytes the head may take.
         tail_room: The size of the tail.
-        live_room: How much more may be passed on while the code runs.
+        live_room: How many more bytes may be passed on while the code runs.
         total: Bytes so far.
-        passed: The position up to which all was passed on, or returned by `unpassed`.
+        passed: The position up to which all output was passed on, or returned by `unpassed`.
     """
 
     head_room: int
@@ -390,7 +390,7 @@ class KeptOutput:
         return [entry for _, entry in found]
 
     def _add_to_head(self, stream: StreamName, one: _Stream, raw: bytes, at_seconds: float) -> bytes:
-        """Returns the bytes that did not fit."""
+        """Adds bytes to the head, and returns those that did not fit."""
         head = cut_text(raw, one.head_room)
         one.head_room = one.head_room - len(head) if len(head) == len(raw) else 0
 
@@ -444,7 +444,10 @@ class KeptOutput:
 
 
 def head_bytes(limit_bytes: int) -> int:
-    """Return how much of the beginning of a stream is kept when it exceeds its limit; the rest is for its end."""
+    """Return how much of the beginning of a stream is kept when it exceeds its limit.
+
+    The rest of the limit is for its end.
+    """
     return limit_bytes // _HEAD_SHARE
 
 
@@ -454,7 +457,7 @@ def _new_stream(limit_bytes: int) -> _Stream:
 
 
 class CommandText:
-    """The output of a command as its reader gets it, and as its result keeps it: head and tail of what is too long."""
+    """The output of a command as its reader gets it and as its result keeps it: head and tail if it is too long."""
 
     def __init__(self) -> None:
         self._streams: dict[StreamName, _CommandStream] = {
@@ -463,7 +466,7 @@ class CommandText:
         }
 
     def add(self, piece: ProcessOutput) -> str:
-        """Keeps a piece, and returns its text, with a notice before it where something is missing."""
+        """Keeps a piece, and returns its text, preceded by a notice if output is missing before it."""
         return "" if piece.stream == "pty" else self._streams[piece.stream].add(piece)
 
     def rest(self, stream: StreamName) -> str:
@@ -517,9 +520,9 @@ class _CommandStream:
 
 
 def rest_of_character(data: bytes | bytearray) -> int:
-    """Returns how many bytes at the beginning continue a character of UTF-8.
+    """Returns how many bytes at the beginning belong to a UTF-8 character that began earlier.
 
-    At most three do: bytes that are no UTF-8 could go on for megabytes, and each is looked at.
+    At most three are counted: invalid UTF-8 could continue for megabytes, and each byte takes time.
     """
     beginning = data[:_MAX_CONTINUATION_BYTES]
     return next((place for place, byte in enumerate(beginning) if byte & 0xC0 != 0x80), len(beginning))

@@ -1,7 +1,7 @@
 """Events of sandboxes for their followers: what runs, what it writes, and how it ends.
 
-Used on both sides of the port. An event is plain data, made for JSON: text in it is a guest's. Large content, such as
-that of a result, is named and not carried.
+Used on both sides of the port. An event is plain data, made for JSON; text in it comes from a guest. Large content,
+such as that of a result, is referred to and not included.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class WatchEvent:
     """One event of a sandbox, or of all sandboxes.
 
     Attributes:
-        type: Its type. `here` comes first: later events follow `seq`. `gap` says that the events `from` to
-            `to` are not kept any more. `ended` is the last one of a sandbox, with the reason.
-        seq: Its number, which rises; that of `here` and of a `gap` is the number of the last event before.
+        type: Its type. `here` comes first; later events follow its `seq`. `gap` means that the events `from` to `to`
+            are not kept any more. `ended` is the last one of a sandbox, with the reason.
+        seq: Its number, in ascending order; for `here` and `gap`, the number of the last event before it.
         fields: Its data, by name, as plain data.
     """
 
@@ -35,11 +35,11 @@ class WatchEvent:
 
 
 class WatchEvents(tuple[WatchEvent, ...]):
-    """What a follower is given at once: events in order, at least one."""
+    """A batch of events for a follower: at least one, in order."""
 
     @cached_property
     def json(self) -> bytes:
-        """All of them as one list in JSON, made once for all that are given the same."""
+        """The batch as a JSON list, made once for all followers that get the same batch."""
         # One call for a hundred of them costs a third of a call for each.
         return json_bytes([event.plain_data() for event in self])
 

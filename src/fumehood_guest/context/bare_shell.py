@@ -1,7 +1,8 @@
-"""The shell of a context that runs no Python of its user: the streams of the process, without IPython.
+"""The shell of a context whose user code is not Python: the streams of the process, without IPython.
 
 Lives in the branches of the zygote, before any context, and in the contexts that are their forks. It must never import
-IPython or asyncio: each context would pay for a share of it, and for the pages of it that the interpreter writes to.
+IPython or asyncio: each context would pay for a share of its memory, and for copies of the pages that the interpreter
+    writes to.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class BareShell:
     """The parts of a shell that every context needs, whatever its language.
 
     Attributes:
-        user_ns: Empty: there are no variables of Python.
+        user_ns: Empty: there are no Python variables.
         user_ns_hidden: Empty, as before.
         repairs: Restores what a cell may have broken.
     """

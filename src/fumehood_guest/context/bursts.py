@@ -1,7 +1,7 @@
-"""Lines that follow one another fast, taken by C code: two calls of Python code cost ten times what a print does.
+"""Lines printed in quick succession, buffered by C code: two calls of Python code cost ten times what a print does.
 
-Runs in a context. A burst takes the text of one stream and one thread. It sends nothing: the stream does, which also
-begins and ends bursts.
+Runs in a context. A burst takes the text of one stream and one thread. It sends nothing: the stream sends, and also
+    begins and ends bursts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _BURST_BYTES = 7 * 1024
 class Burst:
     """Text of a burst of lines.
 
-    No bytecode runs between a write and its end, nor within `move_to`, so that no signal handler finds a part of either
-    done. It is for one thread.
+    No bytecode runs between a write and its end, nor within `move_to`, so that no signal handler finds either half
+    done. Only one thread may use it.
 
     Args:
         hand_on: Called when the burst holds some KiB.
@@ -45,7 +45,7 @@ class Burst:
         return bool(self._pieces)
 
     def move_to(self, lines: List[str]) -> None:
-        """Adds all text to a list, and has none then."""
+        """Moves all text to a list; afterwards the burst is empty."""
         try:
             lines.extend(map(self._as_text, iter(self._pieces.popleft, None)))
         except IndexError:
@@ -58,11 +58,11 @@ class Burst:
 
 
 class _Pieces:
-    """Where a text stream of C code puts its bytes.
+    """The raw file to which a text stream of C code writes its bytes.
 
     Args:
-        pieces: They are added here.
-        hand_on: Is called then, unless they are drained.
+        pieces: The list that the bytes are added to.
+        hand_on: Called after bytes were added, except while the burst is drained.
     """
 
     closed = False
@@ -82,7 +82,7 @@ class _Pieces:
         return len(piece)
 
     def flush(self) -> None:
-        """Does nothing: what was written is where it belongs."""
+        """Does nothing: written bytes are in the list already."""
 
     def readable(self) -> bool:
         """Always false."""

@@ -35,7 +35,7 @@ class Survey:
         self._types = {name: type_name(value) for name, value in variables.items()}
 
     def changes(self) -> List[Change]:
-        """Returns the differences since then, sorted by name."""
+        """Returns the differences since the survey was made, sorted by name."""
         variables = self._variables()
         now = _take(variables)
         changes = [
@@ -53,7 +53,7 @@ class Survey:
         return changes
 
     def encoded(self) -> bytes:
-        """Returns `changes` encoded for the wire: as many as fit."""
+        """Returns `changes` encoded for the wire: as many as fit into one message."""
         changes = self.changes()[:MAX_VARIABLES]
 
         while True:

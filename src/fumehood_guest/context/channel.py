@@ -111,7 +111,7 @@ class Channel:
         return self._fds.pop(0)
 
     def renew(self) -> None:
-        """Resets the state after the socket behind the descriptor was replaced by a new one."""
+        """Resets the state after the descriptor's socket was replaced by a new one."""
         self._lock = threading.RLock()
         self._decoder = Decoder()
         self._inbox.clear()

@@ -30,7 +30,7 @@ _boxes: WeakKeyDictionary[Any, List[Tuple[Any, Dict[str, Any]]]] = WeakKeyDictio
 
 
 def describe_figure(figure: Any) -> Chart:
-    """Returns the chart of a figure: of its only axes, or a superchart of all of them."""
+    """Returns the chart of a figure: the chart of its axes if there is only one, else a superchart of all of them."""
     axes = [one for one in figure.axes if one.get_label() != "<colorbar>"]
     axes = [one for one in axes if one.has_data()] or axes
     budget = _Budget()

@@ -42,7 +42,7 @@ Look = Callable[[str, bool], Tuple[int, bytes]]
 
 
 class Apart(NamedTuple):
-    """The processes of a context's language that a fork does not keep, and starts again.
+    """The helper processes of a context's language, which a fork does not inherit and has to start again.
 
     Attributes:
         pids: The processes.
@@ -205,7 +205,7 @@ class Checkpoints:
                 self._exit(0)
 
     def take_up(self, open_resources: OpenResources, cwd: Optional[str]) -> None:
-        """In a context made from a checkpoint: reopens its files, after init has restored their content."""
+        """Reopens the files of a context made from a checkpoint, after init has restored their content."""
         if cwd is not None:
             try:
                 os.chdir(cwd)
@@ -279,7 +279,7 @@ class _Checkpoint:
     def _show(self, name: str, marks: bool) -> bool:
         """Describes the variables of this state; returns False.
 
-        In this process: a fork would run at-fork handlers of the user.
+        It does this in the checkpoint process itself: a fork would run at-fork handlers of user code.
         """
         sock = socket.socket(fileno=self._fds.pop(0))
         try:
@@ -344,7 +344,7 @@ class _Checkpoint:
         return False
 
     def _go_on(self) -> None:
-        """In a context that was made: takes up where the checkpoint was made, when the host lets it."""
+        """Continues, in a new context, where the checkpoint was made, once the host allows it."""
         self._maker.wait_for_leave()
         self._maker.take_up(self._open_resources, self._cwd)
         self._maker.hooks.turn_on()

@@ -65,7 +65,7 @@ class Comms:
         """Sends a message to the clients that follow the execution.
 
         Raises:
-            ValueError: It is too large or too deeply nested, or cannot be represented in JSON.
+            ValueError: The message is too large or too deeply nested, or cannot be represented in JSON.
         """
         self._shell.streams.flush()
         parts = [memoryview(one).tobytes() for one in buffers or ()]
@@ -116,7 +116,7 @@ def _name(text: Any) -> str:
 
 
 def _encode(said: Dict[str, Any]) -> bytes:
-    """Encodes as JSON that every host accepts; simplifies what it would refuse, and raises if that does not help."""
+    """Encodes a message as JSON; simplifies values that the host would refuse, and raises if that is not enough."""
     try:
         return _accepted(_dumps(said))
     except (TypeError, ValueError, RecursionError, ProtocolError):

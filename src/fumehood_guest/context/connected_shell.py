@@ -16,7 +16,7 @@ class ConnectedShell(InteractiveShell):  # type: ignore[misc]
     """A shell in a context.
 
     Attributes:
-        outlet: Takes what is shown; there is none before the shell is attached, as of the next two.
+        outlet: Takes results and errors; like `streams` and `background`, not set before the shell is attached.
         streams: Standard output and standard error of the cells.
         background: The loop on which coroutines of the cells run.
         running_source: The cell that runs, or ran last.

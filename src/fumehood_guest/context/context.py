@@ -124,7 +124,7 @@ class Context:
         self._program = program
 
     def _connect(self, shell: Shell, channel_fd: int) -> Tuple[IdleWait, Callable[[], None]]:
-        """Returns what waits between cells, and what connects the shell with this context."""
+        """Returns the object that waits between cells, and the one that connects the shell with this context."""
         if isinstance(shell, BareShell):
             return IdleWait(channel_fd), partial(shell.take_streams, self._streams)
 
@@ -246,7 +246,7 @@ class Context:
         self._checkpoints.reap()
 
     def _look(self, name: str, marks: bool) -> Tuple[int, bytes]:
-        """In a checkpoint: returns the variables, or one of them in detail; those of Python only."""
+        """Returns, in a checkpoint, all variables, or one of them in detail; only for Python."""
         question = {"type": "variables_request", "marks": marks}
         header, payload = answer(self._language.answerer, question, name)
         return header["count"], payload
@@ -323,7 +323,10 @@ class Context:
         self._insist(lambda: self._outlet.reply(self._language.reply_count, self._usage_since(before)))
 
     def _survey(self) -> Survey | None:
-        """Returns None if it fails: another thread changes the namespace, memory runs out, or user code interferes."""
+        """Surveys the namespace.
+
+        Returns None if that fails: another thread changes the namespace, memory runs out, or user code interferes.
+        """
         try:
             return Survey(self._shell.user_ns, self._shell.user_ns_hidden)
         except BaseException:

@@ -212,7 +212,7 @@ class DrivenShell(ChildLanguage):
         self._outlet.bundle(kind, data, execution_count=count)
 
     def _checked(self, error: Any) -> Tuple[str, str, List[str]]:
-        """Returns an error of the driver; one that is malformed ends the context."""
+        """Returns an error of the driver; a malformed error ends the context."""
         if (
             not isinstance(error, dict)
             or not isinstance(error.get("ename"), str)
@@ -327,7 +327,7 @@ class DrivenAnswerer:
 
 
 def _program(language: str) -> DriverProgram:
-    """Returns the program of a language; ends this process, with the reason on fd 2, if it is not there."""
+    """Returns the program of a language; if it is missing, writes the reason to fd 2 and exits."""
     try:
         if language == "java":
             # Imported late, as below: a context needs one of them.

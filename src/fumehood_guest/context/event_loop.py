@@ -106,7 +106,7 @@ class BackgroundLoop(IdleWait):
         return [loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()]
 
     def renew(self) -> None:
-        """In a process made from a checkpoint: gives the loop a new selector and wake-up socket.
+        """Gives the loop a new selector and wake-up socket, in a process made from a checkpoint.
 
         Its tasks, timers and watched descriptors stay; its threads are gone, and new ones are made when needed.
         """

@@ -190,7 +190,7 @@ def _set_up_plotly(module: ModuleType) -> None:
         return
 
     class Renderer(module.ExternalRenderer):  # type: ignore[misc, name-defined]
-        """Shows a figure; of a renderer kind for which plotly does not need nbformat."""
+        """A plotly renderer that shows a figure; its kind is one for which plotly does not need nbformat."""
 
         def render(self, fig_dict: Dict[str, Any]) -> None:
             """Shows it."""

@@ -1,8 +1,8 @@
 """Fonts for the letters that matplotlib's own font lacks: Chinese, Japanese, Korean, emoji and others.
 
-Runs in a context, when a figure is first drawn. Matplotlib draws with the first font of a list that has a letter; here
-those of the system and of font packages are put behind the ones that were asked for, whatever these are: a style sheet
-that names other fonts does not take them away. No file is opened before matplotlib does.
+Runs in a context, when a figure is first drawn. Matplotlib draws with the first font of a list that has a letter; this
+module appends the fonts of the system and of font packages to the requested ones, so that a style sheet that names
+other fonts does not remove them. No file is opened before matplotlib does.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def add_fallback_fonts(module: Any) -> None:
 
 @contextmanager
 def missing_letters_named_once() -> Iterator[None]:
-    """Gathers matplotlib's warnings of the block, one for each letter that no font has, into one line."""
+    """Context manager: combines matplotlib's warnings about letters that no font has into one line."""
     with warnings.catch_warnings(record=True) as caught:
         yield
 

@@ -1,7 +1,7 @@
-"""Lines that follow one another faster than every few milliseconds: gathered, and sent together.
+"""Gathers lines that follow one another within a few milliseconds, and sends them together.
 
 Runs in a context. A frame for each line would cost more than printing it. A line after a pause is sent at once; a
-thread sends those that wait when the code prints no more. The thread exists only while lines come fast, and never
+thread sends the waiting lines when the code stops printing. The thread exists only while lines come fast, and never
 beside a fork or at the end of a cell.
 """
 
@@ -59,11 +59,11 @@ class _Watch:
 
 
 class GatheredStreams(Protocol):
-    """What gathering needs of the pair of streams.
+    """The part of the pair of streams that `Gathering` uses.
 
     Attributes:
-        lock: Held while one of them is written or sent.
-        gathering: Their waiting lines now; a forked child has new ones.
+        lock: Held while one of the streams is written to or sent.
+        gathering: The waiting lines of both; a forked child gets a new object.
     """
 
     lock: threading.RLock
@@ -74,7 +74,7 @@ class GatheredStreams(Protocol):
         """Whether this process was forked by user code, and sends nothing itself."""
 
     def end_burst(self) -> None:
-        """Gathers what a burst of the stream that was written last has taken. The caller holds the lock."""
+        """Gathers the lines in the burst of the stream that was written to last. The caller holds the lock."""
 
     def send_gathered(self) -> None:
         """Sends the waiting lines. The caller holds the lock."""
@@ -87,7 +87,7 @@ class GatheredStreams(Protocol):
 
 
 class Gathering:
-    """The waiting lines, all of the stream that was written last. The caller holds the lock of the streams.
+    """The waiting lines, all from the stream that was written to last. The caller holds the lock of the streams.
 
     Args:
         streams: The pair of streams.

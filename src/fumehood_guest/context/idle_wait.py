@@ -34,7 +34,7 @@ class IdleWait:
         self._poller = self._new_poller()
 
     def heed(self, fd: int) -> None:
-        """Makes `wait` return also when this is readable, at the latest when the user's loop is idle."""
+        """Makes `wait` return also when this descriptor is readable, at the latest when the user's loop is idle."""
         self._heeded.add(fd)
         self._poller.register(fd, select.POLLIN)
 
@@ -49,7 +49,7 @@ class IdleWait:
         return []
 
     def renew(self) -> None:
-        """In a process made from a checkpoint: starts afresh."""
+        """Creates a new poller, in a process made from a checkpoint."""
         self.abandon()
 
     def _poll(self) -> Dict[int, int]:

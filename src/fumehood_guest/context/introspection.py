@@ -75,7 +75,7 @@ class PythonAnswerer:
             return {}
 
     def variables(self, name: str, *, marks: bool = False) -> Reply:
-        """Returns the variables of the namespace, or the one of this name in detail; runs no code of theirs."""
+        """Returns the variables of the namespace, or the one called `name` in detail; runs none of their code."""
         from fumehood_guest.context.variables import look
 
         count, payload = look(self._shell.user_ns, self._shell.user_ns_hidden, name, marks=marks)
@@ -89,7 +89,7 @@ class PythonAnswerer:
 
 @contextmanager
 def _interrupts_passed_on() -> Iterator[None]:
-    """Re-raises interrupts: IPython swallows what a matcher raises, so each matcher would need an interrupt."""
+    """Re-raises interrupts: IPython swallows what a matcher raises, so each matcher would take one interrupt."""
 
     def pass_on(_kind: Any, error: BaseException, _traceback: Any) -> None:
         if not isinstance(error, Exception):

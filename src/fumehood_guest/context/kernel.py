@@ -1,4 +1,4 @@
-"""The language "kernel:NAME": a kernel of Jupyter that the template or the sandbox has, behind a client of ours.
+"""The language "kernel:NAME": a Jupyter kernel of the template or the sandbox, with a client in the context.
 
 Runs in a context. The kernel is a program of its own, started by its kernel spec; the context talks to it over unix
 sockets or the loopback of the sandbox, with a random key, and does not trust its messages. A kernel that ends takes the
@@ -56,7 +56,7 @@ _MAX_SPEC_BYTES = 1 << 20
 
 
 class NoKernelError(Exception):
-    """There is no such kernel spec; the text says which there are."""
+    """The kernel spec does not exist; the message lists the existing ones."""
 
 
 class KernelShell(ChildLanguage):
@@ -115,7 +115,10 @@ class KernelShell(ChildLanguage):
         self._run_with(variables, source, execution)
 
     def _run_with(self, variables: Variables, source: str, execution: Execution) -> None:
-        """Runs one cell between two pieces of code that set and restore variables; it is not run if they fail."""
+        """Runs one cell between two pieces of code that set and restore variables.
+
+        If setting them fails, the cell is not run.
+        """
         try:
             reply = self._run(variables.taking, None)
 
@@ -133,10 +136,10 @@ class KernelShell(ChildLanguage):
                 signal.signal(signal.SIGINT, handler)
 
     def _run(self, source: str, execution: Optional[Execution]) -> Dict[str, Any]:
-        """Runs code to its end and returns the reply; its output is passed on if it is that of an execution.
+        """Runs code to its end and returns the reply; its output is passed on only if an execution is given.
 
         Raises:
-            KeyboardInterrupt: It was interrupted, and the kernel has abandoned it.
+            KeyboardInterrupt: The code was interrupted, and the kernel has abandoned it.
         """
         is_cell = execution is not None
         content = {
@@ -264,9 +267,9 @@ class KernelShell(ChildLanguage):
     def _follow(
         self, asked: str, deadline: Optional[float], *, is_shown: bool = True
     ) -> Optional[Dict[str, Any]]:
-        """Passes on what a request brings, unless it is not to be shown, until its reply is there and the kernel idle.
+        """Passes on the output of a request, unless it is silent, until the reply has arrived and the kernel is idle.
 
-        Returns the content of the reply; None if the time is over first.
+        Returns the content of the reply; None if the time runs out first.
         """
         reply: Optional[Dict[str, Any]] = None
         is_idle = False
@@ -292,7 +295,7 @@ class KernelShell(ChildLanguage):
         return reply
 
     def _take_late(self, asked: str) -> None:
-        """Passes on what a cell shows after its end, until it shows nothing for a moment, or continues for too long."""
+        """Passes on late output of an ended cell, until none arrives for a moment or it lasts too long."""
         now = time.monotonic()
         quiet, latest = now + _LATE_SECONDS, now + _MOST_LATE_SECONDS
 
@@ -424,10 +427,10 @@ class KernelAnswerer:
 
 
 def _find_spec(name: str) -> Dict[str, Any]:
-    """Returns a kernel spec with the folder that it lies in.
+    """Returns a kernel spec and the folder that contains it.
 
     Raises:
-        NoKernelError: There is none.
+        NoKernelError: The kernel spec does not exist.
     """
     for folder in _spec_folders():
         path = os.path.join(folder, name, "kernel.json")

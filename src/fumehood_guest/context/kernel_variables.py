@@ -1,8 +1,8 @@
 """Code that sets environment variables in a Jupyter kernel and restores them, since Jupyter has no message for it.
 
 Used in a context by the language "kernel:NAME". For each language that kernels are known to speak it writes two pieces
-of code, which the kernel runs silently before and after a cell. The values from before are kept in the kernel, where a
-name of ours holds them. It never writes a value into code except as a literal of that language.
+of code, which the kernel runs silently before and after a cell. The previous values are kept in the kernel, in a
+variable with a name of ours. It never writes a value into code except as a literal of that language.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional
 
 
 class Variables(NamedTuple):
-    """Two pieces of code.
+    """Code that sets environment variables, and code that restores them.
 
     Attributes:
-        taking: Keeps the values of before, and sets those of a call.
-        giving_back: Restores what was kept; it does nothing where `taking` has not run.
+        taking: Code that saves the previous values, and sets those of the execution.
+        giving_back: Code that restores the saved values; it does nothing if `taking` has not run.
     """
 
     taking: str
@@ -24,7 +24,7 @@ class Variables(NamedTuple):
 
 
 def variables_of(language: str, envs: Mapping[str, str]) -> Optional[Variables]:
-    """Returns the code for variables in a language, by the name that its kernel gives it; None if it is not known."""
+    """Returns the code for the language that the kernel names; None for an unknown language."""
     written = _LANGUAGES.get(language.lower())
     return None if written is None else written(envs)
 
@@ -45,7 +45,7 @@ def _python(envs: Mapping[str, str]) -> Variables:
 
 
 def _node(envs: Mapping[str, str]) -> Variables:
-    """For Deno too, whose `process.env` is its `Deno.env`."""
+    """Returns the code for Node, which also works in Deno: its `process.env` is `Deno.env`."""
     kept = "globalThis[Symbol.for('fumehood.variables')]"
     return Variables(
         f"void (() => {{ const values = {json.dumps(dict(envs))}; {kept} = Object.keys(values).map("
@@ -72,7 +72,10 @@ def _r_text(text: str) -> str:
 
 
 def _java(envs: Mapping[str, str]) -> Variables:
-    """System properties: a JVM's environment cannot be changed. Blocks, since expressions leave variables in JShell."""
+    """Returns code for system properties: a JVM's environment cannot be changed.
+
+    The code consists of blocks, since expressions leave variables in JShell.
+    """
     taking, giving_back = [], []
 
     for name, text in envs.items():

@@ -30,7 +30,7 @@ _MAX_TRACEBACK_LINES = 5_000
 
 
 class Execution:
-    """One request of the host: its id, what it may send, and what was dropped so far."""
+    """One request of the host: its id, its output limits, and how much was dropped so far."""
 
     def __init__(self, request: Dict[str, Any]) -> None:
         self.id: str = request["id"]
@@ -57,7 +57,7 @@ class Execution:
         return self.allow_stdin or bool(self.tools)
 
     def take_stdin(self, payload: bytes) -> bytes:
-        """Splits the standard input off the payload of its request, and returns the code."""
+        """Splits the standard input off the payload of the request, and returns the code."""
         if self._stdin_bytes is None:
             return payload
 
@@ -178,7 +178,7 @@ class Outlet:
         """Sends a comm message.
 
         Raises:
-            ValueError: It is larger than a result may be.
+            ValueError: The message is larger than a result may be.
         """
         execution = self.execution
 

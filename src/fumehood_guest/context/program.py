@@ -15,12 +15,12 @@ from fumehood_guest.context.standard_input import ask_for_input
 
 
 def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = False) -> None:
-    """Sets the arguments of the next cell, and what it is called.
+    """Sets the arguments, the name and the file of the next cell.
 
     Args:
-        name: Its name in tracebacks; empty: the number of the cell.
+        name: The cell's name in tracebacks; if empty, the number of the cell.
         argv: `sys.argv`.
-        path: Its file, for `__file__`; empty: it has none.
+        path: The value of `__file__`; if empty, it is not set.
         has_input: Whether the caller sends its standard input when it is read; otherwise `input()` asks for lines.
     """
     shell = PythonShell.instance()

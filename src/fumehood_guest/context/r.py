@@ -30,14 +30,14 @@ def load_r() -> LibR:
     """Loads R into this process.
 
     Raises:
-        NoLibraryError: It cannot be done here; the text says why.
+        NoLibraryError: R cannot be loaded here; the message says why.
     """
     with open(_PROGRAM, encoding="utf-8") as file:
         return LibR(find_home(), file.read())
 
 
 def preload() -> None:
-    """Loads R into a process whose forks are contexts, and what every cell needs; does nothing where there is none."""
+    """Loads R, and what every cell needs, into a process whose forks are contexts; does nothing where R is missing."""
     try:
         r = load_r()
     except NoLibraryError:

@@ -1,4 +1,4 @@
-"""Restores what a cell may have broken that the context needs.
+"""Restores the objects that the context needs and that a cell may have replaced or deleted.
 
 Runs in a context, after each cell and before anything else, so it uses nothing that it restores. It keeps legitimate
 changes: a builtin replaced by another function stays replaced; one that is deleted or was overwritten by something not

@@ -6,7 +6,7 @@ content, input() sends its question to the host as a frame; the answer arrives a
 be interrupted; an answer that arrives too late is dropped.
 
 A program of `fumehood run` reads the standard input of the command instead: `sys.stdin` asks for it piece by piece, so
-that it may be of any length and may come while the program runs. Descriptor 0 stays empty, for child processes.
+that it may be of any length and may arrive while the program runs. Descriptor 0 stays empty, for child processes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _HOLDERS = ("self", "obj")
 
 
 def existing_keys(tb: Optional[TracebackType]) -> List[str]:
-    """Returns a line with the keys that there are; none if the key was missing elsewhere than in a table."""
+    """Returns a line that lists the existing keys; no line if the missing key was not looked up in a table."""
     pandas: Any = sys.modules.get("pandas")
 
     if pandas is None:

@@ -1,7 +1,8 @@
-"""Variables: the names of a namespace with what their objects are, found without running user code.
+"""Variables: the names of a namespace with descriptions of their objects, made without running user code.
 
-Runs in a context, between cells, when the host asks. `fingerprints` says how an object is examined; a list and the
-details of one variable are bounded in number, size and time. What only an object's class could tell is left out.
+Runs in a context, between cells, when the host asks. `fingerprints` defines how an object is examined; a list and the
+details of one variable are bounded in number, size and time. Properties that only code of the object's class could
+compute are left out.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def list_variables(
     Args:
         namespace: The namespace.
         hidden: Names that belong to the shell.
-        marks: Whether each has a mark, which differs after its object has changed. Marks of two processes can be
-            compared if one was forked from the other, or both from a third. A variable that there was no time to
-            examine has no mark.
+        marks: Whether to add a mark to each variable, which differs after its object has changed. Marks of two
+            processes can be compared if one was forked from the other, or both from a third. A variable that there was
+            no time to examine has no mark.
     """
     variables = _shown(namespace, hidden)
     deadline = _thread_seconds() + (_MARK_SECONDS if marks else _LOOK_SECONDS)
@@ -67,7 +68,7 @@ def list_variables(
 def look(
     namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str, *, marks: bool
 ) -> Tuple[int, bytes]:
-    """Returns all variables, or the one of this name in detail; without a name all are listed."""
+    """Returns the variable called `name` in detail, or a list of all variables if no name is given."""
     return show_variable(namespace, hidden, name) if name else list_variables(namespace, hidden, marks=marks)
 
 

@@ -1,9 +1,10 @@
 """The languages that keep no state: each cell is a whole program, which is compiled if need be, and run once.
 
 Runs in a context. How a language is compiled and run comes from the host as data: the names of the file and of the
-programs. Source and program lie in a folder of the cell, which is removed after it, unless the host has named one. The
-program has a session of its own, the cell's standard input, and fds 1 and 2; what it leaves running there is killed at
-its end. The descendants of a judged program are killed wherever they are, and their memory counts.
+programs. Source and program are written to a folder that is removed after the cell, unless the host has named the
+folder. The program has a session of its own, the cell's standard input, and fds 1 and 2; processes that it leaves
+running in the session are killed when it ends. The descendants of a judged program are killed wherever they are, and
+their memory counts.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class WholeProgramShell(ChildLanguage):
             return returncode if returncode >= 0 else SIGNAL_BASE - returncode
 
     def _judge_memory(self, taken_bytes: int, memory_bytes: int) -> None:
-        """Notes an error if a program has taken more memory than it may."""
+        """Notes an error if a program has used more memory than allowed."""
         # The kernel counts this process too, of which the program was a copy until it was executed.
         least = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
 
@@ -202,7 +203,7 @@ class WholeProgramShell(ChildLanguage):
 
 
 def _own_node() -> str:
-    """Returns the Node that cells of JavaScript have; ends this process, with the reason on fd 2, if there is none."""
+    """Returns the Node executable for JavaScript cells; if there is none, writes the reason to fd 2 and exits."""
     try:
         return find_node()
     except MissingProgramError as error:
@@ -261,7 +262,7 @@ class Orphans:
         return False
 
     def _reap(self, pid: int, options: int = 0) -> int:
-        """Reaps a child and returns its pid; 0 if none has ended, where the options are not to wait for it."""
+        """Reaps a child and returns its pid; 0 if none has ended and the options say not to wait."""
         reaped, _, usage = os.wait4(pid, options)
 
         if reaped:

@@ -461,7 +461,7 @@ def _is_of_pandas(value: Any) -> bool:
 
 
 def _made_of(value: Any, origin: Tuple[str, str]) -> Optional[Sequence[Any]]:
-    """Returns the parts that identify a value of an immutable class; None for anything else.
+    """Returns the parts that identify a value of an immutable class; None for any other value.
 
     Its address does not identify it: a later value may be allocated at the same place.
     """

@@ -55,7 +55,7 @@ class Segment(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The result of pickling: what is in the stream, and why the rest is not."""
+    """The result of pickling: the variables in the stream, and the reason for each one that is not."""
 
     segments: List[Segment]
     left_out: Dict[str, str]
@@ -372,7 +372,7 @@ def fill_function(function: Any, state: Mapping[str, Any]) -> None:
 
 
 class _Segments(io.RawIOBase):
-    """A file of which one segment can be read at a time."""
+    """A file that is read one segment at a time."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()
@@ -399,7 +399,7 @@ class _Segments(io.RawIOBase):
 def _load_all(
     file: BinaryIO, segments: Sequence[Segment], without: Mapping[str, str]
 ) -> Tuple[Dict[str, Any], Optional[str], str]:
-    """Reads all segments but some; returns the values, and which one failed with the reason."""
+    """Reads all segments except the skipped ones; returns the values, and the segment that failed with the reason."""
     source = _Segments(file)
     load: Callable[[], Any] = pickle.Unpickler(io.BufferedReader(source, _BUFFER_BYTES)).load  # noqa: S301
     values: Dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""State export: what of a context can be written to files and restored in another sandbox.
+"""State export: writes the state of a context to files, and restores it in another sandbox.
 
 Runs in a context, as a silent execution that the host requests between two cells, when its sandbox is saved or loaded.
 It writes its results into a folder, from which the host reads them like any file. The host must not trust them, and
@@ -45,7 +45,7 @@ def write_state(folder: str, bounds: Tuple[int, int, float, float]) -> None:
 
     Args:
         folder: The folder.
-        bounds: Bytes of one variable and of all, seconds of one and of all.
+        bounds: Most bytes of one variable and of all together, most seconds for one and for all together.
     """
     os.mkdir(folder, 0o700)
     shell = get_ipython()

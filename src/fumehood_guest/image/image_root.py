@@ -1,4 +1,4 @@
-"""The root of a step of a build: the layers of an image, and on top the one that the step writes.
+"""The root of a step of a build: the layers of an image, and on top the layer that the step writes.
 
 Runs in an image jail before any program of the image. Afterwards only these parts of the host remain visible: the
 layers, which are read-only, the new layer, and six devices.
@@ -57,7 +57,7 @@ def enter(plan: Dict[str, Any]) -> None:
 
 
 def _check_no_links() -> None:
-    """Refuses links where something is mounted or made: `..` at the top still leads to the old root, on the host."""
+    """Refuses links where something is mounted or made: `..` at the new root still leads to the host."""
     for path in ("/proc", "/sys", "/dev", "/etc", "/var"):
         if os.path.islink(path):
             raise JailError("prepare the root of the image", 0, f"{path!r} of the image is a link")
@@ -102,7 +102,7 @@ def _mount_system(devices: List[int]) -> None:
 
 
 def _show_file(path: str, fd: int) -> None:
-    """Binds a file over that of the image, which keeps what it holds; a link in its place is left alone."""
+    """Binds a file over the image's file, which is not changed; if a link is in its place, nothing is bound."""
     if os.path.islink(path):
         return
 

@@ -1,6 +1,6 @@
 """Copies files into an image, or out of one, as COPY and ADD do: tar archives over standard input and output.
 
-Runs in an image jail (`image.jail`) whose root is the image, so that every link leads to the image. What comes in may
+Runs in an image jail (`image.jail`) whose root is the image, so that every link stays within the image. The archive may
 come from another image, and is as hostile.
 """
 
@@ -28,8 +28,8 @@ def place(order: Dict[str, Any]) -> None:
 
     Args:
         order: `folder` (made if needed), `exact` (the path of the only file, unless that is a folder; or None),
-            `uid`, `gid` and `mode` (or None) of what is made, `max_entries`, `max_bytes`, and whether to set `owners`;
-            `sources`, patterns of the paths in the archive to unpack, or None for all.
+            `uid`, `gid` and `mode` (or None) of the copied files, `max_entries`, `max_bytes`, and whether to set
+            `owners`; `sources`, patterns of the paths in the archive to unpack, or None for all.
     """
     try:
         entries = _place(order)
@@ -94,10 +94,11 @@ def _is_one_file(first: Optional[tarfile.TarInfo], order: Dict[str, Any]) -> boo
 
 
 def _bounded(archive: tarfile.TarFile, order: Dict[str, Any]) -> Iterator[tarfile.TarInfo]:
-    """Yields the entries of an archive, as long as what has been unpacked for them is within the bounds.
+    """Yields the entries of an archive, as long as the unpacked content is within the bounds.
 
     Raises:
-        LayerError: There is more. Entries that match no pattern count as well, since they are decompressed too.
+        LayerError: The archive exceeds the bounds. Entries that match no pattern count as well, since they are
+            decompressed too.
     """
     most_bytes = _ARCHIVE_FACTOR * order["max_bytes"]
 
@@ -116,7 +117,10 @@ def _bounded(archive: tarfile.TarFile, order: Dict[str, Any]) -> Iterator[tarfil
 
 
 def _chosen(entries: Iterator[tarfile.TarInfo], patterns: List[str]) -> Iterator[tarfile.TarInfo]:
-    """Yields the entries that patterns name, by their names in the copy: of a folder, its content."""
+    """Yields the entries that match the patterns, by their names in the copy.
+
+    A matching folder stands for its content.
+    """
     for entry in entries:
         name = _name_in_copy(entry.name, entry.isdir(), patterns)
 
@@ -157,7 +161,7 @@ def _name_in_copy(path: str, is_folder: bool, patterns: List[str]) -> Optional[s
 
 
 class _Placed(Layer):
-    """A folder with earlier content; only what the copy replaces is removed."""
+    """A destination folder that has content already; only entries that the copy replaces are removed."""
 
     is_whole = False
 
@@ -203,7 +207,7 @@ class _Renamed:
                 yield entry
 
     def _is_of_the_jail(self, name: str) -> bool:
-        """Whether a path lies in what the jail has mounted over the image, where nothing is kept."""
+        """Whether a path is below a mount of the jail, whose content does not become part of the image."""
         path = os.path.normpath(os.path.join("/", self._order["folder"], name.lstrip("/")))
         return f"{path}/".startswith(_OF_THE_JAIL)
 

@@ -27,7 +27,7 @@ def run(order: Dict[str, Any], proxy: Optional[socket.socket]) -> NoReturn:
 
     Args:
         order: `argv`, `envs`, `cwd`, `uid`, `gid` and `groups` of the program, and its `rlimits`.
-        proxy: Where the host gives a stream for each connection; without it there is no network.
+        proxy: The socket from which each connection gets a stream of the host; without it there is no network.
     """
     wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -77,7 +77,7 @@ def _be_program(order: Dict[str, Any]) -> NoReturn:
 
 
 def _reaped(program: int) -> Optional[int]:
-    """Reaps what has ended; returns the exit status of the program once it has."""
+    """Reaps ended processes; returns the exit status of the program once it has."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -100,7 +100,7 @@ def _listen() -> socket.socket:
 
 
 def _relay(listener: socket.socket, proxy: Optional[socket.socket]) -> None:
-    """Forks a process that copies a connection to and from the host's stream for it."""
+    """Forks a process that copies data between a connection and the host's stream for it."""
     connection, _ = listener.accept()
 
     with connection:
@@ -122,7 +122,7 @@ def _relay(listener: socket.socket, proxy: Optional[socket.socket]) -> None:
 
 
 def _carry(one: socket.socket, other: socket.socket) -> None:
-    """Copies bytes both ways until both ends have ended."""
+    """Copies bytes both ways until both directions are at their end."""
     ways: List[Any] = [(one, other), (other, one)]
 
     while ways:

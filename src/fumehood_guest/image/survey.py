@@ -22,9 +22,9 @@ def survey(order: Dict[str, Any], target: Optional[int]) -> None:
     """Carries out an order of the host and writes the answer to standard output.
 
     Args:
-        order: `user` (as an image names it), `folders` of programs, `pythons` (names to look for), `writable` (the
-            `path` of each folder, after those that it lies in, the `name` of its copy, and whether it `is_made` where
-            it is missing), `max_entries` and `max_bytes` of all copies; or `is_folder`, a path.
+        order: `user` (as an image names it), `folders` of programs, `pythons` (names to look for), `writable` (for each
+            folder its `path`, listed after its parents, the `name` of its copy, and whether it `is_made` if it is
+            missing), `max_entries` and `max_bytes` of all copies; or `is_folder`, a path.
         target: A descriptor of the folder for the copies; None for none.
     """
     user = find_user(order["user"])
@@ -106,9 +106,9 @@ class _Copies:
     """The copies of folders, with bounds for all of them.
 
     Args:
-        target: The folder for them.
-        max_entries: How many entries they may have.
-        max_bytes: How much the files that each sandbox copies may hold.
+        target: The folder for the copies.
+        max_entries: How many entries all copies may have together.
+        max_bytes: Most bytes of those files that each sandbox copies.
     """
 
     def __init__(self, target: int, max_entries: int, max_bytes: int) -> None:
@@ -120,7 +120,10 @@ class _Copies:
         self._names: Dict[str, str] = {}
 
     def make(self, folders: List[Dict[str, Any]]) -> Dict[str, str]:
-        """Returns of each `copied`, `missing`, `large` where it is beyond the bounds, or `inside` another one."""
+        """Copies the folders.
+
+        Returns for each `copied`, `missing`, `large` (beyond the bounds) or `inside` (of another one).
+        """
         return {one["path"]: self._copy(one["path"], one["name"], one["is_made"]) for one in folders}
 
     def _copy(self, path: str, name: str, is_made: bool) -> str:

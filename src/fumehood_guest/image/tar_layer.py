@@ -1,7 +1,7 @@
 """Unpacks one layer of an image: a tar archive becomes a folder that overlayfs can stack.
 
-Runs in the unpacker, whose root is that very folder: nothing else exists there. All the same no link is followed and no
-name may lead out, so that the content of the folder is what the archive says and nothing else. A whiteout is written in
+Runs in the unpacker, whose root is that very folder: nothing else exists there. Still, no link is followed and no name
+    may lead out of the folder, so that its content is exactly that of the archive. A whiteout is written in
 overlayfs's form: a character device 0/0, or an opaque folder. Set-id bits, devices and extended attributes are dropped,
 and counted.
 """
@@ -28,7 +28,8 @@ class LayerError(Exception):
     """The archive is refused.
 
     Attributes:
-        kind: `"hostile"` for a name that leads out, `"bounds"` for too much content, `"damaged"` for no archive.
+        kind: `"hostile"` for a name that leads out of the folder, `"bounds"` for too much content, `"damaged"` for a
+            malformed archive.
         detail: A description of the fault.
     """
 
@@ -103,7 +104,7 @@ class Layer:
             os.close(folder)
 
     def _open_folder(self, parts: Tuple[str, ...], name: str) -> int:
-        """Opens a folder of the layer, part by part and never through a link; makes what is missing."""
+        """Opens a folder of the layer, component by component and never through a link; creates missing folders."""
         fd = os.dup(self._root)
 
         for part in parts:

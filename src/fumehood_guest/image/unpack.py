@@ -1,8 +1,8 @@
 """The unpacker: reads one compressed layer from its standard input and unpacks it into its root folder.
 
 Runs in an image jail (`image.jail`), without any file of the host and without a network. Decompression and the archive
-format are parsed here and nowhere else. It answers with one line of JSON; the host believes none of it but the digest
-of the content, which it compares with what the image's configuration says.
+format are parsed here and nowhere else. It answers with one line of JSON; the host trusts only the digest of the
+content, which it compares with the digest in the image's configuration.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Counted(io.RawIOBase):
         """Reads the next part.
 
         Raises:
-            LayerError: There is more than is allowed.
+            LayerError: The content exceeds the bound.
         """
         data = self._source.read(len(buffer))
         self.count += len(data)
@@ -63,10 +63,10 @@ _zstd: List[Any] = []
 
 
 def prepare(order: Dict[str, Any]) -> None:
-    """Imports what an order needs, while there are files to import from.
+    """Imports the modules that an order needs, before the jail hides Python's files.
 
     Args:
-        order: `compression`, and `packages`, the folder where the host has found its module, or None.
+        order: `compression`, and `packages`, the folder in which the host has found the module for it, or None.
     """
     if order["compression"] != _ZSTD or order.get("packages") is None:
         return

@@ -26,7 +26,7 @@ class Arrivals:
         init: Provides the loop and the channel.
         listener: The socket, not blocking.
         event: The event that asks the host for a stream; the number of the connection is added to it.
-        most: How many may be open or wait for a stream.
+        most: How many connections may be open or wait for a stream.
     """
 
     def __init__(self, init: Any, listener: socket.socket, event: Mapping[str, Any], most: int) -> None:

@@ -65,8 +65,8 @@ class Files:
     ) -> Reply:
         """Opens a regular file for reading, or a new one that replaces `path` once it is complete.
 
-        The new file gets the given metadata, and none of the replaced one. With `beneath`, one to read must be in that
-        folder, wherever links lead.
+        The new file gets the given metadata, and none of the replaced one. With `beneath`, a file to read must be in
+        that folder after all links are resolved.
         """
         if len(self._handles) >= MAX_OPEN_HANDLES:
             raise OSError(errno.EMFILE, f"more than {MAX_OPEN_HANDLES} transfers at once")
@@ -366,7 +366,7 @@ def _open_target(path: str, beneath: Optional[str]) -> Optional[int]:
 
 
 def _metadata(path: str) -> Dict[str, str]:
-    """Returns the metadata of a file, as far as it is valid text and within bounds."""
+    """Returns the metadata of a file, leaving out entries that are not valid text or exceed the bounds."""
     found: Dict[str, str] = {}
     room = _MAX_METADATA_BYTES
 

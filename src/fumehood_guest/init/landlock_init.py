@@ -39,7 +39,7 @@ _SPARE_PROCESSES = 8
 
 
 class LandlockInit(Init):
-    """The server loop of such a sandbox.
+    """The server loop of init in a sandbox without namespaces.
 
     Args:
         sock: The socket to the host's engine.
@@ -140,7 +140,7 @@ class LandlockInit(Init):
                 process_usage.kill(pid)
 
     def note_end(self, pid: int, code: int) -> bool:
-        """Reports the end of a context to the runtime; returns False if the process was none."""
+        """Reports the end of a context to the runtime; returns False if the process was not a context."""
         number = self._contexts.pop(pid, None)
 
         if number is None:
@@ -155,7 +155,10 @@ class LandlockInit(Init):
         return _places(self._options["folder"])
 
     def moved(self, envs: Dict[str, str]) -> Dict[str, str]:
-        """Replaces paths in the variables that name a folder, and only in those: others may be the template's."""
+        """Replaces paths in the environment variables that name a folder.
+
+        Other variables may belong to the template.
+        """
         return {
             name: files.absolute(value) if name in _NAMING and value in _FOLDERS else value
             for name, value in envs.items()

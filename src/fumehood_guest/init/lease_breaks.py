@@ -27,7 +27,7 @@ class LeaseBreaks:
     """The descriptors of leases that the kernel is breaking.
 
     Attributes:
-        fd: Readable when there is one.
+        fd: Readable when a lease is being broken.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class LeaseBreaks:
         fcntl.fcntl(fd, fcntl.F_SETSIG, _SIGNAL)
 
     def read(self) -> List[int]:
-        """Returns the descriptors since the last call; what the guest has sent is left out."""
+        """Returns the descriptors reported since the last call, without those in signals that the guest has sent."""
         try:
             content = os.read(self.fd, _RECORD.size * _MAX_RECORDS)
         except BlockingIOError:

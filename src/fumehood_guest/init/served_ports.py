@@ -18,7 +18,7 @@ Reply = Tuple[Any, bytes]
 
 
 class ServedPorts:
-    """All ports on which the host listens, other than that of the proxy.
+    """All ports on which the host listens, except the port of the proxy.
 
     Args:
         init: Provides the loop and the channel.

@@ -1,6 +1,6 @@
 """Watching: reports changes in a folder of the guest to the host.
 
-Runs in init, over inotify. A recursive watch follows folders that appear later; their number is bounded, and a flood of
+Runs in init, over inotify. A recursive watch follows folders that appear later; their number is bounded, and a burst of
 changes is reported as an overflow rather than buffered without bound.
 """
 

@@ -44,7 +44,7 @@ class JavaDriver:
     """A JVM with its driver.
 
     Raises:
-        MissingProgramError: There is no suitable JDK.
+        MissingProgramError: No suitable JDK is installed.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class JavaDriver:
         return (self._java, *words), {}
 
     def encode(self, request: Dict[str, Any]) -> bytes:
-        """Returns the body of a request: names and texts in turn, each behind its length."""
+        """Returns the body of a request: names and texts in alternation, each preceded by its length."""
         fields = {name: str(value) for name, value in request.items() if name not in ("envs", "silent")}
 
         if request.get("silent"):
@@ -81,7 +81,7 @@ class JavaDriver:
 
 
 class _Made:
-    """What this process has compiled, or the process that it was forked from."""
+    """The classes compiled by this process or by the process that it was forked from."""
 
     def __init__(self) -> None:
         self.classes = b""
@@ -92,10 +92,10 @@ _made = _Made()
 
 
 def find_home() -> str:
-    """Returns the folder of the JDK to use: that of the program in the path, or else another one of the machine.
+    """Returns the folder of the JDK to use: the one of `java` in the search path, or else another one.
 
     Raises:
-        MissingProgramError: There is no suitable one.
+        MissingProgramError: No suitable JDK is installed.
     """
     found = "no program `java` is there"
 
@@ -140,7 +140,10 @@ def preload() -> None:
 
 
 def start_archive() -> Optional["subprocess.Popen[bytes]"]:
-    """Starts the JVM that writes the archive, in the process that has compiled the driver; None: it cannot."""
+    """Starts the JVM that writes the archive, in the process that has compiled the driver.
+
+    None if it cannot be started.
+    """
     if not _made.classes:
         return None
 
@@ -168,7 +171,7 @@ def _compile(home: str) -> bytes:
     """Returns the classes of the driver.
 
     Raises:
-        MissingProgramError: They cannot be compiled.
+        MissingProgramError: The driver cannot be compiled.
     """
     target = f"{_FOLDER}/classes"
     os.makedirs(target, exist_ok=True)

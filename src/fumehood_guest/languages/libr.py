@@ -1,9 +1,10 @@
 """R inside the process of a context: the library libR, called from Python.
 
 Runs in a context, or in the process that forks such contexts; one R a process. It is the only module beside the system
-calls that uses ctypes: R has no program that another could speak to and that a fork would copy. Functions of R are
-called in the main thread alone, under `R_tryEval`, so that an error of R never leaps over frames of Python; what R
-calls back never calls R again.
+calls that uses ctypes: R has no separate program that another process could talk to and that a fork would copy.
+    Functions of R are
+called in the main thread alone, under `R_tryEval`, so that an error of R never jumps over Python frames; callbacks from
+R never call R again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Reader = Callable[[str], str]
 
 
 class NoLibraryError(Exception):
-    """There is no R that can be loaded; the text says why."""
+    """R cannot be loaded; the message says why."""
 
 
 class LibR:
@@ -41,7 +42,7 @@ class LibR:
 
     Args:
         home: The folder of R.
-        program: Source of R whose value is a function; it gets what it is called with as text, and returns text.
+        program: R source that evaluates to a function, which takes and returns text.
     """
 
     def __init__(self, home: str, program: str) -> None:
@@ -67,10 +68,10 @@ class LibR:
         self._function = self._define(program)
 
     def call(self, *words: str) -> str:
-        """Calls the function of R; it is not interrupted.
+        """Calls the R function; SIGINT does not interrupt it.
 
         Raises:
-            RuntimeError: It has failed.
+            RuntimeError: The R function has failed.
         """
         r = self._r
         call = r.Rf_protect(r.Rf_allocVector(_LANGSXP, len(words) + 1))
@@ -94,7 +95,7 @@ class LibR:
         return answer
 
     def call_interruptible(self, *words: str) -> str:
-        """Does the same while SIGINT interrupts R and not Python."""
+        """Calls the R function like `call`, while SIGINT interrupts R and not Python."""
         self._python_action = self._action(signal.SIGINT)
         self._pending.value = 0
         self._set_action(signal.SIGINT, self._interrupt)
@@ -243,10 +244,10 @@ _SIGNATURES: Dict[str, Tuple[Any, List[Any]]] = {
 
 
 def find_home() -> str:
-    """Returns the folder of the R in the path.
+    """Returns the home folder of the `R` found in the search path.
 
     Raises:
-        NoLibraryError: There is none, or one that cannot be loaded into a process.
+        NoLibraryError: R is not installed, or it cannot be loaded into a process.
     """
     program = shutil.which("R")
 

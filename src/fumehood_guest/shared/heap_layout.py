@@ -33,7 +33,7 @@ _thresholds = gc.get_threshold()
 
 
 def put_off_collections() -> None:
-    """Lets no collection begin until `freeze`: during imports they find next to nothing.
+    """Prevents garbage collections until `freeze`: during imports they find almost nothing.
 
     Whether collections are enabled is left alone: a module that disables them means it.
     """
@@ -66,7 +66,7 @@ def forget_lookups() -> None:
 
 
 def _fill_those_of(size_bytes: int) -> bool:
-    """Fills all free slots in the pools of this size; returns whether there are pools."""
+    """Fills all free slots in the memory pools of this object size; returns whether there are pools."""
     make = _maker_of(size_bytes)
     taken: List[object] = []
 

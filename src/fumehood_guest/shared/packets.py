@@ -25,7 +25,7 @@ _scan = _decoder.scan_once
 
 
 class Packets:
-    """One end of such a socket; this process exits when the host has closed the other."""
+    """One end of such a socket; this process exits when the host has closed the other end."""
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(fileno=fd)

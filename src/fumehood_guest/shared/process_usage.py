@@ -25,7 +25,7 @@ class _Beneath:
 
 
 def note_fork() -> None:
-    """From now on processes of forked sandboxes are filtered out, which requires reading each process's status."""
+    """Filters out processes of forked sandboxes from now on, which requires reading each process's status."""
     _Beneath.are_forks = True
 
 
@@ -35,14 +35,14 @@ def has_forks() -> bool:
 
 
 class _Among:
-    """Where /proc shows processes of others too: the init whose descendants count, and the folder whose files count."""
+    """The init whose descendants count, and the folder whose files count, where /proc also shows other processes."""
 
     root = 0
     place = "/tmp"  # noqa: S108 - the one writable filesystem
 
 
 def live_among_others(place: str) -> None:
-    """From now on only descendants of the caller count, and only files in its folder."""
+    """Counts from now on only descendants of the caller, and only files in its folder."""
     _Among.root = os.getpid()
     _Among.place = place
 

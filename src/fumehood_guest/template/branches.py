@@ -31,7 +31,7 @@ OF_TEMPLATES = ("MPLCONFIGDIR", "OPENSSL_CONF")
 
 
 class Preparation:
-    """What a branch prepares before it forks contexts; this base class is for languages that need nothing more."""
+    """What a branch prepares before it forks contexts; this base class serves languages that need no preparation."""
 
     def load(self) -> None:
         """Called once, before the first context: imports what every context would otherwise import by itself."""

@@ -117,7 +117,9 @@ class JailInit:
         close_all(fds)
 
     def _be_above(self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]) -> None:
-        """Writes the id maps of the new init: runs as the base jail's user with every capability in the parent sandbox.
+        """Writes the id maps of the new init; this process has the base jail's user id.
+
+        It has every capability in the parent sandbox.
 
         The process that it forks is started in the PID namespace of the parent, and so can clone into a nested one.
         """

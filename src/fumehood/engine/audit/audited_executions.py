@@ -1,7 +1,7 @@
 """Executions in the audit record: that code runs, and its outcome.
 
-Of code, only the digest is kept. Where the record is in a file, an entry is written before the code runs, so that no
-code can prevent it; in memory one entry at its end is enough.
+Only the digest of code is kept. A record in a file gets an entry before the code runs, which the code cannot prevent; a
+record in memory gets one entry at the end of the execution.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AuditedExecution:
 
     Args:
         host: The sandbox.
-        fields: The fields that are known before it runs.
+        fields: The fields that are known before the code runs.
         code: The code, if `fields` does not describe it yet: the digest can be computed while it runs.
     """
 

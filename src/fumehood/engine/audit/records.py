@@ -28,7 +28,7 @@ class AuditRecords:
     """The records of one host's sandboxes.
 
     Args:
-        folder: Where each is written to a file of its own; None: they are in memory alone.
+        folder: The folder in which each record is a file; None: records are in memory only.
     """
 
     def __init__(self, folder: AuditFolder | None = None) -> None:
@@ -47,7 +47,7 @@ class AuditRecords:
             parent_id: For a fork, the id of the sandbox that it was forked from.
 
         Raises:
-            SandboxStartError: Its file cannot be made; the sandbox has ended.
+            SandboxStartError: The file of the record cannot be made; the sandbox has ended.
         """
         try:
             file = None if self._folder is None else self._folder.open(sandbox.id)

@@ -61,7 +61,7 @@ class SecurityMonitor:
         sandbox: The sandbox.
         trail: Its audit record.
         pause: Pauses it.
-        ask_figures: Asks its init for its resource usage.
+        ask_figures: Asks the sandbox's init for the sandbox's resource usage.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class AuditTrail:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that it takes."""
+        """The memory that the record takes, in bytes."""
         return 0 if self._chain is None else self._chain.size_bytes
 
     def begin(self, chain: AuditChain, make: Callable[[], Fields]) -> None:
@@ -131,12 +131,13 @@ class AuditTrail:
     def note_later(
         self, kind: str, make: Callable[[], Fields], *, holds_on: bool = False
     ) -> AuditHead | None:
-        """As `note`, for entries that take long to make: `hash_pending` makes them, or the first reader of the record.
+        """Like `note`, for entries that take long to make: they are made by `hash_pending`, or for the first reader.
 
         Args:
             kind: The kind of entry.
             make: Returns the fields.
-            holds_on: Whether `make` keeps the sandbox in memory; then it is called at its end at the latest.
+            holds_on: Whether `make` keeps the sandbox in memory; if so, it is called at the sandbox's end at the
+                latest.
         """
         if self._chain is None or self._has_ended:
             return None
@@ -185,7 +186,7 @@ class AuditTrail:
         )
 
     def note_tool_call(self, execution_id: str, name: str, arguments: bytes) -> None:
-        """Records a tool call of code."""
+        """Records that code has called a tool."""
         self.note_of_guest(
             "tool_call",
             {
@@ -197,7 +198,7 @@ class AuditTrail:
         )
 
     def under_way(self, key: object, write: Callable[[], object]) -> None:
-        """Registers a writer for an execution, called if the sandbox ends first."""
+        """Registers a function that writes the entry of an execution if the sandbox ends before the execution does."""
         self._unfinished[key] = write
 
     def is_finished(self, key: object) -> bool:
@@ -225,7 +226,7 @@ class AuditTrail:
         self._chain.close()
 
     def reading(self, sandbox_id: str) -> Callable[[], AuditLog]:
-        """Returns what makes the log of the entries so far; it may run in another thread."""
+        """Returns a function that makes the log of the entries so far; it may run in another thread."""
         return (
             (lambda: AuditLog(sandbox_id=sandbox_id))
             if self._chain is None

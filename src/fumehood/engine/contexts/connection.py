@@ -43,7 +43,7 @@ Header = dict[str, Any]
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """The execution that a context works on."""
+    """The execution that a context is running."""
 
     id: str
     started: float
@@ -61,7 +61,7 @@ class Running:
         """Keeps the changes or the telemetry that the execution reports.
 
         Raises:
-            ProtocolError: There are too many of them, or the payload is malformed.
+            ProtocolError: The context has sent too many of these messages, or the payload is malformed.
         """
         self.note_count += 1
 
@@ -96,7 +96,7 @@ class ContextConnection:
         name: Prefix of execution ids; must not be guessable.
         on_broken: Called when the context violates the protocol.
         max_payload_bytes: The largest result on the wire.
-        count: How many executions of this name there were in earlier processes.
+        count: How many executions earlier processes have had under this name.
         share: The sandbox's share of the loop; by default one of its own.
     """
 
@@ -198,7 +198,7 @@ class ContextConnection:
         """Requests a checkpoint that communicates over `line_fd`; the context then waits for `proceed`.
 
         Returns:
-            The errno, 0 when it is made, or None when the context is gone.
+            The errno of the failure, 0 if the checkpoint was made, or None if the context is gone.
         """
         self._forked = self._loop.create_future()
 
@@ -212,7 +212,7 @@ class ContextConnection:
         return self._forked
 
     def proceed(self) -> None:
-        """Lets a context proceed that has made a checkpoint, or that was made from one."""
+        """Lets a waiting context continue that has made a checkpoint, or was made from one."""
         if self.gone.done():
             return
 
@@ -267,7 +267,7 @@ class ContextConnection:
         self._channel.send(reply, payload)
 
     def early_output(self) -> str:
-        """Returns the output before the first execution: the reason, when a context does not become ready."""
+        """Returns the output before the first execution; if the context fails to start, it contains the reason."""
         self._output.deliver_held()
         events = (event for event in self._background if isinstance(event, StdoutEvent | StderrEvent))
         return "".join(event.text for event in events)[:_MAX_EARLY_CHARACTERS].strip()
@@ -428,11 +428,11 @@ class ContextConnection:
 def wire_request(
     request: ExecuteRequest, comm: CommMessage | None, limits: Limits, *, telemetry: bool = False
 ) -> tuple[dict[str, Any], bytes]:
-    """Returns header and payload of a request to run code, or the handlers of a comm message.
+    """Returns header and payload of a request to run code, or to run the handlers of a comm message.
 
     Args:
         request: The caller's request.
-        comm: The message, if it is one.
+        comm: The comm message; None for a request to run code.
         limits: The limits of the sandbox.
         telemetry: Whether the interpreter shall report what the code does.
     """

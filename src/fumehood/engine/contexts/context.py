@@ -42,7 +42,7 @@ class LiveContext:
         sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         info: Its id, language and directory.
         meter: Measures its executions; None: the sandbox's own.
-        steps: How it makes whole programs of its cells; None: as its language does.
+        steps: How each cell is turned into a whole program; None: as usual for its language.
     """
 
     def __init__(
@@ -77,11 +77,14 @@ class LiveContext:
 
     @property
     def conversation(self) -> str | None:
-        """The name that the process shares with those that it was forked from; None without a process."""
+        """The prefix of the execution ids, shared with the processes that this one was forked from.
+
+        None without a process.
+        """
         return self._processes.process.link.name if self._processes.process is not None else None
 
     def count_of(self, name: str) -> int:
-        """Returns how many executions there have been under the name of a conversation."""
+        """Returns the number of executions so far whose ids begin with this conversation's name."""
         return self._processes.count_of(name)
 
     def attach(self, link: ContextConnection, guest: GuestContext) -> None:
@@ -90,7 +93,7 @@ class LiveContext:
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
-        """Done when the process adopted last is ready; fails if it has ended before."""
+        """A future that is done when the process attached last is ready; it fails if that process ends before."""
         return self._processes.coming
 
     async def start(self) -> None:
@@ -98,7 +101,10 @@ class LiveContext:
         await self._processes.living()
 
     async def settled(self, *, has_ended: bool = False) -> None:
-        """Returns when no process of it is being started; if init has ended it, when its end is known."""
+        """Waits until no process of the context is being started.
+
+        With `has_ended`, init has killed the process: waits until its end is known.
+        """
         await (self._processes.gone() if has_ended else self._processes.settled())
 
     async def execute(
@@ -179,14 +185,14 @@ class LiveContext:
             yield
 
     async def finish(self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None) -> _T:
-        """For the holder of the turn: runs work that must not be left half done.
+        """Runs work that must not be interrupted halfway, for the holder of the turn.
 
-        A cancellation is raised when the work is done; on a paused sandbox at once, and then later callers wait. So it
-        is not `cancellation.finish`, which would wait for the end of the pause.
+        A cancellation is raised when the work is done. On a paused sandbox it is raised at once, and later callers wait
+        for the work, unlike in `cancellation.finish`, which would wait for the end of the pause.
 
         Args:
             work: The work.
-            undo: Undoes it if its caller was cancelled.
+            undo: Undoes the work if its caller was cancelled.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -198,17 +204,17 @@ class LiveContext:
     async def finish_later(
         self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
-        """For a cancelled holder of the turn: like `finish`, but discards exceptions of the work."""
+        """Does the same as `finish` for a cancelled holder of the turn, and discards exceptions of the work."""
         await self._runner.finish_later(work, undo)
 
     async def revive_within_turn(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """For the holder of the turn: continues from a checkpoint; see `ContextProcesses.revive`."""
+        """Continues from a checkpoint, for the holder of the turn; see `ContextProcesses.revive`."""
         return await self._processes.revive(line, name, put_files_back)
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
-        """For the holder of the turn: replaces the process by a fresh one, and runs `in_between` undisturbed."""
+        """Replaces the process by a fresh one, for the holder of the turn; runs `in_between` before it starts."""
         await self._processes.begin_anew(in_between)
 
     async def answer(self, question: Question) -> Answer:

@@ -1,4 +1,4 @@
-"""The contexts of one sandbox, by name: the default one, the one for plain bash code, and those of callers.
+"""The contexts of one sandbox, by name: the default context, the one for plain bash code, and those created by callers.
 
 It finds the context that a request means and bounds their number; the lifecycle of a context is in `LiveContext`.
 """
@@ -25,12 +25,12 @@ from fumehood.values.sandbox import ContextInfo
 
 
 def default_context(workdir: str) -> ContextInfo:
-    """Returns what describes the context that each sandbox has from the start."""
+    """Returns the description of the context that each sandbox has from the start."""
     return ContextInfo(id=DEFAULT_CONTEXT_ID, language="python", cwd=workdir)
 
 
 def forked_context(origin: ContextInfo, workdir: str) -> ContextInfo:
-    """Returns what describes the first context of a fork: the default one, or that of a language beside Python."""
+    """Returns the description of a fork's first context: the default one, or one of a language other than Python."""
     if origin.language == "python":
         return default_context(workdir)
 
@@ -46,7 +46,7 @@ class LiveContexts:
     Args:
         sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         start_folder: Resolves a caller's path to the folder in which a context starts.
-        workdir: Where one starts that names no folder.
+        workdir: The folder in which a context starts if its caller names none.
         first: Describes the context that is there from the start; None: the default one.
     """
 
@@ -69,14 +69,14 @@ class LiveContexts:
 
     @property
     def busy(self) -> bool:
-        """Whether code runs in one of them."""
+        """Whether code runs in any context."""
         return any(context.busy for context in self)
 
     def named(self, context_id: str | None, language: str = "python") -> LiveContext:
-        """Returns the context of a call: without a name the default one, or the one of the language.
+        """Returns the context that a call means: if the call names none, the default one or that of the language.
 
         Raises:
-            ContextNotFoundError: It does not exist.
+            ContextNotFoundError: The context does not exist.
         """
         if context_id is None and language != "python":
             return self._made(language, language)
@@ -87,10 +87,10 @@ class LiveContexts:
         return self.existing(context_id)
 
     def existing(self, context_id: str) -> LiveContext:
-        """Returns the context of this name.
+        """Returns the context with this name.
 
         Raises:
-            ContextNotFoundError: There is none.
+            ContextNotFoundError: The context does not exist.
         """
         context = self._contexts.get(context_id)
 

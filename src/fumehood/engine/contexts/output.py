@@ -1,7 +1,7 @@
 """The pipes behind fds 1 and 2 of a context: output of child processes and C code, as text, in order.
 
-Bytes read are held until the channel was read: frames that were sent before they were written come first. Bytes are
-only decoded and passed on. `event_of` converts a message of the wire to an event.
+Bytes read from a pipe are held until the channel has been read, because frames that were sent earlier come first. Bytes
+are only decoded and passed on. `event_of` converts a message of the wire to an event.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GuestOutput:
 
     Args:
         look_at_channel: Handles the frames in the channel; returns False when that takes more than one turn of the
-            loop, and `note_channel_caught_up` is called at its end.
+            loop; `note_channel_caught_up` is then called when it is done.
         on_text: Called with the stream, the text, its size in bytes, and the time when it was read.
         share: The share of the loop that is charged with what is read; by default one of its own.
     """
@@ -100,8 +100,9 @@ class GuestOutput:
         """Delivers held bytes if they were read before `sent_at`; without a time, everything in the pipes.
 
         Args:
-            sent_at: The time.
-            is_last: Whether nothing of this execution may come later, however much has been read in this turn.
+            sent_at: The time at which the frame was sent; None: deliver everything.
+            is_last: Whether this is the last delivery of the execution, so that all bytes are read, even beyond this
+                turn's share.
         """
         if self._held is not None and (sent_at is None or sent_at > self._held.read_at):
             self._deliver_held()
@@ -115,7 +116,7 @@ class GuestOutput:
             self._note_read(self._drain())
 
     def note_channel_caught_up(self) -> None:
-        """Delivers the bytes held for the channel, and reads on."""
+        """Delivers the bytes that were held while the channel was read, and continues to read."""
         self._deliver_held()
 
         if self._waits_for_channel:

@@ -76,7 +76,7 @@ class Watcher(Protocol):
         """Handles a limit that an execution seems to have reached, by its own error."""
 
     def note_ran(self, seconds: float) -> None:
-        """Handles the end of an execution of this length."""
+        """Handles the end of an execution that took this long."""
 
 
 class ContextOwner(Protocol):
@@ -112,13 +112,13 @@ class ContextOwner(Protocol):
     def start_context(
         self, link: ContextConnection, info: ContextInfo, steps: ProgramSteps | None
     ) -> GuestContext:
-        """Starts a context process, forked by the zygote, that uses the link."""
+        """Starts a context process, forked by the zygote, that communicates over the link."""
 
     async def signal_context(self, pid: int, number: int) -> None:
-        """Signals the process group of the context with this pid inside; no error if it is gone."""
+        """Signals the process group of the context with this pid inside; does nothing if it has ended."""
 
     async def kill_context(self, pid: int) -> None:
-        """Kills the context with this pid inside, and all that it started; no error if it is gone."""
+        """Kills the context with this pid inside, and all that it started; does nothing if it has ended."""
 
     def was_out_of_memory(self, pid: int | None) -> bool:
         """Whether a process that has just ended was killed because memory ran out."""
@@ -175,25 +175,25 @@ class ContextProcess:
 
     @property
     def origin(self) -> GuestContext:
-        """The context that the runtime started, of which this may be a fork."""
+        """The context that the runtime started: the origin of this fork, or this context itself."""
         return self._guest.origin
 
     @property
     def lives(self) -> bool:
-        """False once its end is known."""
+        """Whether the process lives; False once its end is known."""
         return not self.exited.done()
 
     @property
     def exit(self) -> Exit:
-        """The exit of the process; without a status while it runs."""
+        """The exit of the process; it has no status while the process runs."""
         return self.exited.result() if self.exited.done() else Exit()
 
     async def until_ready(self) -> None:
-        """Returns when it has reported that it is ready.
+        """Returns when the process has reported that it is ready.
 
         Raises:
-            LanguageUnavailableError: The template lacks its language.
-            ContextStartError: It ended before, or took too long; it is gone.
+            LanguageUnavailableError: The template lacks the context's language.
+            ContextStartError: The process ended before it was ready, or took too long and was killed.
         """
         seconds = known_language(self._info.language).start_seconds
         await self._sandbox.clock.wait(self.link.ready, self.exited, seconds=seconds)
@@ -214,12 +214,12 @@ class ContextProcess:
             raise ContextStartError(self._info, self.link.early_output())
 
     async def send_signal(self, number: int) -> None:
-        """Sends a signal to it and its process group."""
+        """Sends a signal to the process and its process group."""
         if self.link.pid is not None and self.lives:
             await self._sandbox.signal_context(self.link.pid, number)
 
     async def end(self) -> None:
-        """Kills it with all that it started; returns when it has ended."""
+        """Kills the process and all processes that it started; returns when it has ended."""
         for kill in (self._kill_tree, self._kill_alone, self._kill_sandbox):
             if not self.lives:
                 return
@@ -247,7 +247,10 @@ class ContextProcess:
             self.close(Exit(status, killed_for_memory and status in (None, -signal.SIGKILL)))
 
     def _channel_closed(self) -> None:
-        """Handles a closed channel: it is ending, or user code has closed the descriptor and it must be killed."""
+        """Handles a closed channel: either the process is ending, or it must be killed.
+
+        User code may have closed the descriptor.
+        """
         if self.lives:
             keep(self._end_if_it_stays())
 
@@ -275,14 +278,14 @@ def new_link(
     name: str | None = None,
     count: int = 0,
 ) -> ContextConnection:
-    """Makes the host's side of a context that is not forked yet.
+    """Makes the host's end of the connection to a context that is not forked yet.
 
     Args:
         limits: The limits of the sandbox, which bound its output.
         on_broken: Called when the context violates the protocol.
         share: The sandbox's share of the loop.
         name: The prefix of its execution ids; None: a new one.
-        count: How many executions there have been under this name.
+        count: How many executions there have been with this prefix.
     """
     return ContextConnection(
         name or secrets.token_hex(8), on_broken, limits.result_bytes + 2 * MIB, count, share

@@ -31,7 +31,7 @@ class ContextProcesses:
     Args:
         sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         info: The context.
-        steps: How it makes whole programs of its cells; None: as its language does.
+        steps: How each cell is turned into a whole program; None: as usual for its language.
     """
 
     def __init__(self, sandbox: ContextOwner, info: ContextInfo, steps: ProgramSteps | None = None) -> None:
@@ -55,7 +55,10 @@ class ContextProcesses:
 
     @property
     def coming(self) -> asyncio.Task[ContextProcess]:
-        """Done when the process adopted or started last is ready; fails if it has ended before."""
+        """A future that is done when the process attached or started last is ready.
+
+        It fails if that process ends before.
+        """
         assert self._starting is not None, "none was ever started"
         return self._starting
 
@@ -71,7 +74,7 @@ class ContextProcesses:
         return self._counts.get(name, 0)
 
     async def settled(self) -> None:
-        """Returns when no process of it is being started."""
+        """Returns when no process of the context is being started."""
         if self._starting is not None:
             await asyncio.wait([self._starting])
 
@@ -117,7 +120,7 @@ class ContextProcesses:
         return self.process is not None and self.process.lives
 
     async def end(self) -> None:
-        """Ends its process; repeats if another caller has started one meanwhile."""
+        """Ends the context's process; repeats if another caller has started a new one meanwhile."""
         while self.process is not None and (self.process.lives or not self._has_settled):
             await self.settled()
             await self.process.end()
@@ -137,13 +140,13 @@ class ContextProcesses:
     async def revive(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """For the holder of the turn: continues from a checkpoint, in place of the present process.
+        """Replaces the present process by one made from a checkpoint; for the holder of the turn.
 
         Args:
             line: The checkpoint.
             name: The prefix of its execution ids.
-            put_files_back: Restores the files, while the process with this pid inside waits; if it raises, nothing has
-                changed.
+            put_files_back: Restores the files while the new process, whose pid inside the sandbox it gets, waits; if it
+                raises, nothing has changed.
 
         Returns:
             False when the checkpoint does not exist any more; then nothing has changed.
@@ -193,7 +196,7 @@ class ContextProcesses:
         return True
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:
-        """For the holder of the turn: replaces the process by a fresh one, and runs `in_between` undisturbed."""
+        """Replaces the process by a fresh one, for the holder of the turn; runs `in_between` before it starts."""
         await self.end()
         await in_between()
         await self.living()
@@ -217,7 +220,7 @@ class ContextProcesses:
             await self.process.end()
 
     async def gone(self) -> None:
-        """Returns when the end of its process is known, which was ended with all others of the sandbox."""
+        """Returns when the end of the context's process is known; it was killed with all others of the sandbox."""
         if self.process is not None:
             await asyncio.wait([self.process.exited], timeout=_GONE_SECONDS)
 

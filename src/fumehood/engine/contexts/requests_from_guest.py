@@ -49,7 +49,7 @@ class Asked:
         """Takes the reply.
 
         Raises:
-            ProtocolError: It cannot be the answer to this question.
+            ProtocolError: The reply cannot be the answer to this question.
         """
         self.answer.resolve(read_answer(self.question, header, payload))
 
@@ -79,7 +79,7 @@ def read_answer(question: Question, header: Header, payload: bytes) -> Answer:
     """Returns the answer in a reply that has passed `check` and belongs to the question.
 
     Raises:
-        ProtocolError: It cannot be the answer to this question.
+        ProtocolError: The reply cannot be the answer to this question.
     """
     match question:
         case CompleteCode():
@@ -131,9 +131,9 @@ class ToolCalls:
     """The calls of one execution.
 
     Args:
-        execution_id: Its id.
-        tools: The tools that it may call.
-        send: Sends a reply; drops one that is not legal any more.
+        execution_id: The id of the execution.
+        tools: The tools that the code may call.
+        send: Sends a reply to the guest, and drops it if it is not legal any more.
         clock: The sandbox's clock.
     """
 
@@ -157,7 +157,7 @@ class ToolCalls:
         self._outcomes: list[ToolOutcome] = []
 
     def asked(self, header: Header, payload: bytes, at_seconds: float) -> ToolCallEvent | None:
-        """Handles a call that the protocol states have admitted; returns None when it is answered already.
+        """Handles a call that the protocol states have admitted; returns None if the call has been answered already.
 
         Raises:
             ProtocolError: The arguments are not a JSON object.
@@ -214,7 +214,7 @@ class ToolCalls:
         self._send({"type": "tool_reply", "call": call.number, "ok": True}, payload)
 
     def over(self) -> tuple[ToolOutcome, ...]:
-        """Ends the execution's calls, and returns the outcomes of all."""
+        """Ends all calls of the execution, and returns their outcomes."""
         for request_id in tuple(self._waiting):
             call = self._take(request_id)
             assert call is not None, "it was among those that wait"
@@ -284,7 +284,7 @@ def comm_request(message: CommMessage) -> tuple[Header, bytes]:
     """Returns header and payload of a message to a context, without its id and its bounds.
 
     Raises:
-        InvalidArgumentError: It is nested too deeply, or has too many values.
+        InvalidArgumentError: The message is nested too deeply, or has too many values.
     """
     said = {"data": dict(message.data), "metadata": dict(message.metadata)}
     content = json.dumps(said, allow_nan=False).encode()

@@ -50,12 +50,12 @@ _T = TypeVar("_T")
 
 
 class ExecutionRunner:
-    """The work of one context; its callers take turns.
+    """Runs the requests of one context; callers take turns.
 
     Args:
         sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         info: The context.
-        meter: Measures them.
+        meter: Measures executions.
     """
 
     def __init__(self, sandbox: ContextOwner, info: ContextInfo, meter: Measure) -> None:
@@ -71,7 +71,7 @@ class ExecutionRunner:
         self._cleanup: asyncio.Task[None] | None = None
 
     def take_underway(self) -> Underway | None:
-        """Returns the running execution as readers see it, and hides it from readers from now on."""
+        """Returns the running execution as readers see it; readers do not see it from now on."""
         underway, self.underway = self.underway, None
         return underway
 
@@ -104,14 +104,14 @@ class ExecutionRunner:
     async def finish_later(
         self, work: Awaitable[_T], undo: Callable[[_T], Awaitable[None]] | None = None
     ) -> None:
-        """For a cancelled caller: completes the work and undoes it; discards its exceptions."""
+        """Completes the work of a cancelled caller and undoes it; discards its exceptions."""
         cleanup = keep(_finish_and_undo(asyncio.ensure_future(work), undo))
         # Other contexts wait too: files may be restored that they write to.
         self._sandbox.cleanups.add(cleanup)
         await self.delay_next(cleanup)
 
     async def at_rest(self) -> None:
-        """Waits for the work of cancelled callers."""
+        """Waits until the remaining work of cancelled callers is done."""
         while (cleanup := self._cleanup) is not None:
             await asyncio.wait([cleanup])
 
@@ -227,7 +227,10 @@ class ExecutionRunner:
         return running, reading, transcript
 
     def _is_end_of_time(self, event: Event) -> bool:
-        """Whether an event is the interrupt at a time limit; it is left out, because the error of the limit follows."""
+        """Whether an event is the interrupt at a time limit.
+
+        Such an event is dropped, because the error that names the limit follows.
+        """
         return (
             isinstance(event, ErrorEvent)
             and event.error.name == _INTERRUPT
@@ -284,7 +287,7 @@ class ExecutionRunner:
         return {"after_interrupt": True} if self._was_interrupted else {}
 
     async def _watch_cpu(self, reading: Reading, stop: Stop) -> None:
-        """Checks the CPU time at the earliest moment at which the limit can be reached, until it is."""
+        """Waits until the CPU time limit is reached; checks only at the earliest moment at which that is possible."""
         cores = os.cpu_count() or 1
         limit_seconds = self._sandbox.limits.cpu_seconds or 0.0
 
@@ -359,7 +362,7 @@ class Stop:
 
     Args:
         process: The process that runs it.
-        grace_seconds: How long after the interrupt the process is killed.
+        grace_seconds: How many seconds after the interrupt the process is killed.
         clock: The sandbox's clock.
     """
 
@@ -374,7 +377,7 @@ class Stop:
         self._signals: list[asyncio.Task[None]] = []
 
     def after(self, seconds: float, kind: StopKind) -> None:
-        """Stops it after a time."""
+        """Stops the execution after a time."""
         self._limit_timer = self._clock.call_later(seconds, self.begin, kind)
 
     def begin(self, kind: StopKind) -> None:
@@ -387,7 +390,7 @@ class Stop:
         self._interrupt()
 
     async def over(self) -> None:
-        """Ends the timers; returns when no interrupt is pending that could hit the next execution."""
+        """Ends the timers; returns when no interrupt is pending any more that could hit the next execution."""
         for timer in (self._limit_timer, self._signal_timer, self._kill_timer):
             if timer is not None:
                 timer.cancel()
@@ -412,12 +415,12 @@ def why_stopped(
     """Returns why an execution was stopped, and whether the state was kept; None if it ended by itself.
 
     Args:
-        stop: How it was stopped from outside, if it was.
+        stop: How the execution was stopped from outside; None if it was not.
         reply: The last message of the guest, or None when the context is gone.
         exit_: How the process of the context ended.
         wall_seconds: The time limit of the execution.
         limits: The limits of the sandbox.
-        ended: Why the whole sandbox was ended, if it was.
+        ended: Why the whole sandbox was ended; None if it was not.
     """
     state = _KEPT if reply is not None else _LOST
 

@@ -45,7 +45,7 @@ class RevivedContext(GuestContext):
 
     @property
     def origin(self) -> GuestContext:
-        """The context that the runtime started, of which this is a fork."""
+        """The context that the runtime started and that this one is a fork of."""
         return self._origin
 
     def kill(self) -> None:
@@ -108,7 +108,7 @@ class CheckpointChannel:
         return not self._channel.closed
 
     def guest_fd(self) -> int:
-        """The guest's descriptor; call `close_guest_end` when it is sent."""
+        """The guest's end of the channel; call `close_guest_end` once it was sent."""
         return self._guest_end.fileno()
 
     def close_guest_end(self) -> None:
@@ -137,14 +137,14 @@ class CheckpointChannel:
         self._channel.send({"type": "move", "reseed": reseed, "last": is_last}, fds=[fd])
 
     async def look(self, name: str = "", *, marks: bool = False) -> SeenVariables | None:
-        """Asks for the variables of its state, which it describes without running code of the user.
+        """Asks for the variables of its state, which the checkpoint describes without running user code.
 
         Args:
-            name: The one to describe in detail; empty: all are listed.
-            marks: Whether each has a mark that differs after a change.
+            name: The variable to describe in detail; if empty, all are listed.
+            marks: Whether each variable gets a mark, which differs after a change.
 
         Returns:
-            The variables; None if it did not answer in time.
+            The variables; None if the checkpoint did not answer in time.
         """
         near, far = open_pair()
         answer: asyncio.Future[SeenVariables | None] = asyncio.get_running_loop().create_future()
@@ -220,7 +220,10 @@ class CheckpointChannel:
             context.kill()  # its caller was cancelled
 
     async def _end(self, context: RevivedContext) -> None:
-        """Kills a context; continues a checkpoint that does not report the end, as code may have stopped it."""
+        """Kills a context.
+
+        Sends SIGCONT to a checkpoint that does not report the end, since code may have stopped it.
+        """
         await self._kill(context.pid)
         await asyncio.wait([context.exited], timeout=_TOLD_SECONDS)
 

@@ -105,7 +105,7 @@ class LiveCheckpoints:
 
     @property
     def infos(self) -> tuple[CheckpointInfo, ...]:
-        """Describes them, the oldest first."""
+        """Describes all checkpoints, the oldest first."""
         return tuple(
             kept.info if kept.line.lives else replace(kept.info, is_lost=True) for kept in self._kept.values()
         )
@@ -116,7 +116,7 @@ class LiveCheckpoints:
         return self._sandbox.clock
 
     def pids(self) -> list[int]:
-        """Returns the pids inside of their processes."""
+        """Returns the pids of the checkpoint processes, as seen inside the sandbox."""
         lines = {*(kept.line for kept in (*self._kept.values(), *self._in_use)), *self._passing}
         return [line.pid for line in lines if line.pid is not None and line.lives]
 
@@ -138,7 +138,7 @@ class LiveCheckpoints:
     async def take(self, context: LiveContext, name: str | None, *, strict: bool) -> CheckpointInfo:
         """Makes a checkpoint of a context and the files, after earlier requests to the context.
 
-        A cancelled call leaves none.
+        A cancelled call leaves no checkpoint.
         """
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
@@ -163,7 +163,7 @@ class LiveCheckpoints:
     async def take_within_turn(
         self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
     ) -> Kept:
-        """Like `take`, for the holder of the context's turn, without listing it."""
+        """Does the same as `take` for the holder of the context's turn, but does not list the checkpoint."""
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
         sandbox = self._sandbox
@@ -218,7 +218,7 @@ class LiveCheckpoints:
     async def roll_back(
         self, checkpoint_id: str, contexts: Callable[[str | None], LiveContext]
     ) -> CheckpointInfo:
-        """Rolls back to a checkpoint, which stays; a cancelled call is completed or has no effect."""
+        """Rolls back to a checkpoint, which is kept; a cancelled call is either completed or has no effect."""
         with self.lent(checkpoint_id) as kept:
             context = contexts(kept.info.context_id)
 
@@ -236,7 +236,7 @@ class LiveCheckpoints:
         """Yields a checkpoint in use; it stays, even if it is dropped meanwhile.
 
         Raises:
-            CheckpointLostError: It has ended.
+            CheckpointLostError: The checkpoint has ended.
         """
         kept = self._find(checkpoint_id)
 
@@ -261,7 +261,7 @@ class LiveCheckpoints:
         """Rolls back, for the holder of the context's turn.
 
         Raises:
-            CheckpointLostError: It has ended; nothing was changed.
+            CheckpointLostError: The checkpoint has ended; nothing was changed.
             ContextStartError: The files are restored, and the context that was made from it ended at once.
         """
 
@@ -309,7 +309,7 @@ class LiveCheckpoints:
             await complete(self.forget(kept))
 
     async def forget(self, kept: Kept) -> None:
-        """Ends its process and releases its files."""
+        """Ends a checkpoint's process and releases its files."""
         await self._end(kept.line)
         await self.snapshots.drop(kept.snapshot)
 
@@ -350,7 +350,7 @@ class LiveCheckpoints:
             raise CheckpointError(reason="its process ended at once, perhaps because memory ran out")
 
     def _waiting(self, process: ContextProcess) -> list[int]:
-        """Returns the pids inside of processes that wait for the host."""
+        """Returns the pids, as seen inside the sandbox, of processes that wait for the host."""
         return [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
 
     def _find(self, checkpoint_id: str) -> Kept:
@@ -384,7 +384,7 @@ class LiveCheckpoints:
 
 
 def _note_parent(kept: Kept, before: Kept | None) -> None:
-    """Sets the parent of a new checkpoint, unless its context was started afresh since the one before."""
+    """Sets the parent of a new checkpoint, unless the context got a fresh process since the previous checkpoint."""
     if before is not None and before.conversation == kept.conversation:
         kept.info = replace(kept.info, parent_checkpoint_id=before.info.id)
 

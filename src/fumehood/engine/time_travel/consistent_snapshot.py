@@ -41,7 +41,7 @@ class ConsistentSnapshot:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncIterator[tuple[ContextInfo, ...]]:
-        """Yields the contexts, the default one first; those of Python are idle during the block."""
+        """Yields the contexts, the default one first; Python contexts are kept idle during the block."""
         first = self._default()
 
         while True:
@@ -121,7 +121,7 @@ class ConsistentSnapshot:
         return int((await checkpoints.snapshots.take(checkpoints.pids()))["snapshot"])
 
     async def _hold_others(self, held: AsyncExitStack, first: LiveContext) -> LiveContext | None:
-        """Takes the turns of the other contexts; returns one that is not idle soon, or None."""
+        """Takes the turns of the other contexts; returns the first one that does not become idle in time, or None."""
         taken = {first}
 
         while others := self._pythons() - taken:

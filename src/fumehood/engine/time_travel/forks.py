@@ -44,7 +44,7 @@ class ComingContext(GuestContext):
 
     @property
     def origin(self) -> GuestContext:
-        """The context that the runtime started, of which this is a fork."""
+        """The context that the runtime started and that this one is a fork of."""
         return self._origin
 
     def arrive(self, context: GuestContext) -> None:
@@ -53,7 +53,7 @@ class ComingContext(GuestContext):
         when_done(context.exited, lambda: self._note_exit(context.exited.result()))
 
     async def settled(self) -> None:
-        """Waits until the process that brought it here has ended."""
+        """Waits until the process that brought the context here has ended."""
         if self._arrived is not None:
             await self._arrived.settled()
 
@@ -98,9 +98,9 @@ class Forking:
             checkpoint_id: The checkpoint that they continue from; None: the present state of the parent.
 
         Raises:
-            ForkUnavailableError: A sandbox of this level has no forks.
-            ForkError: One of them cannot be made; none is left.
-            CheckpointError: The parent's state cannot be kept, or there is no such checkpoint.
+            ForkUnavailableError: A sandbox of this isolation level cannot be forked.
+            ForkError: A fork cannot be made; none is left.
+            CheckpointError: The parent's state cannot be kept, or the checkpoint does not exist.
         """
         self._parent.guest.check_forks()
         self._ends_it = checkpoint_id is None

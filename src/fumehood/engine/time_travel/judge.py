@@ -1,7 +1,8 @@
 """The judge: runs one program once for each input, each time in a process that has imported everything.
 
 For Python a separate context imports what the program imports and compiles it, once; a checkpoint of that is made, and
-each case is a fork of the checkpoint: own memory, own standard input, own limits, killed with all that it has started.
+each case is a fork of the checkpoint: it has its own memory, standard input and limits, and is killed with all
+    processes that it has started.
 A program in another language is compiled once, and each case is a process of it (`program_cases`). At the end the files
 of the sandbox are restored. If a program damages what its cases need, this is reported as their verdict, and must not
 raise an error of the judge.
@@ -181,7 +182,7 @@ class Judge:
         programs: ProgramCases | None,
         workers: list[asyncio.Task[None]],
     ) -> tuple[CaseRun, ...]:
-        """Runs the cases; `workers` gets the tasks that do it."""
+        """Runs the cases; adds the tasks that run them to `workers`."""
         count = min(request.concurrency or self._processors(), len(request.stdins))
         cases = _Cases(request.stdins, count)
         workers += [asyncio.ensure_future(self._work(kept, request, cases, programs)) for _ in range(count)]
@@ -192,7 +193,7 @@ class Judge:
         return max(1, round(self._sandbox.limits.cpu_cores or os.cpu_count() or 1))
 
     async def _prepare(self, source: str) -> Kept:
-        """Makes the checkpoint of a program in Python; it holds the files too."""
+        """Makes the checkpoint of a Python program; it includes the files."""
         context = LiveContext(self._sandbox, ContextInfo(id="judge", language="python", cwd=HOME_PATH))
         code = _PREPARE.format(source=source.removeprefix("\ufeff"))
         try:

@@ -33,7 +33,7 @@ async def end_processes(guest: Guest, init: InitClient) -> None:
     """Ends all processes of a running sandbox but its init, which keeps the files.
 
     Raises:
-        SandboxError: One of them does not end.
+        SandboxError: A process does not end.
     """
     try:
         await _ask_twice("end_processes", guest, init)

@@ -1,7 +1,7 @@
-"""The cases of a judged program in a language beside Python: compiled once, then one process for each case.
+"""The cases of a judged program in a language other than Python: compiled once, then one process for each case.
 
 Runs in the host process. Contexts of the language, one for each case that runs at the same time, start the processes,
-in a folder that they share. Programs see the files of earlier cases; the judge restores those of the sandbox at the
+in a folder that they share. Programs see files written by earlier cases; the judge restores the sandbox's files at the
 end.
 """
 
@@ -40,7 +40,7 @@ class ProgramCases:
     Args:
         sandbox: The sandbox; its contexts use the methods of `ContextOwner`.
         request: The program.
-        as_run: Makes the result of a case of an execution.
+        as_run: Converts an execution to the result of a case.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class LiveSnapshots:
         """Yields the content of a file.
 
         Raises:
-            FileError: It was no file, or could not be kept.
+            FileError: The path was not a regular file, or its content could not be kept.
         """
         offset = 0
         place = {"snapshot": snapshot, "path": path, "length": MAX_CHUNK_BYTES}

@@ -53,7 +53,7 @@ class Transactions:
         """Runs code, and keeps or undoes its changes; the execution records which.
 
         Raises:
-            CheckpointError: No checkpoint could be made; nothing has run.
+            CheckpointError: The checkpoint could not be made; no code has run.
         """
         taking = self._checkpoints.take_within_turn(context, process)
         kept = await context.finish(taking, self._checkpoints.forget)

@@ -68,7 +68,7 @@ class LandlockContext(GuestContext):
             self._kill()
 
     def note_exit(self, status: int) -> None:
-        """Called when init has reaped it."""
+        """Records the exit status of the context, which init has reaped."""
         if not self.exited.done():
             self.exited.set_result(status)
 
@@ -99,7 +99,7 @@ class LandlockGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
-        """Yields the reaper's descriptors: its ends of both sockets and the leash, and the control group's."""
+        """Yields the reaper's descriptors: its ends of both sockets, the leash, and the control group."""
         self._cgroup = cgroup
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
@@ -116,7 +116,7 @@ class LandlockGuest(CountedGuest):
                 os.close(fd)
 
     def network_view(self) -> str | None:
-        """None: it has no network namespace, and cannot have listening sockets."""
+        """Always None: the guest has no network namespace, and cannot have listening sockets."""
         return None
 
     async def greeted(self) -> None:

@@ -52,7 +52,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def template_python(template: Template) -> str:
-    """Returns the interpreter as the template names it: by this name it finds its packages."""
+    """Returns the interpreter path as the template names it: by this name the interpreter finds its packages."""
     return os.path.abspath(template.python or sys.executable)
 
 
@@ -60,7 +60,7 @@ def readable_paths(template: Template, environment: Environment, code_folder: st
     """Returns the paths that guests of a template may read.
 
     Raises:
-        TemplateError: Its interpreter lies in a folder that holds other files too.
+        TemplateError: The template's interpreter is in a folder that also contains other files.
     """
     prefixes = {os.path.dirname(os.path.dirname(template_python(template))), environment.base_prefix}
     paths = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *language_files(), code_folder]

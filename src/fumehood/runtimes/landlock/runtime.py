@@ -1,7 +1,7 @@
 """The runtime without namespaces: Landlock, seccomp and resource limits, for containers that forbid namespaces.
 
 It is weaker than namespaces in ways that the guide on isolation lists, so it must never be used unless a caller names
-its level. When the host runs as root, its guests run as a user of their own; when it runs as an ordinary user, under
+its level. If the host runs as root, its guests run as a separate user; if it runs as an ordinary user, they run under
 that user's id.
 """
 
@@ -320,10 +320,11 @@ class _Launcher:
 
 
 def _own_ids() -> users.IdPlan | None:
-    """Returns an unassigned id if this process is root; None for an ordinary user, which has none to assign.
+    """Returns an unassigned id if this process is root; None for an ordinary user, with no right to others.
 
     Raises:
-        IsolationUnavailableError: Guests would be root, and only Landlock would protect the host's files.
+        IsolationUnavailableError: No other id can be used: guests would be root, and only Landlock would protect
+            the files of the host.
     """
     if os.geteuid() != 0:
         return None
@@ -358,5 +359,5 @@ def _own_folder() -> str:
 
 
 def _user_of(ids: users.IdPlan) -> int:
-    """The first id of the block on the host; user and group have the same."""
+    """The first id of the block on the host; the user and the group have the same id."""
     return ids.uid_map[0][1] + ids.first_id

@@ -45,11 +45,11 @@ class Place:
 
     Attributes:
         rooms: The folder that holds the private folder of each sandbox.
-        readable: Further paths that they may read.
-        files: The folder that each gets a copy of.
-        ids: The ids of their user; None: the user of the host process.
-        cgroup: Where cgroups are made, or None with the reason.
-        envs: Environment variables of every process in them.
+        readable: Further paths that the sandboxes may read.
+        files: The folder of which each sandbox gets a copy.
+        ids: The user and group id of the sandboxes; None: those of the host process.
+        cgroup: The place where cgroups are made, or None and the reason.
+        envs: Environment variables of every process in the sandboxes.
     """
 
     rooms: str

@@ -98,7 +98,8 @@ class LinuxContext(GuestContext):
     Args:
         kill: Asks the zygote to kill it.
         refused_calls: The listener of its filter.
-        branch: The branch of the zygote that has forked it: its language; empty: the zygote itself.
+        branch: The language of the zygote's branch that has forked the context; empty if the zygote itself has forked
+            it.
     """
 
     def __init__(self, kill: Callable[[], None], refused_calls: RefusedCalls, branch: str = "") -> None:
@@ -122,7 +123,7 @@ class LinuxGuest(CountedGuest):
 
     Args:
         spawner: Sends requests to the jail init.
-        number: The jail init's name for it.
+        number: The number by which the jail init knows the guest.
         slot: Its user id in the base jail.
         limits: Its limits.
         ancestors: The guests that it is forked from, the oldest first.
@@ -168,7 +169,7 @@ class LinuxGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self) -> Iterator[list[int]]:
-        """Makes the descriptors for init: its end of the socket, and the write end of the gate."""
+        """Makes the descriptors for init: init's end of the socket, and the write end of the gate."""
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._is_open = True
         self.socket.setblocking(False)
@@ -196,7 +197,7 @@ class LinuxGuest(CountedGuest):
             close_all(given)
 
     async def started(self) -> None:
-        """Waits until init exists, and opens a pidfd of it."""
+        """Waits until init exists, and opens its pidfd."""
         self._heard, pid = await self._receive()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
 
@@ -297,7 +298,7 @@ class LinuxGuest(CountedGuest):
 
     @contextmanager
     def ancestor_fds(self) -> Iterator[list[int]]:
-        """Opens its PID and mount namespaces, and the user namespaces of it and its ancestors, the oldest first."""
+        """Opens the guest's PID and mount namespaces, and the user namespaces of its ancestors and its own."""
         fds: list[int] = []
         try:
             for pid, name in [
@@ -350,11 +351,11 @@ class LinuxGuest(CountedGuest):
             close_all(cgroup_fds)
 
     def holds(self, namespace: int) -> bool:
-        """Whether the PID namespace with this inode number is its own."""
+        """Whether the PID namespace with this inode number belongs to the guest."""
         return self._own_namespace() == namespace
 
     def _own_namespace(self) -> int | None:
-        """The inode number of its PID namespace; None if it has ended, which has not been reported yet."""
+        """The inode number of its PID namespace; None if the guest has ended and the end has not been reported yet."""
         if self._namespace is None and self._pid > 0:
             with suppress(OSError):
                 self._namespace = os.stat(f"/proc/{self._pid}/ns/pid").st_ino
@@ -362,7 +363,7 @@ class LinuxGuest(CountedGuest):
         return self._namespace
 
     def expect(self, child: LinuxGuest) -> None:
-        """Records a guest that is being forked from it."""
+        """Records a guest that is being forked from this one."""
         self._children.add(child)
 
     def watch(self) -> None:

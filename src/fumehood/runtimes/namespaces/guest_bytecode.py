@@ -1,9 +1,9 @@
 """The bytecode of our guest code, beside its sources in the base jail, so that no template compiles them at its start.
 
-Runs on the host, and takes the bytecode that Python keeps beside the sources of this installation; what has none is
-compiled in the jail, as before. It reads nothing that comes out of a jail. The files are written before the template's
-interpreter starts, into the same read-only root as the sources: what could change one could change the other. No path
-of the host is in them.
+Runs on the host, and takes the bytecode that Python keeps beside the sources of this installation; a source without
+bytecode is compiled in the jail. It reads no data from a jail. The files are written before the template's interpreter
+starts, into the same read-only root as the sources: a process that could change one could change the other. No path of
+the host is in them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _CacheReader(SourceFileLoader):
 
     Args:
         path: The source.
-        place: Where the guest has it: the file that the code names.
+        place: The path of the source in the guest, which the code object names.
     """
 
     def __init__(self, path: Path, place: str) -> None:
@@ -59,9 +59,10 @@ def guest_bytecode(
     An interpreter with another bytecode format ignores the files and compiles the sources.
 
     Args:
-        code: Each file below `folder`, and its path on the host; what is not Python is left out.
-        folder: Where the guest has them.
-        version: The version of the interpreter that reads them; if it differs from this one, no file is returned.
+        code: Each file below `folder`, and its path on the host; other files than Python sources are left out.
+        folder: The folder of the files in the guest.
+        version: The Python version of the guest's interpreter; if it differs from this interpreter's, no file is
+            returned.
     """
     tag = sys.implementation.cache_tag
 
@@ -86,7 +87,7 @@ def _bytecode(path: Path, place: str) -> str:
     """Returns the content of one file; cached, because a server starts many templates.
 
     Raises:
-        _NotCachedError: None is kept.
+        _NotCachedError: Python keeps no bytecode of this source.
     """
     code = _CacheReader(path, place).get_code(path.stem)
 

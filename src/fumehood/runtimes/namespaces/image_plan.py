@@ -1,9 +1,9 @@
 """The plan of a base jail whose root is a container image.
 
-The launcher carries the plan out. Sandboxes see the image's files as they are, and on top what they need: one user, a
-Python for code, our guest code, and mount points. The image's environment variables reach programs in sandboxes; the
-template's own processes get none of them, because a library that `LD_PRELOAD` names would run in each of them. With a
-private Python nothing else of the image runs there either: no module, no program, no library that a file names.
+The launcher carries the plan out. Sandboxes see the image's files as they are, and on top of them the parts that they
+need: one user, a Python for code, our guest code, and mount points. The image's environment variables reach programs in
+sandboxes; the template's own processes get none of them, because a library that `LD_PRELOAD` names would run in each of
+them. If the template has a private Python, its processes also run no module, program or library of the image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOLOGIN = "/sbin/nologin"
 
 
 def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, Any]:
-    """Returns the plan for `fumehood_jail.mounts.build_root`: the layers of an image, and what goes over them."""
+    """Returns the plan for `fumehood_jail.mounts.build_root`: the layers of an image, and the mounts over them."""
     binds = [
         (image.path(layer), place)
         for layer, place in ((image.interpreter, INTERPRETER_ROOT), (image.packages, IMAGE_PACKAGES))
@@ -71,7 +71,7 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
 
 
 def image_environment(image: ImageRoot) -> dict[str, str]:
-    """Returns the environment variables of programs in sandboxes: the image's, and over them those of every sandbox."""
+    """Returns the environment variables of programs in sandboxes: the image's, overridden by our own."""
     return {
         **image.envs,
         **plain_environment(),
@@ -96,7 +96,7 @@ def template_environment(image: ImageRoot) -> dict[str, str]:
 
 
 def runs_programs(image: ImageRoot) -> bool:
-    """Returns whether the template's own processes may run programs of the image, as they do with its own Python."""
+    """Returns whether the template's own processes may run programs of the image: only with the image's own Python."""
     return bool(image.python)
 
 
@@ -106,7 +106,7 @@ def image_python(image: ImageRoot) -> str:
 
 
 def image_path(image: ImageRoot) -> str:
-    """Returns the search path of programs: what a guest installs, the image's, and last a private interpreter."""
+    """Returns the search path of programs: the guest's folder, the image's path, and last a private interpreter."""
     private = [] if image.python else [f"{INTERPRETER_ROOT}/bin"]
     return ":".join([f"{HOME_PATH}/.local/bin", image.envs.get("PATH") or _USUAL_PATH, *private])
 

@@ -157,32 +157,32 @@ def ids_of(pid: int) -> list[list[bytes]]:
 
 
 def parent_of(pid: int) -> int:
-    """Returns the pid of its parent, which has to reap it; 0 when it has ended."""
+    """Returns the pid of a process's parent, which has to reap it; 0 if the process has ended."""
     return int(_fields(pid).get(b"PPid", b"0"))
 
 
 def numbers_of(pid: int) -> list[int]:
-    """Returns its pids in all PID namespaces in which it is visible, its own last; empty when it is gone."""
+    """Returns a process's pids in all PID namespaces in which it is visible, its own last; empty if it has ended."""
     return [int(number) for number in _fields(pid).get(b"NSpid", b"").split()]
 
 
 def groups_of(pid: int) -> bytes:
-    """Returns its control groups, one hierarchy per line.
+    """Returns a process's control groups, one hierarchy per line.
 
     Raises:
-        OSError: It is gone.
+        OSError: The process has ended.
     """
     with open(f"/proc/{pid}/cgroup", "rb") as file:
         return file.read()
 
 
 def has_died(pid: int) -> bool:
-    """Whether it is a zombie: ended, and not reaped."""
+    """Whether a process is a zombie: ended, and not reaped."""
     return _fields(pid).get(b"State", b"").split()[:1] == [_DEAD]
 
 
 def is_confined(pid: int) -> bool:
-    """Whether it has no capability in any set, can get none, and is under a system call filter."""
+    """Whether a process has no capability in any set, can gain none, and is under a system call filter."""
     fields = _fields(pid)
     capabilities = [int(value, 16) for name, value in fields.items() if name.startswith(b"Cap")]
     is_filtered = fields.get(b"Seccomp", b"").strip() == _FILTER_STATUS

@@ -42,7 +42,7 @@ def read_listening(folder: str, pids: Iterable[int]) -> tuple[ListeningPort, ...
     """Returns the ports of a network namespace on which something listens, in ascending order.
 
     Args:
-        folder: Its folder of /proc.
+        folder: The folder in /proc with the network namespace's statistics.
         pids: The guest's processes, by their pids on the host.
     """
     sockets = [*_sockets(f"{folder}/tcp"), *_sockets(f"{folder}/tcp6")]
@@ -87,14 +87,14 @@ def _sockets(path: str) -> Iterator[_Socket]:
 
 
 def _address(words: bytes) -> str:
-    """Returns an address whose 32-bit words the kernel has printed as numbers of this machine."""
+    """Returns an address whose 32-bit words the kernel has printed as numbers in this machine's byte order."""
     numbers = struct.unpack(f">{len(words) // 4}I", words)
     packed = struct.pack(f"={len(numbers)}I", *numbers)
     return str(ipaddress.ip_address(packed))
 
 
 def _holders(pids: Iterable[int], wanted: set[int]) -> dict[int, int]:
-    """Returns which process holds each socket: the one with the lowest pid, of those that were looked at."""
+    """Returns the process that holds each socket: of the processes examined, the one with the lowest pid."""
     found: dict[int, int] = {}
     left = _MOST_DESCRIPTORS
 

@@ -72,7 +72,7 @@ def _bound(folder: str, version: int) -> _Bound:
 
 
 def _left(bound: _Bound) -> tuple[int, int]:
-    """Returns the memory limit of a control group and the unused part of it."""
+    """Returns the memory limit of a control group and the unused part of it, in bytes."""
     try:
         limit = _read(bound.limit).strip()
 

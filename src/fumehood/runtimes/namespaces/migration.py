@@ -48,7 +48,7 @@ class MigrationSource:
     """The sandbox that a process migrates from.
 
     Attributes:
-        holds: Returns whether the PID namespace with this inode number is its own.
+        holds: Returns whether the PID namespace with this inode number belongs to the sandbox.
         origin: The seccomp listener that answers the process's calls.
         kill_held: Kills processes that the host may not signal itself.
     """
@@ -63,9 +63,9 @@ class MigrationTarget:
     """The sandbox that a process migrates to.
 
     Attributes:
-        init_pid: Its init, which lives.
+        init_pid: The pid of its init, which is alive.
         has_migrators: Whether its namespaces are owned by an id that no guest code has.
-        cgroup_fds: Descriptors of its control groups, with which a process moves itself in.
+        cgroup_fds: Descriptors of its control groups, through which a process moves itself into them.
     """
 
     init_pid: int
@@ -77,8 +77,8 @@ class MovedContext(GuestContext):
     """A context that has migrated into a fork.
 
     Args:
-        pidfd: Its pidfd; owned by this object from now on.
-        origin: The context whose system call filter it is under.
+        pidfd: The pidfd of the context; owned by this object from now on.
+        origin: The context whose system call filter applies to this one.
         kill_held: Kills processes that the host may not signal itself.
         migrator: Done when the process that forked it has ended.
     """
@@ -114,7 +114,7 @@ class MovedContext(GuestContext):
         _end(self._pidfd, self._kill_held)
 
     def _note_exit(self) -> None:
-        """Its parent is inside the sandbox, so its exit status is unknown."""
+        """Records the end of the context; its exit status is unknown, because its parent is inside the sandbox."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
 
@@ -131,13 +131,13 @@ async def move_out(
     """Migrates a process to another sandbox; returns a pidfd of its child and a task that ends with the migrator.
 
     Args:
-        source: The sandbox that it is from.
-        target: The other one, as soon as it is there.
+        source: The sandbox that the process comes from.
+        target: The sandbox to migrate to, as soon as it exists.
         send: Sends a socket to the checkpoint, which then forks the process that migrates.
         own: The descriptors of its channel and outputs.
 
     Raises:
-        ForkError: It did not report in, or is not confined as a context must be.
+        ForkError: The process did not report in, or is not confined as a context must be.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
@@ -243,7 +243,7 @@ async def _end_held(pidfd: int, kill_held: Callable[[int], None]) -> None:
     """Waits until the migrator has ended: while it lives and does not reap its child, no fork can end.
 
     Raises:
-        ForkError: It did not end by itself.
+        ForkError: The migrator did not end by itself.
     """
     try:
         async with asyncio.timeout(_MOVE_SECONDS):
@@ -417,7 +417,7 @@ class Place:
 
     Attributes:
         namespaces: Descriptors by name, in the order in which they are entered.
-        init_pid: The init there.
+        init_pid: The pid of the destination's init.
         has_migrators: Whether the namespaces are owned by an id that no guest code has.
         cgroup_fds: Descriptors of its control groups: a process that writes "0" to one moves into it.
     """
@@ -449,15 +449,19 @@ class _Puppet:
         return self._held.call(name, arguments)
 
     def take(self, fds: Sequence[int]) -> list[int]:
-        """Installs descriptors in it, during a call without effect; returns their numbers there.
+        """Installs descriptors in the traced process, during a call without effect; returns their numbers there.
 
-        The last ones are those of `fds`: if the call was interrupted, some were installed more than once.
+        Only the last numbers belong to `fds`: if the call was interrupted, some descriptors were installed more than
+            once.
         """
         self.make("unshare", 0, gifts=fds)
         return list(self._origin.given(self._pid))
 
     def lay(self, content: bytes) -> int:
-        """Writes to its memory, which other processes may share and change; returns the address."""
+        """Writes to the memory of the traced process, which other processes may share and change.
+
+        Returns the address.
+        """
         return self._held.lay(content)
 
 
@@ -467,14 +471,14 @@ def enter(pid: int, origin: RefusedCalls, place: Place) -> int | None:
     Args:
         pid: The process.
         origin: The listener that permits its calls.
-        place: Where it is to go.
+        place: The destination.
 
     Returns:
-        A pidfd of its child, which is a child of the init there. None: it was not blocked in its call; nothing was
-        done, and it will call again.
+        A pidfd of its child, which is a child of the destination's init. None if the process was not blocked in its
+        call: nothing was done, and it will call again.
 
     Raises:
-        ForkError: It did not arrive, and was killed; or the kernel refuses to trace it.
+        ForkError: The process did not arrive and was killed, or the kernel refuses to trace it.
     """
     try:
         held = HeldProcess(pid)
@@ -504,7 +508,10 @@ def _as_fork_error(step: str, error: OSError) -> ForkError:
 
 
 def _lead(puppet: _Puppet, place: Place) -> list[int]:
-    """Makes all its calls, in this order; returns the numbers of the descriptors lent to it, now closed."""
+    """Makes the process carry out all calls of the migration in order.
+
+    Returns the numbers of the lent descriptors, now closed.
+    """
     # From here on no other process shares its descriptor table.
     puppet.make("unshare", syscalls.CLONE_FILES)
     puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
@@ -562,10 +569,11 @@ def _zeros(count: int) -> Iterator[int]:
 
 
 def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
-    """Makes it fork the process that continues as the context; returns a pidfd of that.
+    """Makes the traced process fork the process that continues as the context; returns a pidfd of the new process.
 
     A process started in a PID namespace from outside has its parent outside. So an intermediate process forks the final
-    one, and exits. It shares the memory of the first, which is suspended meanwhile, so that nothing is copied.
+    one, and exits. The intermediate process shares the memory of the first, which is suspended meanwhile, so that
+    nothing is copied.
     """
     between = held.fork(syscalls.CLONE_VM | syscalls.CLONE_VFORK | syscalls.SIGCHLD)
     try:

@@ -173,7 +173,7 @@ def _etc_copies() -> list[tuple[str, str]]:
 
 
 def ca_bundle_copy() -> tuple[str, str]:
-    """Returns where this machine has its certificate authorities, and where sandboxes find them."""
+    """Returns the file of this machine's certificate authorities, and the path at which sandboxes find it."""
     bundle = ssl.get_default_verify_paths().cafile or _CA_BUNDLE
     return (_CA_BUNDLE if os.path.exists(_CA_BUNDLE) else bundle, _CA_BUNDLE)
 
@@ -229,7 +229,7 @@ def _add_interpreter(plan: dict[str, Any], environment: Environment) -> None:
 def _add_site_packages(plan: dict[str, Any], environment: Environment, executable: str, root: str) -> str:
     """Places the environment's packages so that the interpreter finds them behind those that the guest installs.
 
-    Returns the folder that they are in, as sandboxes see it; empty if they are those of the installation.
+    Returns the folder of the packages as sandboxes see it; empty if they replace the packages of the installation.
 
     In a virtual environment pip prefers the environment over the user folder, and neither replaces nor removes packages
     there: `pip install -U` of a package of the template would fail. So the guest gets no virtual environment where
@@ -264,14 +264,14 @@ def _seen_inside(path: str, prefix: str) -> str:
 
 
 def _add_guest_packages(plan: dict[str, Any], version: tuple[int, int, int]) -> None:
-    """Adds copies of our guest code, and the bytecode of it."""
+    """Adds copies of our guest code, and its bytecode."""
     code = tuple(guest_code())
     plan["code"] = copies_of(code)
     plan["bytecode"] = guest_bytecode(code, GUEST_PACKAGES, version)
 
 
 def copies_of(code: Iterable[tuple[str, Path]]) -> list[tuple[str, str]]:
-    """Returns the files of guest code to copy and their targets: a copy cannot change under a template."""
+    """Returns the files of guest code to copy and their targets: a copy cannot change while a template uses it."""
     return [(str(path), f"{GUEST_PACKAGES}/{name}") for name, path in code]
 
 
@@ -318,7 +318,7 @@ class GuestIds:
         """Returns an id that no living sandbox has; released ids are reused as late as possible.
 
         Raises:
-            CapacityError: All are in use.
+            CapacityError: All ids are in use.
         """
         if not self.are_many:
             return self._first
@@ -335,7 +335,7 @@ class GuestIds:
             self._free.append(id_)
 
     def within(self, id_: int) -> int:
-        """Returns the number of an id inside every sandbox that may be forked to one with it."""
+        """Returns the number that stands for an id inside every sandbox of which a fork may get this id."""
         return _SPARE_IDS + id_ if self.are_many else GUEST_UID
 
     def spare(self, taken: Sequence[int], *, is_within: bool) -> list[MapLine]:

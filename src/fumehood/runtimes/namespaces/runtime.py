@@ -1,6 +1,6 @@
 """The Linux runtime: namespaces, Landlock, seccomp and cgroups.
 
-It starts the launcher, the process that does everything privileged, sends it the plan, and reports truthfully what was
+It starts the launcher, which does all privileged steps, sends it the plan, and reports truthfully which layers were
 applied.
 """
 
@@ -82,7 +82,7 @@ class LinuxRuntime(Runtime):
     """Makes sandboxes out of Linux namespaces, as root or as an ordinary user.
 
     Args:
-        template_memory_bytes: Memory that the processes of a template may take in which code of an image runs.
+        template_memory_bytes: Memory limit for a template's own processes, if code of an image runs in them.
     """
 
     level = "namespaces"
@@ -298,7 +298,7 @@ class _Root:
     """The root and the environments of a template's processes.
 
     Attributes:
-        plan: For `fumehood_jail.mounts.build_root`.
+        plan: The plan for `fumehood_jail.mounts.build_root`.
         python: The interpreter's path in it.
         template_envs: Environment of jail init and zygote.
         guest_envs: Environment of programs in sandboxes, without the template's own.
@@ -456,11 +456,11 @@ class _Launched:
 
     Attributes:
         launcher: The launcher.
-        sockets: To the jail init, and to the zygote.
+        sockets: The sockets to the jail init and to the zygote.
         ids: The user ids of its sandboxes.
         guest_envs: Environment of programs in sandboxes.
         group: The control group of the processes, if they have one.
-        made: Releases sockets, ids and group.
+        made: Holds sockets, ids and group, and releases them when it is closed.
     """
 
     launcher: _Launcher
@@ -515,7 +515,7 @@ def _level(layers: list[probe.Layer]) -> probe.Layer:
 
 
 def _why_root_stays() -> str | None:
-    """Returns why landlock-only could not give root's guests another user; None if it could."""
+    """Returns why landlock-only cannot run root's guests as another user; None if it can."""
     if os.geteuid() != 0:
         return None
 

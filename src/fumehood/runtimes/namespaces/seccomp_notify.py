@@ -29,9 +29,10 @@ class _Migrator:
 
     Attributes:
         waits: Done when it is blocked in a reported call, which is left unanswered.
-        ordered: The name and the arguments of the call that it is to make, and that is permitted.
-        gifts: Descriptors that are installed in it then.
-        given: Their numbers there; more than `gifts` if the call was interrupted and reported again.
+        ordered: The name and the arguments of the call that it is to make, which is permitted.
+        gifts: Descriptors that are installed in the process when it makes that call.
+        given: The numbers of the installed descriptors; more than `gifts` if the call was interrupted and reported
+            again.
         is_claimed_twice: Whether it has claimed to migrate to another fork as well.
     """
 
@@ -68,7 +69,7 @@ class RefusedCalls:
 
     @property
     def listens(self) -> bool:
-        """Whether the context has handed over its listener; never where the kernel offers none."""
+        """Whether the context has handed over its listener; always False where the kernel has no listeners."""
         return self._fd >= 0
 
     def expect(self) -> int:
@@ -87,7 +88,7 @@ class RefusedCalls:
             again: Whether the same caller expects it already.
 
         Raises:
-            ForkError: Another caller expects it: it claims to migrate to two forks.
+            ForkError: Another caller expects the process: it claims to migrate to two forks.
         """
         if not again and pid in self._migrators:
             self._migrators[pid].is_claimed_twice = True
@@ -113,8 +114,8 @@ class RefusedCalls:
         Args:
             pid: Its number.
             name: The call's name.
-            arguments: All of them.
-            gifts: Descriptors that are installed in it before, if the filter reports the call.
+            arguments: All arguments of the call.
+            gifts: Descriptors that are installed in the process before the call, if the filter reports the call.
         """
         migrator = self._migrators[pid]
         migrator.gifts, migrator.given = gifts, ()
@@ -123,12 +124,12 @@ class RefusedCalls:
     def given(self, pid: int) -> tuple[int, ...]:
         """Returns the numbers of the last order's gifts in the process; may be called in any thread.
 
-        If the call was interrupted, some or all were installed before: the last ones are complete.
+        If the call was interrupted, some or all gifts were installed twice; the last numbers are a complete set.
         """
         return self._migrators[pid].given
 
     def forbid(self, pid: int) -> None:
-        """Ends the exception for a process: its calls are refused as all others."""
+        """Ends the exception for a process: from now on its calls are refused like all others."""
         self._migrators.pop(pid, None)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ KEPT_SECONDS = 1.0
 
 
 class SharedLook(Generic[_T]):
-    """One inspection whose result concurrent callers share, cached for a second from its end.
+    """One inspection whose result concurrent callers share, cached for one second after the inspection has ended.
 
     So the time spent on inspections is bounded for each guest, however often callers ask.
 

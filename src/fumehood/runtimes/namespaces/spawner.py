@@ -55,8 +55,8 @@ class Filters:
     """The compiled system call filters of sandboxes.
 
     Attributes:
-        program: For init and all that it starts.
-        notifying_program: For contexts: reports some of the refused calls to the host.
+        program: The filter of init and of all processes that it starts.
+        notifying_program: The filter of contexts, which reports some of the refused calls to the host.
         notified_calls: The names of those calls, by number.
     """
 
@@ -74,7 +74,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
     """Makes guests from one jail init and one zygote.
 
     Attributes:
-        group: The control group of these two, which is removed at their end; None: they have none.
+        group: The control group of these two, which is removed at their end; None if they have no group of their own.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             self._branch_ended(str(message["branch"]))
 
     def _branch_ended(self, branch: str) -> None:
-        """Handles the end of a branch, or of all: its contexts lose their parent, and end when their channels close."""
+        """Handles the end of a branch or of all: its contexts lose their parent, and end when their channels close."""
         for number, context in list(self._contexts.items()):
             if context.branch and branch in ("", context.branch):
                 self._context_ended(number, -signal.SIGKILL)
@@ -422,7 +422,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
 def _unread(fields: dict[str, Any]) -> int:
     """Writes a context's options to a file that only the context itself reads: they hold secrets of its user.
 
-    Whatever the zygote has read would stay in its memory, and every later context is a copy of that.
+    Data that the zygote has read would stay in its memory, of which every later context is a copy.
     """
     fd = os.memfd_create("fumehood-context")
     try:

@@ -2,8 +2,8 @@
 
 Runs in the host process. An image's own Python is started outside of all sandboxes, and loads code of the image:
 without a group it could use up the memory, the processes and the processors of the machine. Sandboxes leave the group
-when they enter their own; the kernel memory that forking them took stays charged here. Where this machine has no
-control groups there is none, and these processes have no bound.
+when they enter their own; the kernel memory that forking them took stays charged here. On a machine without control
+groups these processes have no bound.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class TemplateGroup:
     """The control group of one template's processes.
 
     Args:
-        driver: Makes it.
+        driver: Makes the control group.
         prefix: The beginning of its name, the same for all groups of sandboxes.
         memory_bytes: Its limit of memory.
 
     Raises:
-        SandboxStartError: It cannot be made.
+        SandboxStartError: The control group cannot be made.
     """
 
     def __init__(self, driver: cgroups.CgroupDriver, prefix: str, memory_bytes: int) -> None:

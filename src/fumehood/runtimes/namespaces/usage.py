@@ -93,13 +93,16 @@ _PART_BYTES = 1 << 16
 
 
 class Holder(Protocol):
-    """A guest for which the kernel holds memory."""
+    """A guest for which the kernel holds uncharged memory."""
 
     def on_excess(self) -> None:
-        """Ends it, because the kernel holds too much for it."""
+        """Ends the guest, because the kernel holds too much memory for it."""
 
     def network_view(self) -> str | None:
-        """The folder of /proc with the statistics of its network namespace; None if it has none, and so no sockets."""
+        """The folder of /proc with the statistics of its network namespace.
+
+        None if it has no network namespace, and so no sockets.
+        """
 
     def process_ids(self) -> Iterable[int]:
         """Its pids on the host; empty where they are not known."""
@@ -144,7 +147,7 @@ class Uncharged:
             self._looking = self._loop.create_task(self._compare(sockets, locks))
 
     def _holders_of_sockets(self, now: float) -> dict[int, str]:
-        """Chooses the guests whose waiting connections must be counted; returns their folders of /proc."""
+        """Chooses the guests whose waiting connections must be counted; returns their folders in /proc."""
         is_news = self._socket_news.note(machine_sockets())
         self._many_sockets = {n: then for n, then in self._many_sockets.items() if n in self._guests}
         due = [n for n, then in self._many_sockets.items() if now - then >= _SUSPECT_SECONDS]
@@ -205,7 +208,10 @@ class News:
         self._lowest: int | None = None
 
     def note(self, figure: int | None) -> bool:
-        """Updates the figure; returns whether it has risen, and True if it is not counted."""
+        """Updates the figure; returns whether it has risen.
+
+        Returns True for a figure that the kernel does not count.
+        """
         if figure is None:
             return True
 
@@ -274,8 +280,8 @@ def locks_of(holders: Mapping[int, Iterable[int]], most_rows: int) -> dict[int, 
     The kernel blocks all locking of the machine for each page of rows that is read, so no more is read than needed.
 
     Args:
-        holders: The processes of each.
-        most_rows: How much of the table is read at most.
+        holders: The processes of each holder.
+        most_rows: The most rows of the table to read.
     """
     owners = {pid: holder for holder, pids in holders.items() for pid in pids}
     held = dict.fromkeys(holders, 0)

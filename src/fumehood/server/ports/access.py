@@ -30,7 +30,7 @@ class SandboxPort:
     port: int
 
     def grant(self, expires: int, signer: str) -> Grant:
-        """Returns what a signature on this address allows."""
+        """Returns the rights that a signature on this address grants."""
         return Grant(
             method=_METHOD, sandbox_id=self.sandbox_id, path=str(self.port), expires=expires, signer=signer
         )
@@ -42,7 +42,7 @@ def signed_part(grant: Grant, secret: bytes) -> str:
 
 
 def read_signed_part(address: SandboxPort, part: str) -> tuple[Grant, str]:
-    """Returns the grant that such a part claims, and its signature, which is not checked here.
+    """Returns the grant in a signed part of a path, and its signature, which is not checked here.
 
     Raises:
         ForbiddenError: The text is not a signed part.
@@ -58,7 +58,7 @@ def read_signed_part(address: SandboxPort, part: str) -> tuple[Grant, str]:
 
 
 def address_of_host(host: str, domain: str) -> SandboxPort | None:
-    """Returns the port that a host name of the form `{port}-{id}.DOMAIN` means, or None if it is no such name."""
+    """Returns the port that a host name of the form `{port}-{id}.DOMAIN` means; None for another form."""
     if not domain:
         return None
 

@@ -1,7 +1,7 @@
 """Checks which requests of browsers a guest's web server may answer in this server's own origin.
 
-A page of a guest has an opaque origin there (`sandbox` in its policy): its own requests are `cross-site`. A script that
-is asked for as `same-origin` would run in a document of ours, with its login: no such document wants one of a guest.
+A page of a guest has an opaque origin there (`sandbox` in its policy): its own requests are `cross-site`. A script
+requested as `same-origin` would run in one of our documents, with its login; none of these needs a script of a guest.
 Browsers send these headers over https and to this machine only; elsewhere the policies of our own pages are the only
 protection.
 """
@@ -32,7 +32,8 @@ def check_is_no_part_of_ours(headers: Headers) -> None:
     """Checks that a browser does not ask for a part of a document of this server.
 
     Raises:
-        ForbiddenError: It would be a script, a worker or a style of a document in this server's own origin.
+        ForbiddenError: The response would be used as a script, a worker or a style of a document in this server's own
+            origin.
     """
     sites = headers.getlist("sec-fetch-site")
     wanted = headers.getlist("sec-fetch-dest")

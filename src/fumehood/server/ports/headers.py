@@ -84,11 +84,11 @@ class PortTarget:
         sandbox_id: The sandbox.
         port: The port of its loopback.
         path: Path and query for the server inside, as they were sent.
-        prefix: The part of the outer path that is removed inside.
+        prefix: The part of the outer path that is removed for the server inside.
         own_origin: True when the sandbox has a host name of its own, so that its pages and cookies are apart
             from the server's.
-        keep_credentials: True when headers with credentials are meant for the server inside, because none of
-            them was needed for this request.
+        keep_credentials: True when headers with credentials are meant for the server inside, because this server needed
+            none of them for this request.
         host: The Host header for the server inside; empty for `localhost` and the port.
     """
 
@@ -137,7 +137,7 @@ def inner_headers(connection: HTTPConnection, target: PortTarget) -> list[tuple[
 def outer_headers(
     status: int, headers: Iterable[Header], connection: HTTPConnection, target: PortTarget
 ) -> list[Header]:
-    """Returns the headers of an answer as the client gets them."""
+    """Returns the headers of an answer as the client receives them."""
     given = [(name, value) for name, value in headers if not _CONTROLS.search(value)]
     named = {
         word.strip().lower()

@@ -2,7 +2,7 @@
 
 Runs in the server process, over a byte stream of the port. The responses of the guest are hostile: they are parsed by
 h11 and websockets with bounds, their hop-by-hop headers end here, and the token of the caller is never passed in.
-`access.py` decides before whether the caller is allowed.
+`access.py` has checked before whether the caller is allowed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _T = TypeVar("_T")
 
 
 async def proxy_http(backend: Backend, target: PortTarget, request: Request) -> Response:
-    """Carries one request in and its response out, both as streams.
+    """Passes one request to the server inside and its response to the client, both as streams.
 
     Raises:
-        PortClosedError: Nothing listens there.
+        PortClosedError: No program listens on the port.
         BadGatewayError: The server inside does not speak HTTP.
         FumehoodError: The caller's credential is not valid any more.
     """
@@ -56,7 +56,7 @@ async def proxy_websocket(backend: Backend, target: PortTarget, websocket: WebSo
     """Carries one WebSocket connection until either side ends it.
 
     Raises:
-        PortClosedError: Nothing listens there.
+        PortClosedError: No program listens on the port.
         BadGatewayError: The server inside does not speak WebSocket.
     """
     headers = inner_headers(websocket, target)
@@ -119,7 +119,7 @@ class _Exchange:
         await self._stream.close()
 
     async def _unless_gone(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """Returns the result of `work`, or None when the client disconnects first."""
+        """Returns the result of `work`, or None if the client disconnects first."""
         assert self._sending is not None
         task = asyncio.create_task(work)
 

@@ -20,7 +20,7 @@ class PortRules:
     """The rules for the ports of one sandbox, chosen when it was made.
 
     Attributes:
-        is_private: A token is needed also where the server makes ports public.
+        is_private: Whether a token is needed even if the server makes ports public.
         host: The Host header that a server inside receives, with `${PORT}` for its port; empty for the usual one.
     """
 
@@ -35,7 +35,7 @@ class PortDialect(Protocol):
         """Returns the backend for a request with the dialect's token for this sandbox, or None."""
 
     async def rules(self, sandbox_id: str) -> PortRules:
-        """Returns the rules of a sandbox's ports; the default rules for a sandbox that is not known."""
+        """Returns the rules of a sandbox's ports; the default rules for an unknown sandbox."""
 
     def refused(
         self, connection: HTTPConnection, error: FumehoodError, sandbox_id: str, port: int

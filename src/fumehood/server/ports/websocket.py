@@ -1,8 +1,8 @@
 """Carries one WebSocket connection between a client and a server inside a sandbox.
 
 Runs in the server process, over a byte stream of the port. Both sides are parsed by the websockets library, with bounds
-on every message; bytes are never passed through unparsed. A guest may send the shortest messages there are: they are
-taken at a pace that never keeps the server's loop from its other work.
+on every message; bytes are never passed through unparsed. A guest may send many tiny messages: they are read at a pace
+that never blocks the server's loop.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ async def carry_websocket(
 
     Args:
         stream: The connection into the sandbox.
-        port: The port that it leads to.
+        port: The port to which the stream leads.
         path: Path and query for the server inside.
-        headers: Headers for it.
+        headers: Headers for the server inside.
         websocket: The client's side, not accepted yet.
 
     Raises:
@@ -110,7 +110,7 @@ class _Inner:
         return self._protocol.subprotocol
 
     async def shake_hands(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Requests the upgrade, and returns when it was granted."""
+        """Requests the upgrade, and returns when it was accepted."""
         request = self._protocol.connect()
 
         for name, value in headers:

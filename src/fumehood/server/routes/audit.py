@@ -42,7 +42,10 @@ async def audit_log(
     backend: CallersBackend,
     form: AuditForm = "json",
 ) -> Response:
-    """Returns the newest entries of the record, each chained to the one before. The sandbox may have ended lately."""
+    """Returns the newest entries of the record, each chained to the previous one.
+
+    The sandbox may have ended recently.
+    """
     log = await backend.audit_log(sandbox_id)
     # In a thread: thousands of entries would block the loop.
     return await asyncio.to_thread(written, log, form)
@@ -56,7 +59,7 @@ async def audit_log(
     | {200: {"description": "Events as they happen.", "content": stream_of("SecurityLine")}},
 )
 async def security_events(sandbox_id: SandboxId, backend: CallersBackend, request: Request) -> Response:
-    """Gives the last 1000 events as lines, then each as it comes, until the sandbox ends or the client goes away."""
+    """Streams the last 1000 events as lines, then each new one, until the sandbox ends or the client disconnects."""
     # Raises at once when there is no such sandbox.
     await backend.info(sandbox_id)
     return await stream_response(request, _lines(backend, sandbox_id), until_refused=until_refused)

@@ -1,7 +1,7 @@
 """Past and running executions of a sandbox: pages of its records, one execution, the bytes of one result.
 
-Translation only. Looking changes nothing: it resumes no sandbox and lengthens no life. Bytes of a result are a guest's:
-they are given as a download, under a policy by which nothing in them runs, whatever they are.
+Translation only. Reading changes nothing: it resumes no sandbox and extends no lifetime. Bytes of a result come from a
+    guest: they are sent as a download, with a policy under which no content of them can run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ async def read_cells(
         Literal["summary", "whole"], Query(description="`whole`: each with its whole `execution`.")
     ] = "summary",
 ) -> Response:
-    """Returns a page of what ran in a context, in order, what runs now included; without a position the newest."""
+    """Returns a page of a context's executions in order, including a running one.
+
+    The newest ones if no position is given.
+    """
     request = ReadCells(context_id=context_id, before=before, after=after, limit=limit, whole=what == "whole")
     page = await backend.look(sandbox_id, request)
     return await off_loop_answer(page) if request.whole else answer(page)
@@ -83,7 +86,7 @@ async def read_cells(
 async def read_cell(
     sandbox_id: SandboxId, execution_id: ExecutionId, backend: CallersBackend, request: Request
 ) -> Response:
-    """Returns an execution with its outputs; of one that runs, its outputs so far."""
+    """Returns an execution with its outputs; if it is still running, with its outputs so far."""
     if execution_id.startswith(PREFIX):
         run = services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id)
 
@@ -110,13 +113,13 @@ async def read_result(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Returns the bytes of one format of a result, as the code gave them, for a download."""
+    """Returns the bytes of one format of a result, as the code produced them, as a download."""
     data = await backend.look(sandbox_id, ReadResult(execution_id=execution_id, number=number, mime=mime))
     return bytes_answer(request, data, mime)
 
 
 def bytes_answer(request: Request, data: bytes, mime: str) -> Response:
-    """Returns bytes of a guest as an answer in which nothing runs: the part of them that a request asks for."""
+    """Returns the requested part of a guest's bytes, as an answer in which no content can run."""
     media_type = mime if mime in _PLAIN_TYPES else "application/octet-stream"
     span = span_of(request.headers, len(data))
 

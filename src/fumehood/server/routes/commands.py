@@ -1,6 +1,6 @@
 """Routes of the commands of a sandbox: start, follow, write to, signal.
 
-A command lives on when no client follows it; its output is kept within the limits of its sandbox, and several clients
+A command continues when no client follows it; its output is kept within the limits of its sandbox, and several clients
 at once can follow it from the beginning.
 """
 
@@ -61,13 +61,16 @@ _WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
     "", summary="Start a command", status_code=201, response_model=CommandAnswer, responses=_WITH_BODY
 )
 async def start_command(sandbox_id: SandboxId, body: NewCommand, backend: CallersBackend) -> Response:
-    """Starts a command, and answers as soon as it runs; it runs until it ends, its time or the sandbox does."""
+    """Starts a command, and answers as soon as it runs.
+
+    It runs until it ends by itself, exceeds its time limit or the sandbox ends.
+    """
     return answer(await backend.start_process(sandbox_id, body.spec()), 201)
 
 
 @router.get("", summary="List commands", response_model=CommandList, responses=SANDBOX_PROBLEMS)
 async def list_commands(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Lists the commands that run."""
+    """Lists the running commands."""
     return items(await backend.process_call(sandbox_id, ListProcesses()))
 
 
@@ -98,13 +101,13 @@ async def list_ran_commands(
 async def follow_command(
     sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request, after: AfterBytes = None
 ) -> Response:
-    """Gives the output of a command from its beginning, and last `exited`; an ended one is kept for 30 s.
+    """Streams the output of a command from its beginning, and finally `exited`; an ended command is kept for 30 s.
 
-    Of a terminal it gives what is unread; with `after` all that is kept behind that many bytes, up to 256 KiB of what
-    was read.
+    For a terminal, the stream starts with the unread output; with `after`, it starts at that position (in bytes) of the
+    output, of which up to 256 KiB that were read are kept.
 
-    Each line has `text` when what was written is UTF-8, in whole characters, and else `data` in base64. Going away
-    leaves the command alone.
+    Each line has `text` if the output is UTF-8, in whole characters, and otherwise `data` in base64. Disconnecting does
+    not affect the command.
     """
     return await stream_response(
         request, output_lines(backend.process_output(sandbox_id, pid, after)), until_refused=until_refused
@@ -125,7 +128,7 @@ async def follow_command(
     },
 )
 async def send_stdin(sandbox_id: SandboxId, pid: Pid, backend: CallersBackend, request: Request) -> Response:
-    """Writes the body of the request to the input or the terminal of a command, and answers when it was taken."""
+    """Writes the body of the request to the input or the terminal of a command; answers when it is accepted."""
     # An empty body still checks that there is such a command.
     await backend.process_call(sandbox_id, SendStdin(pid=pid, data=b""))
 
@@ -181,7 +184,7 @@ async def resize_terminal(
 
 
 async def output_lines(events: AsyncGenerator[ProcessEvent, None]) -> AsyncGenerator[Line, None]:
-    """Gives the events of a command as lines: text where it is text, bytes where it is not."""
+    """Yields the events of a command as lines: output as text if it is UTF-8, and otherwise as bytes."""
     streams: dict[str, _Characters] = {}
 
     async with aclosing(events):
@@ -228,6 +231,6 @@ class _Characters:
         return [{"text": text}] if text else []
 
     def rest(self) -> list[Line]:
-        """Returns the bytes of a character that never became complete."""
+        """Returns the bytes of an incomplete character at the end of the stream."""
         data, self._waiting = self._waiting, b""
         return [{"data": as_data(data)}] if data else []

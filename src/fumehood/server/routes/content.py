@@ -1,4 +1,4 @@
-"""The content of files of a sandbox: read, in whole or in part, and written, without ever holding a file.
+"""The content of files of a sandbox: read, in whole or in part, and written, in pieces of bounded size.
 
 Content comes from a guest: it is sent as an attachment of no type, which no browser runs. These are the routes that a
 signed address opens as well.
@@ -99,9 +99,9 @@ GrantedBackend = Annotated[Backend, Depends(_granted)]
 async def read_file(
     sandbox_id: SandboxId, path: PathQuery, backend: GrantedBackend, request: Request
 ) -> Response:
-    """Gives the content of a file; `Range`, `If-Range` and `If-None-Match` are honoured.
+    """Returns the content of a file; `Range`, `If-Range` and `If-None-Match` are honoured.
 
-    Works with a signed address in place of a token.
+    A signed address works in place of a token.
     """
     return await _read(sandbox_id, path, backend, request)
 
@@ -116,7 +116,7 @@ async def read_file(
 async def head_file(
     sandbox_id: SandboxId, path: PathQuery, backend: GrantedBackend, request: Request
 ) -> Response:
-    """Gives what reading the file would give, without the content."""
+    """Returns the headers of `read_file`, without the content."""
     return await _read(sandbox_id, path, backend, request)
 
 
@@ -130,9 +130,11 @@ async def head_file(
 async def write_file(
     sandbox_id: SandboxId, path: PathQuery, backend: GrantedBackend, request: Request
 ) -> Response:
-    """Writes the body of the request to a file, parents made; what was there is replaced when all has come.
+    """Writes the body of the request to a file, and makes its parent folders.
 
-    Headers `X-Metadata-NAME` become the metadata of the file. Works with a signed address in place of a token.
+    An existing file is replaced when the whole body has arrived.
+
+    Headers `X-Metadata-NAME` become the metadata of the file. A signed address works in place of a token.
     """
     metadata = metadata_of(request.headers)
     return answer(await backend.write(sandbox_id, path, pieces_of(request), metadata=metadata))
@@ -151,7 +153,7 @@ async def upload_files(
 ) -> Response:
     """Writes the files of a form into a directory, one after the other, each under the file name of its part.
 
-    When one fails, those before it have been written.
+    If one fails, the files before it have been written.
     """
     written: list[FileInfo] = []
 

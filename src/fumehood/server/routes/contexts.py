@@ -64,7 +64,7 @@ async def list_contexts(sandbox_id: SandboxId, backend: CallersBackend) -> Respo
     "", summary="Make a context", status_code=201, response_model=ContextAnswer, responses=_WITH_BODY
 )
 async def create_context(sandbox_id: SandboxId, body: NewContext, backend: CallersBackend) -> Response:
-    """Makes a context: a namespace of its own, in the same sandbox, with the same files."""
+    """Creates a context: a separate namespace in the same sandbox, with the same files."""
     (context,) = await backend.context_call(sandbox_id, body.call())
     return answer(context, 201)
 
@@ -77,7 +77,7 @@ async def create_context(sandbox_id: SandboxId, body: NewContext, backend: Calle
     responses=SANDBOX_PROBLEMS,
 )
 async def remove_context(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
-    """Kills a context. The default one comes back fresh when it is used again."""
+    """Kills a context. The default context is created afresh when it is used again."""
     await backend.context_call(sandbox_id, RemoveContext(context_id=context_id))
     return Response(status_code=204)
 
@@ -89,7 +89,7 @@ async def remove_context(sandbox_id: SandboxId, context_id: ContextId, backend: 
     responses=SANDBOX_PROBLEMS,
 )
 async def restart_context(sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend) -> Response:
-    """Replaces a context by a fresh one of the same id; what runs in it is killed."""
+    """Replaces a context by a fresh one of the same id; code that runs in it is killed."""
     (context,) = await backend.context_call(sandbox_id, RestartContext(context_id=context_id))
     return answer(context)
 
@@ -103,7 +103,7 @@ async def restart_context(sandbox_id: SandboxId, context_id: ContextId, backend:
 async def interrupt_context(
     sandbox_id: SandboxId, context_id: ContextId, backend: CallersBackend
 ) -> Response:
-    """Interrupts what runs in a context; code that does not stop within the grace is killed."""
+    """Interrupts the code that runs in a context; code that does not stop within the grace period is killed."""
     return answer({"interrupted": await backend.interrupt(sandbox_id, context_id)})
 
 
@@ -125,7 +125,10 @@ async def get_record(
     backend: CallersBackend,
     form: Form = "json",
 ) -> Response:
-    """Returns what ran in a context, with its results, up to 16 MiB for each sandbox; the oldest outputs go first."""
+    """Returns the executions of a context with their results. At most 16 MiB are kept per sandbox.
+
+    The oldest outputs are dropped first.
+    """
     return await file_answer(await backend.record(sandbox_id, context_id), form)
 
 
@@ -173,7 +176,7 @@ async def inspect(
 async def is_complete(
     sandbox_id: SandboxId, context_id: ContextId, body: CompletenessQuestion, backend: CallersBackend
 ) -> Response:
-    """Returns whether code is ready to be run, or needs more lines."""
+    """Returns whether code is complete, or needs more lines."""
     return answer(await backend.ask(sandbox_id, body.question(context_id)))
 
 
@@ -190,9 +193,9 @@ async def send_comm(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Gives a comm message to the code of a context; the answer is the execution of the message's handlers.
+    """Sends a comm message to the code of a context; the answer is the execution of the message's handlers.
 
-    A comm that the context does not know is no error and does nothing.
+    A message to a comm that the context does not know does nothing and is no error.
     """
     events = backend.send_comm(sandbox_id, body.message(), context_id)
     return await events_or_execution(request, events)

@@ -59,7 +59,7 @@ async def bare_docs() -> Response:
 
 @router.api_route("/docs/{path:path}", methods=["GET", "HEAD"])
 async def docs(path: str, request: Request) -> Response:
-    """Returns a file of the site; that of a folder is its `index.html`."""
+    """Returns a file of the site; for a folder, its `index.html`."""
     folder = site_folder()
 
     if folder is None:

@@ -1,4 +1,6 @@
-"""Stateless runs: code in, its result out, nothing left; one at a time, or many in one request.
+"""Stateless runs: run code in a sandbox that is killed afterwards, and return the result.
+
+One at a time, or many in one request.
 
 Every run passes the fair queue, so that a flood of one key delays only that key.
 """
@@ -59,10 +61,11 @@ _PROBLEMS = problems(400, 401, 403, 413, 422, 429, 502, 503, 504, 507)
 async def execute(
     body: ExecuteBody, principal: ExecuteCaller, services: ServicesOf, request: Request
 ) -> Response:
-    """Runs code and returns its result; the sandbox is gone afterwards.
+    """Runs code and returns its result; the sandbox is killed afterwards.
 
-    Code that fails is an answer, not a refusal: `execution.error` says how. With `Accept: application/x-ndjson` or
-    `text/event-stream` the events come as they happen; the last line has the type `reply`.
+    If the code fails, the request still succeeds: `execution.error` describes the failure. With `Accept:
+        application/x-ndjson` or
+    `text/event-stream` the events are streamed as they happen; the last line has the type `reply`.
     """
     backend = services.backend_for(principal)
     if is_stream_wanted(request):
@@ -83,10 +86,10 @@ async def execute(
 async def execute_batch(
     body: BatchBody, principal: ExecuteCaller, services: ServicesOf, request: Request
 ) -> Response:
-    """Runs each piece of code in a sandbox of its own, and streams what they did as they finish.
+    """Runs each piece of code in a sandbox of its own, and streams the results as the runs end.
 
-    Each line is `{"cursor": ..., "index": ..., "reply": ...}`, or with a `problem` in place of the reply for one that
-    was refused. `cursor` counts the lines. All items are checked before any is begun.
+    Each line is `{"cursor": ..., "index": ..., "reply": ...}`, or has a `problem` in place of the reply for a refused
+    item. `cursor` counts the lines. All items are checked before the first one is begun.
     """
     runs = _BatchRuns(services, principal, await _checked(body), body.timeout_seconds, request_id_of(request))
     batch = services.batches.begin(
@@ -114,7 +117,7 @@ async def follow_batch(
     request: Request,
     cursor: Annotated[int, Query(ge=0, description="The number of the last line that came.")] = 0,
 ) -> Response:
-    """Streams the lines of a resumable batch behind a cursor; a reader that was connected before gets no more.
+    """Streams the lines of a resumable batch after a cursor; a reader that was connected before gets no further lines.
 
     A batch without a reader continues for five minutes. Lines that were sent are kept up to 8 MiB.
     """
@@ -126,7 +129,7 @@ async def follow_batch(
     "/execute/batch/{batch_id}", status_code=204, summary="End a batch", responses=problems(401, 403, 404)
 )
 async def end_batch(batch_id: BatchId, principal: ExecuteCaller, services: ServicesOf) -> None:
-    """Ends a resumable batch: runs under way are ended, and no other is begun."""
+    """Ends a resumable batch: runs under way are ended, and no further run is begun."""
     services.batches.get(principal.key_id, batch_id)
     await services.batches.end(batch_id)
 
@@ -154,7 +157,7 @@ def _line_data(item: Event | StatelessReply) -> Line:
 
 
 async def _checked(body: BatchBody) -> list[tuple[StatelessRequest, float | None]]:
-    """Returns the items of a batch, each with the time that it may wait to be begun; other work goes on meanwhile."""
+    """Returns the items of a batch, each with its maximum waiting time; other work of the loop continues meanwhile."""
     checked = []
 
     for index, fields in enumerate(body.requests):
@@ -181,9 +184,9 @@ class _BatchRuns:
     Args:
         services: The services of the app.
         principal: The caller.
-        items: Each with the time that it may wait to be begun; None: as long as the batch.
-        timeout_seconds: The time of all of it; None: none.
-        request_id: The id of the request that began it.
+        items: The items, each with its maximum waiting time; None: as long as the batch.
+        timeout_seconds: The time limit of the whole batch; None: no limit.
+        request_id: The id of the request that began the batch.
     """
 
     def __init__(

@@ -68,9 +68,10 @@ async def execute(
 ) -> Response:
     """Runs code in a context, after earlier requests to that context are done.
 
-    Code that fails is an answer, not a refusal: `error` says how. With `Accept: application/x-ndjson` or `text/event-
-    stream` each event comes as a line when it happens, and the last line is `finished` with the whole execution, or
-    `problem`. A client that disconnects ends the execution, as an interrupt does.
+    If the code fails, the request still succeeds: `error` describes the failure. With `Accept: application/x-ndjson` or
+        `text/event-
+    stream` each event is sent as a line when it happens, and the last line is `finished` with the whole execution, or
+    `problem`. If the client disconnects, the execution is interrupted.
     """
     wanted = attributed(body.request(), request)
 
@@ -161,8 +162,8 @@ async def follow_execution(
 ) -> Response:
     """Streams the events of an execution that was begun with `detached`, for any number of followers.
 
-    The last line is `finished` with the whole execution, or `problem`. Where lines are not kept any more, a line of the
-    type `gap` says which. Leaving ends nothing.
+    The last line is `finished` with the whole execution, or `problem`. A line of the type `gap` stands for lines that
+    are not kept any more. Disconnecting does not end the execution.
     """
     run = services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id)
     return await stream_response(request, run.follow(after), until_refused=until_refused)
@@ -178,18 +179,21 @@ async def follow_execution(
 async def end_execution(
     sandbox_id: SandboxId, execution_id: ExecutionId, backend: CallersBackend, request: Request
 ) -> Response:
-    """Takes a detached execution out of the queue, or interrupts it; one that has ended stays as it is."""
+    """Removes a detached execution from the queue, or interrupts it; does nothing if it has ended."""
     await services_of(request).detached.find(await principal_of(request), sandbox_id, execution_id).end()
     return Response(status_code=204)
 
 
 async def _id_of(request: Request, sandbox_id: str, name: str) -> str:
-    """Returns the id of an execution that is named by it or, if it is a detached one, by its own name."""
+    """Returns the id of an execution, given that id or, for a detached one, the id of its run."""
     return services_of(request).detached.execution_id(await principal_of(request), sandbox_id, name)
 
 
 def attributed(wanted: ExecuteRequest, request: Request) -> ExecuteRequest:
-    """Returns code with its origin, as a server names it to a host daemon; at a server the caller's backend sets it."""
+    """Returns code with its origin, as a server names it to a host daemon.
+
+    At a server, the caller's backend sets the origin.
+    """
     headers = request.headers
     by, via = headers.get("x-fumehood-by", "")[:_NAME_CHARACTERS], headers.get("x-fumehood-via", "")
     return replace(wanted, by=by, via=via[:_NAME_CHARACTERS])
@@ -209,7 +213,7 @@ async def answer_input(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Answers an `input_request` of a stream; an answer that comes too late is dropped."""
+    """Answers an `input_request` of a stream; an answer that arrives too late is dropped."""
     execution_id = await _id_of(request, sandbox_id, execution_id)
     given = InputAnswer(execution_id=execution_id, request_id=body.request_id, text=body.text)
     await backend.answer_input(sandbox_id, given)
@@ -230,7 +234,7 @@ async def answer_tool(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Answers a `tool_call` of a stream; an answer that comes too late is dropped."""
+    """Answers a `tool_call` of a stream; an answer that arrives too late is dropped."""
     execution_id = await _id_of(request, sandbox_id, execution_id)
     given = ToolAnswer(
         execution_id=execution_id, request_id=body.request_id, value=body.value, error=body.error
@@ -253,14 +257,14 @@ async def answer_commit(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Answers a `commit_request` of a stream; an answer that comes too late is dropped."""
+    """Answers a `commit_request` of a stream; an answer that arrives too late is dropped."""
     execution_id = await _id_of(request, sandbox_id, execution_id)
     await backend.answer_commit(sandbox_id, CommitAnswer(execution_id=execution_id, commit=body.commit))
     return Response(status_code=204)
 
 
 async def events_or_execution(request: Request, events: AsyncGenerator[Event, None]) -> Response:
-    """Returns the events as a stream where one is asked for, and else the whole execution at its end."""
+    """Returns the events as a stream if the request asks for one, and otherwise the whole execution at its end."""
     if is_stream_wanted(request):
         return await stream_events(request, events, until_refused)
 

@@ -1,6 +1,6 @@
 """Files of a sandbox: described, listed, made, moved, removed, watched.
 
-What is in files goes through `content.py`; nothing here opens a path of the host.
+`content.py` reads and writes the content of files; nothing here opens a path of the host.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ async def list_files(
     *,
     request: Request,
 ) -> Response:
-    """Lists what is below a directory, sorted by path."""
+    """Lists the entries below a directory, sorted by path."""
     wanted = ListFiles(path=path, depth=depth, share=share_of(request))
     return items(await backend.file_call(sandbox_id, wanted))
 
 
 def share_of(request: Request) -> str:
-    """Returns the share whose reader asks, as a server names it to its host daemon; empty at a server."""
+    """Returns the share for whose reader the request is made, as a server tells its host daemon; empty at a server."""
     return _named_by_server(request, "x-fumehood-share")
 
 
 def volume_of(request: Request) -> str:
-    """Returns the volume that is kept up to date, as a server names it to its host daemon; empty at a server."""
+    """Returns the volume that the request keeps up to date, as a server tells its host daemon; empty at a server."""
     return _named_by_server(request, "x-fumehood-volume")
 
 
@@ -82,7 +82,7 @@ def _named_by_server(request: Request, header: str) -> str:
     responses=FILE_PROBLEMS,
 )
 async def remove_file(sandbox_id: SandboxId, path: PathQuery, backend: CallersBackend) -> Response:
-    """Removes a file, or a directory with all that is in it."""
+    """Removes a file, or a directory with its content."""
     await backend.file_call(sandbox_id, RemoveFile(path=path))
     return Response(status_code=204)
 
@@ -102,14 +102,14 @@ async def describe_file(sandbox_id: SandboxId, path: PathQuery, backend: Callers
     responses=_WITH_BODY,
 )
 async def make_directory(sandbox_id: SandboxId, body: NewDirectory, backend: CallersBackend) -> Response:
-    """Makes a directory and its parents; 409 if something is there already."""
+    """Makes a directory and its parents; status 409 if the path exists already."""
     (info,) = await backend.file_call(sandbox_id, MakeDir(path=body.path))
     return answer(info, 201)
 
 
 @router.post("/rename", summary="Rename a file or directory", response_model=FileAnswer, responses=_WITH_BODY)
 async def rename_file(sandbox_id: SandboxId, body: Renaming, backend: CallersBackend) -> Response:
-    """Moves a file or directory within the sandbox, and describes it at its new place."""
+    """Moves a file or directory within the sandbox, and describes it at its new path."""
     call = RenameFile(source=body.source, destination=body.destination)
     (info,) = await backend.file_call(sandbox_id, call)
     return answer(info)
@@ -137,9 +137,9 @@ async def watch_directory(
     request: Request,
     wanted: Annotated[WatchFiles, Depends(_watch)],
 ) -> Response:
-    """Gives each change below a directory as a line, until the client disconnects.
+    """Streams each change below a directory as a line, until the client disconnects.
 
-    The first line is `watching`: every change after it is reported. 10,000 changes are kept for a slow reader.
+    The first line is `watching`: every change after it is reported. At most 10,000 changes are kept for a slow reader.
     """
     changes = await backend.watch(sandbox_id, wanted)
     return await stream_response(request, _lines(wanted.path, changes), until_refused=until_refused)
@@ -153,7 +153,7 @@ async def settle_watch(
 ) -> Response:
     """Makes a named watch report all changes up to now, and returns how many changes it has had.
 
-    A reader of the watch that has received as many has missed nothing.
+    A reader of the watch that has received this many changes has missed none.
     """
     return answer({"changes": await backend.settle_watch(sandbox_id, name)})
 
@@ -168,7 +168,8 @@ async def sign(
 ) -> Response:
     """Returns an address with which one file can be read or written for a time, without a token.
 
-    It ends with its time, with the sandbox, and with the key that asked for it. The file need not be there yet.
+    The address expires after that time, and ends with the sandbox and with the key that requested it. The file need not
+    exist yet.
     """
     # Only a caller that may use the sandbox may sign for it.
     await backend.info(sandbox_id)

@@ -1,7 +1,7 @@
 """The router of native resources: authenticates the caller before a byte of the body is read.
 
-FastAPI reads and parses a body before it resolves a route's dependencies; without this, a caller without a token could
-make the server read and parse.
+FastAPI reads and parses a body before it resolves a route's dependencies; without this router, a caller without a token
+could make the server read and parse bodies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Routes of keys: which keys may use the server, for what, and how much; and the usage of each.
+"""Routes of keys: the keys of the server with their scopes and quotas, and the usage of each.
 
 A token is in the response that makes it and nowhere else.
 """
@@ -62,7 +62,10 @@ async def create_key(wanted: CreateKey, principal: KeysCaller, services: StoresO
 
 @router.get("/keys", summary="List the keys", responses=_PROBLEMS)
 async def list_keys(principal: KeysCaller, services: StoresOf) -> KeyList:
-    """Lists all keys, the revoked ones as well; for a key itself and the keys that it made, directly or not."""
+    """Lists all keys, including revoked ones, for the server's owner.
+
+    For a key, itself and the keys that it made, directly or not.
+    """
     records = await _keys_under(principal, services)
     return KeyList(items=[Key.of(record) for record in records])
 
@@ -76,7 +79,7 @@ async def get_key(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> K
 
 @router.patch("/keys/{key_id}", summary="Change a key", responses=_PROBLEMS)
 async def change_key(key_id: KeyId, wanted: ChangeKey, principal: KeysCaller, services: StoresOf) -> Key:
-    """Changes the name, the scopes or the quotas of a key, for its next request; its token stays.
+    """Changes the name, the scopes or the quotas of a key, from its next request on; its token does not change.
 
     A key may do this only for itself and the keys that it made, directly or not, and gives no scope and no quota beyond
     its own.
@@ -116,7 +119,7 @@ async def rotate_key(
     """Gives a key a new token; the old one may be valid for a while.
 
     A token has all rights of its key, so a key may do this only for itself and the keys that it made, directly or not.
-    Without a grace period the shares of the key end too: others may know the old token, and have made some with it.
+    Without a grace period the shares of the key end too: others may know the old token, and have made shares with it.
     """
     await check_is_under(key_id, principal, services)
     rotated = await services.keys.rotate(key_id, grace_seconds=wanted.grace_seconds)
@@ -138,7 +141,7 @@ async def revoke_key(
         Query(description="Whether its sandboxes end with it, or live until their time is over."),
     ] = "end",
 ) -> None:
-    """Ends a key at once, its batches and its sandboxes; its usage stays.
+    """Ends a key at once, with its batches and its sandboxes; its usage is kept.
 
     The key is revoked first. If its sandboxes cannot be ended the answer is an error; repeat the request to end them.
     """
@@ -173,8 +176,8 @@ async def get_usage(
 ) -> UsageList:
     """Sums usage by hour or day.
 
-    A key sees its own, with the scope `keys` also that of the keys that it made, directly or not; the owner of the
-    server sees all.
+    A key sees its own usage and, with the scope `keys`, that of the keys that it made, directly or not; the owner of
+    the server sees all usage.
     """
     end = until or datetime.now(UTC)
     begin = since or end - timedelta(days=_DAYS)
@@ -199,7 +202,8 @@ def _check_gives(scopes: frozenset[str], principal: Principal, *, may_watch: boo
         scopes: The scopes.
         principal: The caller.
         may_watch: Whether a caller with sandboxes may give `watch`: the key that gets it sees the sandboxes of its
-            maker, which must be the caller or a key that it made. A key that gave it to itself would see more.
+            maker, which must be the caller or a key that it made. If a key could give `watch` to itself, it would see
+            more sandboxes.
     """
     own = principal.scopes | ({"watch"} if may_watch and "sandboxes" in principal.scopes else set())
 

@@ -49,7 +49,7 @@ LoginId = Annotated[str, Path(pattern=r"^[a-z0-9]{1,64}$", description="The logi
 async def log_in(request: Request, services: StoresOf) -> Response:
     """Begins a login with a token or a code, and sets its cookie; for the console's own pages.
 
-    The cookie counts on native routes only, and only together with the header `X-Fumehood-Console: 1`.
+    The cookie is accepted on native routes only, and only together with the header `X-Fumehood-Console: 1`.
     """
     services.logins.check_page(request)
     wanted = _read(await bounded_body(request, _MAX_BODY_BYTES))
@@ -80,7 +80,7 @@ def _read(body: bytes) -> NewLogin:
 
 @router.delete("/login", summary="Log this browser out", status_code=204, response_class=Response)
 async def log_out(principal: AnyCaller, services: StoresOf, request: Request) -> Response:
-    """Ends the login that the request came with, and takes the cookie back."""
+    """Ends the login of the request, and deletes its cookie."""
     login = login_of(request)
 
     if login is not None:
@@ -111,7 +111,7 @@ async def list_logins(principal: AnyCaller, services: StoresOf, request: Request
 
 @router.delete("/logins", summary="Log out everywhere", status_code=204, response_class=Response)
 async def log_out_everywhere(principal: AnyCaller, services: StoresOf) -> Response:
-    """Ends all logins of the caller's key, the one of this request too."""
+    """Ends all logins of the caller's key, including the one of this request."""
     await _end(services, principal.key_id)
     return Response(status_code=204)
 
@@ -135,7 +135,7 @@ async def _end(services: Services, key_id: str, login_id: str | None = None) -> 
 
 @router.get("/me", summary="Tell who the caller is", responses=problems(401))
 async def get_me(principal: AnyCaller, services: StoresOf, request: Request) -> Me:
-    """Returns the caller's key, what it may do, and how much of its quotas it uses now."""
+    """Returns the caller's key, its scopes, and the present use of its quotas."""
     name = "owner" if principal.is_owner else (await services.keys.get(principal.key_id)).name
     use = await _use_of(principal.key_id, principal.policy, services)
     return Me.of(principal, name, login_of(request), use)
@@ -143,7 +143,7 @@ async def get_me(principal: AnyCaller, services: StoresOf, request: Request) -> 
 
 @router.get("/keys/{key_id}/use", summary="Tell what a key uses now", responses=_PROBLEMS)
 async def get_use(key_id: KeyId, principal: KeysCaller, services: StoresOf) -> KeyUse:
-    """Returns how much of its quotas a key uses now: of this day (UTC), and at this moment."""
+    """Returns the use of a key's quotas: so far today (UTC), and at this moment."""
     await check_is_under(key_id, principal, services)
     policy = KeyPolicy() if key_id == "owner" else (await services.keys.get(key_id)).policy
     return await _use_of(key_id, policy, services)

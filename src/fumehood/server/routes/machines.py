@@ -1,4 +1,4 @@
-"""The machines behind a server: which there are, how full they are, and emptying one of them.
+"""The machines behind a server: lists them with their load, and drains one of them.
 
 For callers with the scope `keys`. A server without a cluster has one machine.
 """
@@ -28,7 +28,7 @@ _HostId = Annotated[str, Path(max_length=64, description="The name of its host."
 
 @router.get("", summary="List the machines", response_model=MachinePage, responses=problems(403, 503))
 async def list_machines(principal: KeysCaller, services: ServicesOf) -> Response:
-    """Returns the machines of the server, with what each has last reported."""
+    """Returns the machines of the server, with the last report of each."""
     return answer(
         {
             "items": await _machines(services.backend),
@@ -49,7 +49,8 @@ async def set_draining(
 ) -> Response:
     """Stops or resumes new sandboxes on a machine; forks of its sandboxes are still made there.
 
-    Its sandboxes live on to their ends. It is so for all servers of the cluster, also after a restart.
+    Its sandboxes continue to live until their ends. The setting holds for all servers of the cluster, also after a
+    restart.
     """
     backend = services.backend
 

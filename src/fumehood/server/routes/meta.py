@@ -1,4 +1,4 @@
-"""The server itself: its front page and description, liveness, readiness, metrics, abilities.
+"""The server itself: its front page, description, liveness, readiness, metrics and settings.
 
 The page, the description and the health routes need no token, so they reveal nothing about callers, sandboxes or
 settings.
@@ -67,7 +67,7 @@ _FRONT_PAGE = """<!doctype html>
 
 @router.get("/healthz", summary="Whether the server lives")
 async def healthz() -> Health:
-    """Answers as long as the server's loop turns; needs no token."""
+    """Answers as long as the server's event loop runs; needs no token."""
     return Health(status="ok")
 
 
@@ -78,7 +78,7 @@ async def healthz() -> Health:
     responses={503: {"description": "It starts, ends, or its host does not answer.", "model": Readiness}},
 )
 async def readyz(services: ServicesOf) -> Response:
-    """Answers 200 when new work is taken, and sandboxes were ready for it once; needs no token."""
+    """Answers 200 if the server accepts new work and its pool of sandboxes has been full once; needs no token."""
     if services.drain.begun:
         return JSONResponse({"status": "draining"}, 503)
 
@@ -96,7 +96,10 @@ async def readyz(services: ServicesOf) -> Response:
 
 @router.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse)
 async def metrics(principal: MetricsCaller, services: ServicesOf) -> Response:
-    """Gives the counters of this server, of all keys, in the text format of Prometheus; needs the scope `metrics`."""
+    """Returns the counters of this server, for all keys, in the text format of Prometheus.
+
+    Needs the scope `metrics`.
+    """
     services.metrics.queue_waiting.set(services.queue.waiting)
     services.metrics.queue_running.set(services.queue.running)
     services.metrics.tasks.set(len(asyncio.all_tasks()))
@@ -130,7 +133,9 @@ async def description(request: Request) -> Response:
 
 @router.get("/", include_in_schema=False)
 async def front_page(request: Request) -> Response:
-    """Leads a browser to the console; returns to programs a page that names the documentation, the API and health.
+    """Redirects browsers to the console.
+
+    Returns to programs a page with the addresses of the documentation, the API and the health checks.
 
     Needs no token.
     """
@@ -149,7 +154,10 @@ async def info(principal: AnyCaller, services: ServicesOf) -> ServerInfo:
 
 @guarded.get("/v1/queue", summary="Tell what stateless runs wait for")
 async def queue(principal: KeysCaller, services: ServicesOf) -> QueueAnswer:
-    """Returns the places of stateless runs, how many run and wait, and for how long, for the server's owner."""
+    """Returns the number of places for stateless runs, and how many runs are active or waiting and for how long.
+
+    For the server's owner.
+    """
     waiting = services.queue
     return QueueAnswer(
         places=waiting.places,
@@ -185,8 +193,8 @@ async def settings(principal: AnyCaller, services: StoresOf) -> Response:
 async def doctor(principal: AnyCaller, services: StoresOf) -> MachineRows:
     """Returns the rows of `fumehood doctor` for the machine of the server, at most a minute old, for its owner.
 
-    It tries each layer of isolation anew and starts a sandbox of its own, which takes seconds. Where another process
-    keeps the sandboxes, its machine may differ: run the command there.
+    The report tries each layer of isolation and starts a sandbox of its own, which takes seconds. If a host daemon
+        keeps the sandboxes, its machine may differ: run the command there.
     """
     _check_owner(principal)
     settings = services.settings
@@ -196,7 +204,7 @@ async def doctor(principal: AnyCaller, services: StoresOf) -> MachineRows:
 
 @of_owner.get("/v1/security-events", summary="Count the security events of the server")
 async def security_events(principal: AnyCaller, services: ServicesOf) -> SecurityEventCounts:
-    """Returns how often each kind of security event was seen since the start, for the owner of the server."""
+    """Returns how often each kind of security event has occurred since the start, for the owner of the server."""
     _check_owner(principal)
     counted = services.metrics.counted_security_events()
     settings = services.settings
@@ -220,7 +228,7 @@ async def audit_log(
         Query(description="`lines`: JSON lines, as `fumehood audit verify` reads them."),
     ] = "json",
 ) -> Response:
-    """Returns the server's own chain: logins, keys, shares, and sandboxes that its owner killed for others."""
+    """Returns the server's own audit record: logins, keys, shares, and sandboxes that its owner killed for others."""
     _check_owner(principal)
     read = services.audit.reading()
     # In a thread: thousands of entries would block the loop.

@@ -1,6 +1,6 @@
 """The network of a sandbox: its rules, and the log of its connections.
 
-Translation only: the tenant's backend decides what a key may ask for.
+Translation only: the tenant's backend decides which network a key may request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ router = guarded_router("network", "/v1/sandboxes/{sandbox_id}/network")
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def set_network(sandbox_id: SandboxId, body: NewNetwork, backend: CallersBackend) -> Response:
-    """Changes what a sandbox may reach; connections that the new rules forbid are closed."""
+    """Changes the network that a sandbox may reach; connections that the new rules forbid are closed."""
     await backend.set_network(sandbox_id, body.network())
     return answer(await backend.info(sandbox_id))
 
@@ -35,5 +35,5 @@ async def set_network(sandbox_id: SandboxId, body: NewNetwork, backend: CallersB
     responses=SANDBOX_PROBLEMS,
 )
 async def egress_log(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Returns the last 1000 allowed and the last 1000 refused connections, with the rule that decided."""
+    """Returns the last 1000 allowed and the last 1000 refused connections, each with the rule that applied."""
     return items(await backend.egress_log(sandbox_id))

@@ -64,7 +64,9 @@ _RETRY_SECONDS = 5.0
 
 @router.get("", summary="List the open ports", response_model=PortsAnswer, responses=SANDBOX_PROBLEMS)
 async def list_ports(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Lists the TCP ports on which programs of a sandbox listen, as the kernel knows it; nothing inside runs for it.
+    """Lists the TCP ports on which programs of a sandbox listen, as the kernel reports them.
+
+    No code runs in the sandbox for that.
 
     The answer may be a second old.
     """
@@ -161,7 +163,7 @@ async def _by_host(connection: HTTPConnection, address: SandboxPort) -> tuple[Ba
 
 
 async def _rules(services: AppServices, sandbox_id: str) -> PortRules:
-    """Returns the rules of a sandbox's ports: those of the first dialect that has any for it."""
+    """Returns the rules of a sandbox's ports: those of the first dialect that has rules for it."""
     for dialect in services.port_dialects:
         if (rules := await dialect.rules(sandbox_id)) != PortRules():
             return rules
@@ -213,7 +215,7 @@ async def _signed_websocket(websocket: WebSocket) -> None:
 
 
 async def _carry(websocket: WebSocket, way: Awaitable[tuple[Backend, PortTarget]]) -> None:
-    """Carries a WebSocket connection; an error before it was accepted is reported in the refusal."""
+    """Carries a WebSocket connection; an error before the connection was accepted is reported in the refusal."""
     try:
         backend, target = await way
         await while_right_lasts(proxy_websocket(backend, target, websocket))
@@ -222,7 +224,10 @@ async def _carry(websocket: WebSocket, way: Awaitable[tuple[Backend, PortTarget]
 
 
 async def _carry_by_host(websocket: WebSocket, address: SandboxPort) -> None:
-    """Carries a WebSocket connection to a host name; a refusal has the form of the dialect that it concerns."""
+    """Carries a WebSocket connection to a host name.
+
+    A refusal has the form of the dialect to which the host name belongs.
+    """
     try:
         backend, target = await _by_host(websocket, address)
         await while_right_lasts(proxy_websocket(backend, target, websocket))
@@ -306,7 +311,7 @@ async def _listen(request: Request) -> Response:
 
 
 async def _next_arrival(websocket: WebSocket) -> None:
-    """Waits for a connection that a program inside makes, reports it by one message, and carries its bytes."""
+    """Waits for a connection that a program inside makes, reports it in one message, and then carries its bytes."""
     try:
         backend, sandbox_id, port = await _named_port(websocket)
 
@@ -337,7 +342,7 @@ def _counted_wait(services: AppServices, principal: Principal) -> Iterator[None]
     """Counts a wait of a key.
 
     Raises:
-        OverloadedError: The key has the maximum number of them already.
+        OverloadedError: The key already has the maximum number of waits.
     """
     key_id = principal.key_id
 
@@ -355,10 +360,10 @@ def _counted_wait(services: AppServices, principal: Principal) -> Iterator[None]
 async def _while_waiting(
     websocket: WebSocket, accepting: Coroutine[None, None, ByteStream]
 ) -> ByteStream | None:
-    """Waits for a connection; None if the client leaves first. A client says nothing before it has one.
+    """Waits for a connection; None if the client disconnects first. A client sends nothing before it has a connection.
 
     Raises:
-        FumehoodError: The sandbox has ended, or the client may wait no longer.
+        FumehoodError: The sandbox has ended, or the client may no longer wait.
     """
     arrival = asyncio.create_task(accepting)
     departure = asyncio.create_task(websocket.receive())

@@ -1,7 +1,7 @@
 """Terminals of a sandbox over WebSockets: keystrokes in, output out.
 
-Bytes are binary messages, all else is text in JSON. A terminal that a connection has opened belongs to it: it is killed
-when the connection ends, however that ends. One that a command runs on outlives those that attach to it.
+Bytes are binary messages, all other messages are JSON text. A terminal that a connection has opened is killed when the
+connection ends for any reason. The terminal of a command outlives the connections that attach to it.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ async def terminal(websocket: WebSocket, sandbox_id: str) -> None:
 
 @router.websocket("/v1/sandboxes/{sandbox_id}/commands/{pid}/terminal")
 async def attach(websocket: WebSocket, sandbox_id: str, pid: int) -> None:
-    """Attaches to the terminal of a command: what is kept of its output `after` that many bytes, then what comes.
+    """Attaches to the terminal of a command: sends its kept output from byte `after` on, then new output.
 
-    The command goes on when the client disconnects. With `read_only=true` nothing can be typed or resized.
+    The command continues when the client disconnects. With `read_only=true` nothing can be typed or resized.
     """
     try:
         backend = await _backend(websocket)
@@ -100,11 +100,11 @@ class _Terminal:
 
     Args:
         websocket: The connection.
-        backend: The caller's.
+        backend: The caller's backend.
         sandbox_id: The sandbox.
         pid: The process id of the terminal's program.
-        after: From which byte on its output is shown; None: what no connection has read.
-        read_only: Whether what the client types is refused.
+        after: The byte from which on its output is shown; None: the output that no connection has read.
+        read_only: Whether input of the client is refused.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class _Terminal:
         self._has_exited = False
 
     async def run(self) -> None:
-        """Returns when the shell has ended, or the client has disconnected or may use it no longer."""
+        """Returns when the shell has ended, or the client has disconnected or may no longer use the terminal."""
         await self._say({"type": "started", "pid": self._pid})
         typing = asyncio.create_task(self._type())
         showing = asyncio.create_task(self._show())

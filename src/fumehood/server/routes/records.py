@@ -1,7 +1,7 @@
-"""Records of sandboxes that have ended: listed, read, run again and deleted; those of the caller's key alone.
+"""Records of sandboxes that have ended: lists, reads, replays and deletes those of the caller's key.
 
-Translation only, in the server process. What was recorded is a guest's: bytes and files of it are downloads, as those
-of a living sandbox are.
+Translation only, in the server process. Recorded data comes from a guest: bytes and files are sent as downloads, as for
+    a living sandbox.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ async def list_records(
         str | None, Query(max_length=128, description="`next_cursor` of the page before.")
     ] = None,
 ) -> Response:
-    """Lists the caller's sandboxes that have ended and whose records are kept, the latest end first.
+    """Lists the caller's sandboxes that have ended and whose records are kept, the one that ended last comes first.
 
     A page holds at most 4 MiB of descriptions: it may have fewer than `limit`, and is the last one where `next_cursor`
-    is null. The server's owner sees those of all keys. `is_kept` is false where the server keeps no records:
-    `--records keep`.
+    is null. The server's owner sees the records of all keys. `is_kept` is false if the server keeps no records (see
+    `--records keep`).
     """
     request = ListRecords(owner=owner, text=q, before=cursor, limit=limit)
     return await off_loop_answer(await records_of(backend).find_records(request))
@@ -90,7 +90,7 @@ async def list_records(
     responses=_PROBLEMS,
 )
 async def get_record(sandbox_id: EndedId, backend: CallersBackend) -> Response:
-    """Describes a sandbox that has ended: why and when, what it was, and which contexts have a record."""
+    """Describes a sandbox that has ended: why and when it ended, its settings, and the contexts that have a record."""
     return answer(await records_of(backend).ended_sandbox(sandbox_id))
 
 
@@ -124,7 +124,7 @@ async def read_cells(
         Literal["summary", "whole"], Query(description="`whole`: each with its whole `execution`.")
     ] = "summary",
 ) -> Response:
-    """Returns a page of what ran in a context, in order; what ran when the sandbox ended is the last of it."""
+    """Returns a page of a context's executions, in order; code that ran when the sandbox ended is the last one."""
     request = ReadCells(context_id=context_id, before=before, after=after, limit=limit, whole=what == "whole")
     page = await records_of(backend).look_back(sandbox_id, request)
     return await off_loop_answer(page) if request.whole else answer(page)
@@ -157,7 +157,7 @@ async def read_result(
     backend: CallersBackend,
     request: Request,
 ) -> Response:
-    """Returns the bytes of one format of a result, as the code gave them, for a download."""
+    """Returns the bytes of one format of a result, as the code produced them, as a download."""
     wanted = ReadResult(execution_id=execution_id, number=number, mime=mime)
     return bytes_answer(request, await records_of(backend).look_back(sandbox_id, wanted), mime)
 
@@ -177,7 +177,7 @@ async def read_result(
 async def get_context_record(
     sandbox_id: EndedId, context_id: ContextId, backend: CallersBackend, form: Form = "json"
 ) -> Response:
-    """Returns what ran in a context, with its results, as the same route of a living sandbox does."""
+    """Returns the executions of a context with their results, as the same route of a living sandbox does."""
     return await file_answer(await records_of(backend).kept_record(sandbox_id, context_id), form)
 
 
@@ -192,7 +192,7 @@ async def audit_log(
     backend: CallersBackend,
     form: AuditForm = "json",
 ) -> Response:
-    """Returns the newest entries of the audit record, each chained to the one before, to the end of the sandbox."""
+    """Returns the newest entries of the audit record, each chained to the previous one, up to the last one."""
     log = await records_of(backend).kept_audit(sandbox_id)
     # In a thread: thousands of entries would block the loop.
     return await asyncio.to_thread(written, log, form)
@@ -209,13 +209,13 @@ async def audit_log(
 async def replay_record(
     sandbox_id: EndedId, body: NewReplay, backend: CallersBackend, request: Request
 ) -> Response:
-    """Runs the cells of a record again, in a fresh sandbox without a network, and tells which do something else.
+    """Runs the cells of a record again, in a fresh sandbox without a network, and reports which give other results.
 
-    A line of the type `cell` comes after each cell, and `replayed` is the last one. The sandbox is the caller's, has
-    the limits of the one that ended, counts against the quotas as any other, and ends with the replay or when the
-    client goes away. Output, results and errors are compared; times, usage and addresses of objects are not. Files
-    that were uploaded and variables of the environment are not part of a record. Each cell has the time limit that it
-    had; those that were undone, interrupted, or running when the sandbox ended are not run (`skip_reason`).
+    A line of the type `cell` follows each cell, and `replayed` is the last one. The sandbox is the caller's, has the
+    limits of the one that ended, counts against the quotas like any other, and ends with the replay or when the client
+    disconnects. Output, results and errors are compared; times, usage and addresses of objects are not. Files that were
+    uploaded and variables of the environment are not part of a record. Each cell has its original time limit; cells
+    that were undone, interrupted, or running when the sandbox ended are not run (`skip_reason`).
     """
     records = records_of(backend)
     about = await records.ended_sandbox(sandbox_id)

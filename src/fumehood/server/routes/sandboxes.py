@@ -1,4 +1,4 @@
-"""Sandboxes: made, described, listed, given time, paused and ended.
+"""Sandboxes: create, describe, list, change, pause and end.
 
 Translation only: a body becomes a request of the port, and its answer JSON.
 """
@@ -81,7 +81,7 @@ def items(values: Iterable[object]) -> Response:
 async def create_sandbox(
     body: NewSandbox, backend: CallersBackend, request: Request, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Makes a sandbox that belongs to the caller's key, and answers when it is ready to run code."""
+    """Creates a sandbox that belongs to the caller's key, and answers when it is ready to run code."""
     for name in request.query_params:
         # The owner, for one, is the caller's key and cannot be chosen.
         raise InvalidArgumentError(field="query", value=name, allowed="nothing: everything is in the body")
@@ -126,10 +126,10 @@ async def list_sandboxes(
         str | None, Query(max_length=255, description="`next_cursor` of the page before.")
     ] = None,
 ) -> Response:
-    """Lists the caller's living sandboxes, the oldest first; the server's owner sees those of all keys.
+    """Lists the caller's living sandboxes, the oldest first; the server's owner sees the sandboxes of all keys.
 
-    A page begins after the last sandbox of the page before, whatever was made or ended meanwhile: none is given twice,
-    and none that lives all the while is left out.
+    A page begins after the last sandbox of the previous page, even if sandboxes were made or ended meanwhile: none is
+        listed twice, and none that lives throughout is left out.
     """
     page = await backend.page(
         ListSandboxes(
@@ -175,7 +175,7 @@ async def kill_sandbox(
     backend: CallersBackend,
     wait: Annotated[bool, Query(description="False: answer as soon as its end is certain.")] = True,
 ) -> Response:
-    """Ends a sandbox with all that is in it, and answers when nothing is left of it."""
+    """Ends a sandbox and everything in it, and answers when no process of it is left."""
     if not await backend.kill(sandbox_id, wait=wait):
         # Raises the reason: there is no such sandbox, another key owns it, or it has ended.
         await backend.info(sandbox_id)
@@ -202,7 +202,7 @@ async def change_sandbox(sandbox_id: SandboxId, body: ChangeSandbox, backend: Ca
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def set_timeout(sandbox_id: SandboxId, body: NewTimeout, backend: CallersBackend) -> Response:
-    """Sets the remaining lifetime of a sandbox, within the server's longest; `ends_at` is its end."""
+    """Sets the remaining lifetime of a sandbox, up to the server's maximum; `ends_at` in the answer is the new end."""
     await backend.set_timeout(sandbox_id, body.timeout_seconds)
     return answer(await backend.info(sandbox_id))
 
@@ -213,7 +213,7 @@ async def set_timeout(sandbox_id: SandboxId, body: NewTimeout, backend: CallersB
 async def pause_sandbox(
     sandbox_id: SandboxId, backend: CallersBackend, files_only: FilesOnly = False
 ) -> Response:
-    """Freezes a sandbox: nothing in it runs, and its clocks stand still. What it holds in memory stays."""
+    """Freezes a sandbox: no process in it runs, and its clocks are stopped. Its memory is kept."""
     return answer({"changed": await backend.pause(sandbox_id, files_only=files_only)})
 
 
@@ -223,7 +223,7 @@ async def pause_sandbox(
 async def resume_sandbox(
     sandbox_id: SandboxId, backend: CallersBackend, files_only: FilesOnly = False
 ) -> Response:
-    """Lets a paused sandbox go on where it was, with the time that it had left."""
+    """Resumes a paused sandbox, with the lifetime that it had left."""
     return answer({"changed": await backend.resume(sandbox_id, files_only=files_only)})
 
 
@@ -245,7 +245,10 @@ async def get_metrics(sandbox_id: SandboxId, backend: CallersBackend) -> Respons
     responses=SANDBOX_PROBLEMS,
 )
 async def get_use(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Returns what a sandbox uses and does now, as far as the host knows it: nothing in it runs for that."""
+    """Returns the current usage and activity of a sandbox, as known to the host.
+
+    No code runs in the sandbox for that.
+    """
     use = await backend.look(sandbox_id, ReadUse())
     return answer(use)
 
@@ -257,7 +260,7 @@ async def get_use(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     responses=SANDBOX_PROBLEMS,
 )
 async def get_family(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Returns a sandbox, its ancestors and all their forks, those that have ended lately too, with their state."""
+    """Returns a sandbox, its ancestors and all their forks with their states, including recently ended ones."""
     family = await backend.look(sandbox_id, ReadFamily())
     return answer(family)
 
@@ -275,13 +278,16 @@ async def get_family(sandbox_id: SandboxId, backend: CallersBackend) -> Response
     },
 )
 async def get_screenshot(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
-    """Returns what the display of a sandbox shows now, as a PNG; its template was built with a display."""
+    """Returns the screen of a sandbox's display as a PNG; its template must have been built with a display."""
     picture = await take_screenshot(backend, sandbox_id)
     return Response(picture, media_type="image/png", headers={"Cache-Control": "no-store"})
 
 
 def _labels(request: Request) -> dict[str, str]:
-    """Returns the labels to filter a list by; an unknown filter is refused, because ignoring it would find too much."""
+    """Returns the labels to filter a list by.
+
+    An unknown filter is refused, because ignoring it would return too many sandboxes.
+    """
     known = set(_FILTERS)
     labels: dict[str, str] = {}
 

@@ -1,7 +1,7 @@
 """Saved states: a sandbox as one file, and a sandbox made from such a file.
 
-Translation, with at most one piece of a state in memory: an upload lies in a temporary file while it is loaded, since
-it is read from its end.
+Translation, with at most one piece of a state in memory: an upload is stored in a temporary file while it is loaded,
+    since it is read from its end.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ _FORM = {
 async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Response:
     """Returns the lasting parts of a sandbox as one file: files, environment, records, serialised variables.
 
-    Its member `manifest.json` says what is in it, and what was left out and why. The sandbox continues. An answer
-    that breaks off is of no use.
+    Its member `manifest.json` lists its parts, and the parts that were left out with the reasons. The sandbox
+    continues. An incomplete answer cannot be loaded.
     """
     pieces = backend.save(sandbox_id)
     try:
@@ -86,9 +86,9 @@ async def save_sandbox(sandbox_id: SandboxId, backend: CallersBackend) -> Respon
     openapi_extra={"requestBody": {"content": _FORM, "required": True}},
 )
 async def load_sandbox(backend: CallersBackend, request: Request) -> Response:
-    """Makes a sandbox of a saved state, sent as the part `state` of a form; a part `options` comes before it.
+    """Creates a sandbox from a saved state, which is sent as the part `state` of a form, after the part `options`.
 
-    Whatever fails, no sandbox is left. Its records begin with the cells of the saved state, as the file has them.
+    If a step fails, no sandbox is left. Its records begin with the cells of the saved state.
     """
     return await load_for(backend, request, "")
 

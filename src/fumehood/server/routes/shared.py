@@ -1,7 +1,7 @@
-"""What the reader of a share may ask for: the chosen parts of one sandbox, each by one route, and nothing else.
+"""The routes for readers of a share: the chosen parts of one sandbox, each by one route, and nothing else.
 
-Only the token of that share counts here, and it counts nowhere else. Bytes of files are a guest's: they are given as
-downloads, under a policy by which nothing in them runs.
+Only the token of that share is accepted here, and it is accepted nowhere else. Bytes of files come from a guest: they
+    are sent as downloads, with a policy under which no content of them can run.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ Reader = Annotated[SharedSandbox, Depends(_reader)]
 
 
 async def _large_answer(value: object, request: Request) -> Response:
-    """Returns a value as JSON; while a large one is sent it has one of few places, and 30 seconds.
+    """Returns a value as JSON; a large value takes one of a few places while it is sent, for at most 30 seconds.
 
     Raises:
-        OverloadedError: As many large answers are under way as may.
+        OverloadedError: The maximum number of large answers is under way.
     """
     answer = await off_loop_answer(value)
     body = bytes(answer.body)
@@ -125,7 +125,7 @@ async def _large_answer(value: object, request: Request) -> Response:
 
 
 async def shared_answer(services: Services, share: Share) -> SharedSandboxAnswer:
-    """Returns what a reader sees of a share and its sandbox as a whole."""
+    """Returns the description of a share and its sandbox for a reader."""
     principal = await services.shares.key_of(share)
     state: SharedState = "ended"
     reason, info = "", None
@@ -145,7 +145,7 @@ async def shared_answer(services: Services, share: Share) -> SharedSandboxAnswer
     "", summary="Describe what a share shows", response_model=SharedSandboxAnswer, responses=_PROBLEMS
 )
 async def describe_share(reader: Reader, request: Request) -> SharedSandboxAnswer:
-    """Returns what the share shows, when it ends, how many read it, and how its sandbox is."""
+    """Returns the parts that the share shows, its end, its number of readers, and the state of its sandbox."""
     return await shared_answer(stores_of(request), request.state.share)
 
 
@@ -163,7 +163,10 @@ async def shared_cells(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most.")] = 50,
 ) -> Response:
-    """Returns a page of what ran in the shared context and time, in order; the newest without a position."""
+    """Returns a page of the executions in the shared context and time, in order.
+
+    The newest ones if no position is given.
+    """
     return await _large_answer(await reader.cells(before, limit), request)
 
 
@@ -178,7 +181,7 @@ async def shared_cell(
     request: Request,
     execution_id: Annotated[str, Path(max_length=255, description="The execution.")],
 ) -> Response:
-    """Returns an execution with its outputs; calls of tools and what it changed are left out."""
+    """Returns an execution with its outputs; without its tool calls and its changes."""
     return await _large_answer(await reader.cell(execution_id), request)
 
 
@@ -209,7 +212,7 @@ async def shared_variable(
     request: Request,
     name: Annotated[str, Path(max_length=200, pattern=_NO_NUL, description="The variable.")],
 ) -> Response:
-    """Returns one variable in detail, as the one item of the answer."""
+    """Returns one variable in detail, as the only item of the answer."""
     return await _large_answer(await reader.variable(name), request)
 
 
@@ -217,7 +220,7 @@ async def shared_variable(
     "/files", summary="List a directory, through a share", response_model=FileList, responses=_PROBLEMS
 )
 async def shared_files(reader: Reader, request: Request, path: _PathQuery = ".") -> Response:
-    """Lists a directory below the home directory; of a paused sandbox nothing is listed."""
+    """Lists a directory below the home directory; the list is empty if the sandbox is paused."""
     return await _large_answer({"items": await reader.files(path)}, request)
 
 
@@ -233,7 +236,7 @@ async def shared_file(
 ) -> Response:
     """Returns the first 10 MiB of a file below the home directory, within two minutes.
 
-    Few files are read at once: 4 of a share, 16 of all.
+    At most 4 files of a share, and 16 of all shares, are read at once.
     """
     shares, token = services.shares, share_token_of(request) or ""
 
@@ -278,7 +281,7 @@ async def shared_audit(reader: Reader, request: Request) -> Response:
     responses=_PROBLEMS,
 )
 async def shared_network(reader: Reader, request: Request) -> Response:
-    """Returns the connections of the shared time, with the rule that decided."""
+    """Returns the connections of the shared time, each with the rule that applied."""
     return await _large_answer({"items": await reader.network()}, request)
 
 
@@ -290,7 +293,7 @@ async def shared_network(reader: Reader, request: Request) -> Response:
     | {200: {"description": "A line for each event, `here` first.", "content": stream_of("EventLine")}},
 )
 async def shared_events(reader: Reader, share_id: _ShareId, request: Request) -> Response:
-    """Streams what happens in the parts that the share shows, from now on."""
+    """Streams the events of the parts that the share shows, from now on."""
     shares = stores_of(request).shares
     token = share_token_of(request) or ""
 
@@ -306,7 +309,7 @@ async def shared_events(reader: Reader, share_id: _ShareId, request: Request) ->
 
 
 class Follow(Body):
-    """The message of a page: begin to follow, from now on; it is what a page sends on `/v1/watch`."""
+    """The message by which a page begins to follow events, from now on; the same as on `/v1/watch`."""
 
     op: Literal["follow", "leave"]
     id: int = Field(ge=0, le=1 << 31)
@@ -318,7 +321,7 @@ class Follow(Body):
 
 @socket_router.websocket("/v1/shares/{share_id}/watch")
 async def watch_share(websocket: WebSocket, share_id: str) -> None:
-    """Sends what happens in the parts that a share shows, until the reader disconnects or the share ends."""
+    """Sends the events of the parts that a share shows, until the reader disconnects or the share ends."""
     offered = offered_protocols(websocket)
     token = next(
         (name.removeprefix(_TOKEN_PROTOCOL) for name in offered if name.startswith(_TOKEN_PROTOCOL)), ""
@@ -338,7 +341,7 @@ async def watch_share(websocket: WebSocket, share_id: str) -> None:
 
 
 class _Socket:
-    """One reader's connection. Whatever it is asked, it sends the events of the shared sandbox, or nothing."""
+    """One reader's connection. It only ever sends events of the shared sandbox, whatever the reader requests."""
 
     def __init__(self, websocket: WebSocket, sandbox: SharedSandbox) -> None:
         self._websocket = websocket

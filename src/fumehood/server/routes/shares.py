@@ -1,6 +1,6 @@
-"""Routes of shares: made, listed and revoked by the key of a sandbox, and opened by a reader who has the address.
+"""Routes of shares: the key of a sandbox makes, lists and revokes them, and a reader who has the address opens them.
 
-A secret is in the answer that makes a share and nowhere else; what a reader may ask for is in `shared.py`.
+A secret is only in the answer that makes a share; the routes for readers are in `shared.py`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ async def make_share(
 ) -> NewShareAnswer:
     """Makes a read-only view of one sandbox for readers with its address, without an account.
 
-    It shows the chosen parts of one context, in the chosen time; it ends by itself, with the key that made it, and by
-    `DELETE /v1/shares/{share_id}` within two seconds. A key may have 200 of them.
+    It shows the chosen parts of one context, in the chosen time; it ends when its time is over, when the key that made
+    it ends, or within two seconds of `DELETE /v1/shares/{share_id}`. A key may have 200 shares.
     """
     services.shares.require_on()
     _check(wanted, await backend.info(wanted.sandbox_id))
@@ -129,7 +129,7 @@ async def list_shares(
     services: StoresOf,
     sandbox_id: Annotated[str | None, Query(max_length=64, description="Only those of this sandbox.")] = None,
 ) -> ShareList:
-    """Lists the shares of the caller's key that have not ended; the server's owner sees those of all keys."""
+    """Lists the shares of the caller's key that have not ended; the server's owner sees the shares of all keys."""
     principal.require("sandboxes")
     key_id = None if principal.is_owner else principal.key_id
     found = await services.shares.stored.list(key_id, sandbox_id)
@@ -138,7 +138,7 @@ async def list_shares(
 
 @router.delete("/shares/{share_id}", summary="Revoke a share", status_code=204, responses=_PROBLEMS)
 async def revoke_share(share_id: ShareId, principal: AnyCaller, services: StoresOf) -> None:
-    """Ends a share of the caller's key, and what its readers have open; does nothing if it has ended."""
+    """Ends a share of the caller's key, and the connections of its readers; does nothing if it has ended."""
     principal.require("sandboxes")
     count = await services.shares.end(share_id, None if principal.is_owner else principal.key_id)
     events.SHARE_REVOKED.log(share_id=share_id, by=principal.key_id, count=count)
@@ -160,9 +160,9 @@ async def revoke_share(share_id: ShareId, principal: AnyCaller, services: Stores
     },
 )
 async def open_share(share_id: ShareId, services: StoresOf, request: Request) -> OpenedShare:
-    """Exchanges the secret of a share for a token that counts on the routes of this share alone.
+    """Exchanges the secret of a share for a token that is accepted only on the routes of this share.
 
-    No account, no cookie and no other token is looked at.
+    Accounts, cookies and other tokens are ignored.
     """
     body = await bounded_body(request, _MAX_BODY_BYTES)
 

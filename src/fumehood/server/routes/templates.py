@@ -1,7 +1,8 @@
-"""Routes of named templates: which there are, a build with its steps as a stream, and the removal of one.
+"""Routes of named templates: list them, build one with its steps as a stream, and remove one.
 
-They are those of the user that the server runs as, in the store that `fumehood template` uses. Only the owner changes
-them; a build needs the setting `template_builds` besides, since installing runs code of packages outside any sandbox.
+They belong to the user that the server runs as, and are in the store of `fumehood template`. Only the owner
+may change them; a build also needs the setting `template_builds`, as installing runs code of
+packages.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _BUILD: dict[int | str, dict[str, Any]] = {
 
 @router.get("", summary="List the templates", response_model=TemplateList, responses=_PROBLEMS)
 async def list_all(_principal: AnyCaller) -> Response:
-    """Lists the named templates of this server, sorted by name; `default` is always there besides."""
+    """Lists the named templates of this server, sorted by name; `default` always exists in addition."""
     return items(await asyncio.to_thread(list_templates))
 
 
@@ -45,11 +46,11 @@ async def list_all(_principal: AnyCaller) -> Response:
 async def build(
     wanted: BuildTemplate, request: Request, principal: AnyCaller, services: ServicesOf
 ) -> Response:
-    """Builds a template, unless nothing that it is made of has changed; for the owner of the server.
+    """Builds a template, unless none of its inputs has changed; for the owner of the server.
 
-    The answer is a stream: a line for each step, and the template as the last one. Sandboxes that are made from then on
-    start from it; those that live are not disturbed. A client that leaves ends the build, and an older template of the
-    name stays.
+    The answer is a stream: a line for each step, and the template as the last line. Sandboxes that are made afterwards
+        start from it; living ones are not affected. If the client disconnects, the build ends, and an older template of
+        this name is kept.
     """
     _check_owner(principal)
 
@@ -67,7 +68,7 @@ async def build(
 async def remove(
     name: Annotated[str, Path(max_length=255, description="The template's name.")], principal: AnyCaller
 ) -> RemovedTemplate:
-    """Removes a template, for the owner of the server; sandboxes that live from it go on."""
+    """Removes a template, for the owner of the server; living sandboxes made from it continue."""
     _check_owner(principal)
     is_deleted = await asyncio.to_thread(remove_template, name)
     events.TEMPLATE_REMOVED.log(template=name, is_deleted=is_deleted)

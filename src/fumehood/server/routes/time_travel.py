@@ -1,6 +1,6 @@
-"""Time travel: checkpoints to go back to, forks that continue from one state, and one program judged by many inputs.
+"""Time travel: checkpoints, forks that continue from one state, and one program judged with many inputs.
 
-Translation only. When the client disconnects, the forks of its request are killed, and its judging ends.
+Translation only. If the client disconnects, the forks of its request are killed, and its judging ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ async def list_checkpoints(sandbox_id: SandboxId, backend: CallersBackend) -> Re
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def create_checkpoint(sandbox_id: SandboxId, body: NewCheckpoint, backend: CallersBackend) -> Response:
-    """Keeps the state of a context together with all writable files. Of more than 16 the oldest is dropped."""
+    """Saves the state of a context together with all writable files. At most 16 checkpoints are kept.
+
+    Then the oldest is dropped.
+    """
     (checkpoint,) = await backend.checkpoint_call(sandbox_id, body.call())
     return answer(checkpoint, 201)
 
@@ -65,7 +68,7 @@ async def create_checkpoint(sandbox_id: SandboxId, body: NewCheckpoint, backend:
     responses=SANDBOX_PROBLEMS,
 )
 async def roll_back(sandbox_id: SandboxId, checkpoint_id: CheckpointId, backend: CallersBackend) -> Response:
-    """Puts state and files back to what they were; the checkpoint stays."""
+    """Restores the state and the files of a checkpoint, which is kept."""
     (checkpoint,) = await backend.checkpoint_call(sandbox_id, RollBack(checkpoint_id=checkpoint_id))
     return answer(checkpoint)
 
@@ -80,7 +83,7 @@ async def roll_back(sandbox_id: SandboxId, checkpoint_id: CheckpointId, backend:
 async def drop_checkpoint(
     sandbox_id: SandboxId, checkpoint_id: CheckpointId, backend: CallersBackend
 ) -> Response:
-    """Forgets a checkpoint, and frees what it holds."""
+    """Removes a checkpoint, and frees its memory and disk space."""
     await backend.checkpoint_call(sandbox_id, DropCheckpoint(checkpoint_id=checkpoint_id))
     return Response(status_code=204)
 
@@ -103,7 +106,7 @@ async def read_kept_file(
     path: Annotated[str, Query(min_length=1, max_length=4096, pattern=_NO_NUL, description="Its path.")],
     backend: CallersBackend,
 ) -> Response:
-    """Returns the first 1 MiB of a file as it was at a checkpoint, for a download."""
+    """Returns the first 1 MiB of a file as it was at a checkpoint, as a download."""
     data = await backend.look(sandbox_id, ReadKeptFile(checkpoint_id=checkpoint_id, path=path))
     return Response(data, headers=INERT, media_type="application/octet-stream")
 
@@ -122,7 +125,10 @@ async def compare_moments(
     before: Annotated[_Moment, Query(description="The earlier one: a checkpoint, by its id or its name.")],
     after: Annotated[_Moment, Query(description="The later one: a checkpoint, or `now`.")] = NOW,
 ) -> Response:
-    """Returns in what two moments differ: variables of a context and files. Nothing in the sandbox is changed."""
+    """Returns the differences between two moments: variables of a context and files.
+
+    Nothing in the sandbox is changed.
+    """
     compared = await backend.look(sandbox_id, ReadDifferences(before=before, after=after))
     return answer(compared)
 
@@ -144,7 +150,7 @@ async def fork_sandbox(
     request: Request,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Makes sandboxes that continue from this one's variables and files, each on its own; so does this one."""
+    """Creates sandboxes that continue independently from this one's variables and files; this one continues as well."""
 
     async def fork() -> Response:
         forked = await unless_gone(request, backend.fork(sandbox_id, body.request()))
@@ -160,7 +166,7 @@ async def fork_sandbox(
     responses=SANDBOX_PROBLEMS | problems(400, 413),
 )
 async def adopt_sandbox(sandbox_id: SandboxId, body: Adoption, backend: CallersBackend) -> Response:
-    """Puts a fork in the place of its parent, under the parent's id; what was there is killed."""
+    """Replaces a sandbox by one of its forks, which takes over its id; the replaced sandbox is killed."""
     return answer(await backend.adopt(sandbox_id, body.child_id))
 
 
@@ -176,6 +182,9 @@ judging_router = guarded_router("judging", "/v1/sandboxes/{sandbox_id}/judge")
 async def judge(
     sandbox_id: SandboxId, body: NewJudgement, backend: CallersBackend, request: Request
 ) -> Response:
-    """Runs a program once for each input, each time in a process of its own; its imports are imported once, before."""
+    """Runs a program once for each input, each time in a process of its own.
+
+    Its imports are made once, before the first run.
+    """
     runs = await unless_gone(request, backend.judge(sandbox_id, body.request()))
     return Response(status_code=GONE) if runs is None else items(runs)

@@ -1,4 +1,4 @@
-"""The variables of a context, for readers: they wait for nothing and run no code of the guest.
+"""The variables of a context, for readers: the routes never wait for running code, and run no code of the guest.
 
 Translation only.
 """
@@ -47,7 +47,8 @@ async def list_variables(
 ) -> Response:
     """Lists the variables of a Python context by name, without running code of their classes.
 
-    While the context runs code, or is paused, those that were seen last are listed, with the time; nothing waits.
+    If the context runs code or is paused, the last known variables are listed, with their time, so that the request
+    does not wait.
     """
     request = ReadVariables(context_id=context_id, text=q, after=cursor, limit=limit, at=at)
     page = await backend.look(sandbox_id, request)
@@ -62,6 +63,6 @@ async def show_variable(
     backend: CallersBackend,
     at: AtCheckpoint = None,
 ) -> Response:
-    """Returns one variable in detail, as the one item of the answer: text, shape, columns and rows, or elements."""
+    """Returns one variable in detail, as the only item of the answer: text, shape, columns and rows, or elements."""
     page = await backend.look(sandbox_id, ReadVariable(name=name, context_id=context_id, at=at))
     return answer(page)

@@ -1,7 +1,8 @@
-"""Events of sandboxes, live: one WebSocket for all that a page follows, and streams of lines for programs.
+"""Events of sandboxes, live: one WebSocket for all subscriptions of a page, and streams of lines for programs.
 
-Runs in the server process. A follower reads at its own pace: a slow one gets a `gap`, reads what it missed by other
-routes, and never slows what it follows. Following resumes no sandbox and lengthens no life. A socket whose key or login
+Runs in the server process. A follower reads at its own pace: a slow follower gets a `gap`, reads the missed data by
+    other routes, and never slows down a sandbox. Following resumes no sandbox and extends no lifetime. A socket whose
+    key or login
 has ended is closed within two seconds (decision 44).
 """
 
@@ -76,7 +77,10 @@ async def follow_sandboxes(
         Query(max_length=255, description="Only those of this key; others than the owner have their own."),
     ] = None,
 ) -> Response:
-    """Streams the starts, changes and ends of the caller's sandboxes; the server's owner sees those of all keys."""
+    """Streams the starts, changes and ends of the caller's sandboxes.
+
+    The server's owner sees the sandboxes of all keys.
+    """
     return await stream_response(
         request, _lines(backend.watch_sandboxes(owner, after)), until_refused=until_refused
     )
@@ -91,7 +95,7 @@ async def follow_sandboxes(
 async def follow_sandbox(
     sandbox_id: SandboxId, request: Request, backend: CallersBackend, after: _After = None
 ) -> Response:
-    """Streams what happens in a sandbox, whichever client or dialect causes it, to its end."""
+    """Streams the events of a sandbox, whichever client or dialect causes them, until it ends."""
     return await stream_response(
         request, _lines(backend.watch_events(sandbox_id, after)), until_refused=until_refused
     )
@@ -104,7 +108,7 @@ async def _lines(coming: AsyncGenerator[WatchEvents, None]) -> AsyncGenerator[Li
 
 
 class Follow(Body):
-    """A message of a page: begin to follow."""
+    """The message by which a page begins to follow a sandbox, or all."""
 
     op: Literal["follow"]
     id: int = Field(ge=0, le=1 << 31)
@@ -115,7 +119,7 @@ class Follow(Body):
 
 
 class Leave(Body):
-    """A message of a page: follow no longer."""
+    """The message by which a page stops following."""
 
     op: Literal["leave"]
     id: int = Field(ge=0, le=1 << 31)
@@ -126,7 +130,7 @@ _MESSAGE: TypeAdapter[Follow | Leave] = TypeAdapter(Annotated[Follow | Leave, Fi
 
 @socket_router.websocket("/v1/watch")
 async def watch(websocket: WebSocket) -> None:
-    """Follows what the client's messages ask for, until it disconnects or may follow no longer."""
+    """Sends the events that the client's messages subscribe to, until it disconnects or loses the right to them."""
     try:
         principal = await principal_of_websocket(websocket)
         principal.require_look()
@@ -146,7 +150,7 @@ class _Socket:
     """One connection with its subscriptions; the caller closes it.
 
     Raises:
-        OverloadedError: The key has the maximum number of them already.
+        OverloadedError: The key already has the maximum number of sockets.
     """
 
     def __init__(self, websocket: WebSocket, services: AppServices, principal: Principal) -> None:
@@ -168,7 +172,7 @@ class _Socket:
         self._services.sockets -= Counter({self._key_id: 1})
 
     async def run(self) -> None:
-        """Serves the connection until the client has disconnected, or may follow no longer."""
+        """Serves the connection until the client has disconnected, or may no longer follow."""
         listening = asyncio.create_task(self._listen())
         refused = asyncio.create_task(until_refused(self._websocket))
         try:
@@ -258,7 +262,7 @@ class _Socket:
             await cancel_and_wait(figures)
 
     async def _tell_figures(self, asked: Follow) -> None:
-        """Sends figures every two seconds: of a sandbox if that is asked for, of the server to keys that may know."""
+        """Sends figures every two seconds: of a sandbox if requested, and of the server for keys that may see them."""
         while True:
             # Also before the first: following again and again gives no more of them.
             await asyncio.sleep(_EVERY_SECONDS)

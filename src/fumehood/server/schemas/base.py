@@ -1,9 +1,9 @@
 """The building blocks of models of requests and responses: types of fields, and models made from dataclasses.
 
-The bounds of `fumehood.values.requests` stand here as JSON Schema, to be read by clients and to name every fault of a
-body at once; the port checks again, in bytes. A response is `fumehood.values.plain_data.as_data` of a value, so its
-description is derived from the same class: names, types and the texts of its docstring. No response passes through
-these models; they describe, and tests compare the responses to them.
+The bounds of `fumehood.values.requests` are repeated here as JSON Schema, so that clients can read them and every fault
+of a body is named at once; the port checks again, in bytes. A response is `fumehood.values.plain_data.as_data` of a
+value, so its description is derived from the same class: names, types and the texts of its docstring. No response
+passes through these models; they describe, and tests compare the responses to them.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _T = TypeVar("_T")
 def model_of(
     source: type, *, kind: str | None = None, other: Mapping[str, Any] | None = None
 ) -> type[BaseModel]:
-    """Returns the model of what `as_data` makes of a dataclass.
+    """Returns the model of the plain data that `as_data` makes from a dataclass.
 
     Args:
         source: The dataclass.
-        kind: With it, the model has a field `type` of this one value, as lines of a stream have.
-        other: Types of fields that are not written as they are annotated, or that are added.
+        kind: If given, the model has a field `type` with this value, as lines of a stream have.
+        other: Types of fields that are added, or that differ from the annotation.
     """
     if source in _made and kind is None and other is None:
         return _made[source]
@@ -116,7 +116,7 @@ def with_flags_of(source: type) -> Callable[[type[_B]], type[_B]]:
 
 
 def request_of(source: type[_T], body: BaseModel, **given: Any) -> _T:
-    """Returns the request that a body asks for: its fields by their names, except those in `given`."""
+    """Returns the request that a body describes: its fields by name, except those in `given`."""
     names = {item.name for item in dataclasses.fields(source) if item.init} - given.keys()  # type: ignore[arg-type]
     return source(**{name: getattr(body, name) for name in names}, **given)
 

@@ -1,4 +1,4 @@
-"""Models of the answers about what ran in a sandbox."""
+"""Models of the answers about executions in a sandbox."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ RanCommandsAnswer = model_of(CommandPage)
 
 
 def _nothing() -> None:
-    """A default that the description does not show: a field that is not null may still be left out."""
+    """A default that the description does not show: the field is optional although it is not nullable."""
 
 
 class TerminalSize(Body):

@@ -32,7 +32,7 @@ GROUP_NAME = r"^[0-9a-f]{24}$"
 
 
 class FileContent(Body):
-    """The content of a file: text, or bytes as base64; one of them."""
+    """The content of a file: either text, or bytes as base64."""
 
     text: str | None = None
     base64: str | None = None
@@ -45,7 +45,7 @@ class FileContent(Body):
         return self
 
     def content(self, path: str) -> bytes:
-        """Returns the bytes; raises InvalidArgumentError when they are no base64."""
+        """Returns the bytes; raises InvalidArgumentError if the text is not base64."""
         if self.text is not None:
             return self.text.encode()
 
@@ -58,7 +58,7 @@ class FileContent(Body):
 
 
 class ExecuteBody(Body):
-    """One piece of code to run in a sandbox of its own, which is gone afterwards."""
+    """One piece of code to run in a sandbox of its own, which is killed afterwards."""
 
     code: Code = Field(description="The code.")
     language: Language | KernelLanguage = "python"
@@ -140,7 +140,7 @@ class BatchBody(Body):
 
 
 class GroupedRunBody(Body):
-    """One run, and the request that it belongs to."""
+    """One run, and the request to which it belongs."""
 
     request: ExecuteBody = Field(description="The run.")
     request_id: str = Field(max_length=255, description="Given to the lines that are logged meanwhile.")
@@ -158,7 +158,7 @@ def item_of(index: int, fields: dict[str, Any]) -> ExecuteBody:
     """Returns an item of a batch.
 
     Raises:
-        RequestValidationError: Its fields have the wrong form; the error names the item.
+        RequestValidationError: The item's fields have the wrong form; the error names the item.
     """
     try:
         return ExecuteBody.model_validate(fields)

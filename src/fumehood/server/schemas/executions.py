@@ -115,7 +115,7 @@ class NewExecution(Body):
 
 
 class DetachedAnswer(BaseModel):
-    """An execution that continues by itself."""
+    """An execution that continues without its request."""
 
     id: str = Field(description="Its name in `.../executions/{id}` and the routes below that.")
     execution_id: str | None = Field(description="The id of the execution; null while it waits for its turn.")
@@ -156,7 +156,10 @@ class NewToolAnswer(Body):
 
 
 class ResultAnswer(BaseModel):
-    """A result of an execution in each of its formats; it comes from the guest, so never render it as it is."""
+    """A result of an execution in each of its formats.
+
+    The content comes from the guest, so never render it unescaped.
+    """
 
     text: str | None = Field(None, description="Plain text, as `repr` gave it.")
     html: str | None = None

@@ -26,7 +26,7 @@ class FileList(BaseModel):
 
 
 class NewDirectory(Body):
-    """A directory to make, its parents as well."""
+    """A directory to make, including its parents."""
 
     path: GuestPath
 

@@ -1,6 +1,6 @@
 """Models of the routes of keys and usage.
 
-A key is described without its token; only the response that makes one has it.
+A key is described without its token; only the response that makes a key contains it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Policy(_Quotas):
     )
 
     def policy(self) -> KeyPolicy:
-        """Returns the policy as the storage takes it."""
+        """Returns the policy in the form of the storage."""
         given = self.model_dump(exclude={"expires_at"})
         return KeyPolicy(**given, expires_at=self.expires_at.timestamp() if self.expires_at else None)
 
@@ -59,7 +59,7 @@ class CreateKey(Body):
 
 
 class PolicyChange(_Quotas):
-    """Quotas of a key that change; null means no bound from now on, and a bound that is not given stays."""
+    """Quotas of a key that change; null means no bound from now on, and a bound that is not given does not change."""
 
     max_limits: dict[str, int | float | None] = Field(
         default_factory=dict,
@@ -68,7 +68,7 @@ class PolicyChange(_Quotas):
     )
 
     def changes(self) -> dict[str, Any]:
-        """Returns the given fields, as the storage takes them."""
+        """Returns the given fields in the form of the storage."""
         given = self.model_dump(exclude_unset=True)
 
         if self.expires_at is not None:
@@ -78,7 +78,7 @@ class PolicyChange(_Quotas):
 
 
 class ChangeKey(Body):
-    """The fields of a key to change; missing fields stay."""
+    """The fields of a key to change; missing fields do not change."""
 
     # Made, not given, so that the description shows no default.
     name: str = Field(default_factory=str, min_length=1, max_length=200, description="What you call it.")
@@ -137,7 +137,7 @@ def policy_of(policy: KeyPolicy) -> Policy:
 
 
 class KeyWithToken(BaseModel):
-    """A key and its token, which is shown this once."""
+    """A key and its token, which is shown only here."""
 
     key: Key
     token: str
@@ -185,7 +185,7 @@ class UsageItem(BaseModel):
 
 
 class UsageList(BaseModel):
-    """Usage by period, the earliest first; periods without any are left out."""
+    """Usage by period, the earliest first; periods without usage are left out."""
 
     items: list[UsageItem]
 

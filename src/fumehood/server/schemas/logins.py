@@ -49,7 +49,7 @@ class LoginAnswer(BaseModel):
 
 
 class LoginList(BaseModel):
-    """The logins of the caller's key, the one that was used last first."""
+    """The logins of the caller's key, the most recently used first."""
 
     items: list[LoginAnswer]
 
@@ -65,14 +65,14 @@ class LoginCode(BaseModel):
 
 
 class Used(BaseModel):
-    """How much of something is used."""
+    """The used part of one quota."""
 
     used: float
     maximum: float | None = Field(description="Null: no bound.")
 
 
 class KeyUse(BaseModel):
-    """How much of its quotas a key uses now."""
+    """The present use of a key's quotas."""
 
     sandboxes: Used
     executions_at_once: Used

@@ -11,7 +11,7 @@ MachineAnswer = model_of(MachineInfo)
 
 
 class NewDraining(Body):
-    """Whether a machine is to be emptied."""
+    """Whether a machine is to be drained."""
 
     is_draining: bool = Field(description="True: it makes no new sandboxes, other than forks of its own.")
 

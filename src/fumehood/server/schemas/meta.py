@@ -75,7 +75,7 @@ class QueueAnswer(BaseModel):
 
 
 class SecurityEventCount(BaseModel):
-    """How often a kind of security event was seen."""
+    """How often a kind of security event has occurred."""
 
     kind: str
     action: str = Field(description="What was done about it.")
@@ -102,7 +102,7 @@ class SettingList(BaseModel):
 
 
 class MachineRow(BaseModel):
-    """What the machine offers of one layer of isolation, or of another need of sandboxes."""
+    """The state of one layer of isolation, or of another requirement of sandboxes, on the machine."""
 
     name: str = Field(description="The layer.")
     state: str = Field(description="there, degraded or missing.")
@@ -115,7 +115,7 @@ class MachineRow(BaseModel):
 
 
 class MachineRows(BaseModel):
-    """What the machine of the server offers."""
+    """The state of all layers and requirements on the server's machine."""
 
     items: list[MachineRow]
     is_of_sandboxes: bool = Field(

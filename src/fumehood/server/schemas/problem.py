@@ -47,7 +47,7 @@ _REFERENCE = {"$ref": "#/components/schemas/Problem"}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Returns what a route's `responses` say of the problems that it gives."""
+    """Returns the entries of a route's `responses` for the problems that it may return."""
     return {
         status: {"description": _MEANINGS[status], "content": {MEDIA_TYPE: {"schema": _REFERENCE}}}
         for status in statuses

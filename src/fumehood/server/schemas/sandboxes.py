@@ -73,7 +73,7 @@ RecordAnswer = model_of(EgressRecord)
 
 
 class NewNetwork(Body):
-    """The network policy of a sandbox; without a rule, it reaches nothing."""
+    """The network policy of a sandbox; without a rule, the sandbox has no network access."""
 
     allow: list[RuleText] = Field(
         default_factory=list, max_length=_MAX_RULES, description=_NETWORK_WORDS["allow"]
@@ -110,7 +110,7 @@ class EgressLog(BaseModel):
 
 
 def network_of(given: NetworkField) -> Network:
-    """Returns the network that a body asks for."""
+    """Returns the network that a body describes."""
     if isinstance(given, NewNetwork):
         return given.network()
 
@@ -167,7 +167,7 @@ def _size(name: str) -> Any:
 
 
 class NewLimits(Body):
-    """The limits of a new sandbox; one that is left out has its default, or what the key allows if that is less."""
+    """The limits of a new sandbox; a missing limit has its default, or the key's maximum if that is less."""
 
     wall_seconds: float = _limit("wall_seconds")
     cpu_seconds: float | None = _limit("cpu_seconds")
@@ -190,7 +190,7 @@ class NewLimits(Body):
         return Limits(**self.model_dump())
 
     def chosen(self) -> tuple[str, ...]:
-        """Returns the names of those that the caller chose, by which a key bounds them."""
+        """Returns the names of the limits that the caller has chosen, which a key refuses instead of reducing."""
         sizes = {"memory": "memory_bytes", "disk": "disk_bytes"}
         named = {
             name for name in self.model_fields_set if name not in sizes or getattr(self, name) is not None
@@ -249,7 +249,7 @@ class NewSandbox(Body):
 
 
 class NewTimeout(Body):
-    """A new time for a sandbox."""
+    """A new remaining lifetime for a sandbox."""
 
     timeout_seconds: Seconds | None = Field(
         description="How long it lives from now on, within the server's longest; null: the server's default."
@@ -257,7 +257,7 @@ class NewTimeout(Body):
 
 
 class ChangeSandbox(Body):
-    """What changes of a sandbox."""
+    """The changes of a sandbox."""
 
     metadata: dict[str, str | None] = Field(
         description="Labels by name: the new value, or null to take it away. Others stay as they are. "
@@ -278,7 +278,7 @@ class ListedAnswer(SandboxAnswer):  # type: ignore[valid-type,misc]
 
 
 class SandboxPage(BaseModel):
-    """Some of the sandboxes, in the order that was asked for."""
+    """Some of the sandboxes, in the requested order."""
 
     items: list[ListedAnswer]
     next_cursor: str | None = Field(

@@ -83,7 +83,7 @@ class NewShareAnswer(BaseModel):
 
 
 class ShareSecret(Body):
-    """What opens a share."""
+    """The secret that opens a share."""
 
     secret: str = Field(max_length=100)
 

@@ -1,6 +1,6 @@
 """Models of the routes of named templates.
 
-They describe what `build_template` takes and what the store knows; the builder checks names and versions again.
+They describe the arguments of `build_template` and the data of the store; the builder checks names and versions again.
 """
 
 from __future__ import annotations

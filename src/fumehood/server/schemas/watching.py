@@ -8,7 +8,7 @@ from fumehood.server.schemas.executions import KeepaliveLine, ProblemLine
 
 
 class EventOfSandbox(BaseModel):
-    """One event; what else is in it depends on its type."""
+    """One event; its other fields depend on its type."""
 
     model_config = ConfigDict(extra="allow")
 
