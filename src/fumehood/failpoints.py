@@ -89,7 +89,7 @@ def arm(point: str, action: Callable[[Any], Awaitable[None] | None]) -> Iterator
         action: Called on the engine's loop with the object at that point; an awaitable result is awaited by `reach`.
 
     Raises:
-        ValueError: There is no such point, or it is armed already.
+        ValueError: The point does not exist, or is armed already.
     """
     if point not in POINTS or point in armed:
         raise ValueError(f"{point!r} is no failpoint, or is armed already")

@@ -34,8 +34,8 @@ def ask_pip() -> str:
     """Returns the output of `pip config list`.
 
     Raises:
-        OSError: There is no such program.
-        subprocess.SubprocessError: It failed, or took too long.
+        OSError: pip is not installed.
+        subprocess.SubprocessError: pip failed, or took too long.
     """
     return subprocess.run(
         # -P: modules in the working directory are not imported; a sandbox's files may have been brought there.

@@ -280,7 +280,7 @@ class Turn:
         """Return an async version of `callback`, for the engine to await; it runs in the caller's thread.
 
         Raises:
-            InvalidArgumentError: It cannot be called; the error has its name.
+            InvalidArgumentError: The callback cannot be called; the error has its name.
         """
         if callback is None:
             return None

@@ -493,7 +493,7 @@ def call_loaded(path: str, function: str, argument: int) -> int:
 
     Raises:
         OSError: The library is not loaded.
-        AttributeError: It has no such function.
+        AttributeError: The library has no such function.
     """
     library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     return int(getattr(library, function)(argument))

@@ -174,7 +174,7 @@ class HeldProcess:
 
         Raises:
             OSError: With the errno of the kernel, or EINTR when signals kept interrupting it.
-            ProcessLookupError: It executed something else, as far as can be detected, and was killed.
+            ProcessLookupError: The process executed another instruction, as far as can be detected, and was killed.
         """
         return self._make(name, arguments)[0]
 
@@ -188,7 +188,7 @@ class HeldProcess:
             The child, which is held at the same place.
 
         Raises:
-            OSError: As `call` does.
+            OSError: The same errors as those of `call`.
         """
         _, child = self._make("clone", (flags, *(0,) * 5))
 

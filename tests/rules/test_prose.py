@@ -35,6 +35,12 @@ _ODD = re.compile(
     r"|\bsee(?:s|n|) off\b",
     re.IGNORECASE,
 )
+# An entry without its noun: the reader must look for what "It" or "Of" belongs to in the summary, or in the code.
+_NOUNLESS = re.compile(
+    r"^ +(?:\w*(?:Error|Exception): (?:It|They|One of them|There (?:is|are) no(?:ne| such))\b"
+    r"|\w+: (?:Of|Those|Whose)\b).*",
+    re.MULTILINE,
+)
 # A name in backquotes is no prose: `nobody` is a user of Unix.
 _QUOTED = re.compile(r"``.*?``|`[^`\n]*`")
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -50,17 +56,20 @@ def odd_words(text: str) -> int:
     return len(_ODD.findall(" ".join(_QUOTED.sub(" ", text).split())))
 
 
+def _docstrings(source: str) -> list[str]:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented)
+    ]
+
+
 def _prose_of_source(path: Path) -> list[str]:
     """The docstrings of a module, and its comments."""
     source = path.read_text(encoding="utf-8")
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = [
-        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented)
-    ]
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = [token.string.lstrip("#: ") for token in tokens if token.type == tokenize.COMMENT]
     # Comments go on over several lines, so that a phrase may be cut in two.
-    return [*docstrings, " ".join(comments)]
+    return [*_docstrings(source), " ".join(comments)]
 
 
 def _package(path: Path) -> str:
@@ -102,6 +111,20 @@ def test_odd_words_become_fewer():
     ]
     assert risen == []
     assert fallen == []
+
+
+def test_entries_of_docstrings_name_their_subject():
+    """`Raises` says "The file does not exist" and not "It is not there"; `Args` begins with a noun."""
+    assert _NOUNLESS.findall(
+        "    KeyError: There is none.\n    OSError: It is not there.\n    size: Of all files."
+    )
+    nounless = [
+        f"{path.relative_to(ROOT)}: {entry.strip()}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for docstring in _docstrings(path.read_text(encoding="utf-8"))
+        for entry in _NOUNLESS.findall(docstring)
+    ]
+    assert nounless == []
 
 
 def _glossary() -> list[list[str]]:

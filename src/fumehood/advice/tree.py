@@ -271,7 +271,7 @@ class Tree:
     """Scans one piece of Python, and texts that it would run as code.
 
     Args:
-        collection: Where findings go.
+        collection: The collection to which findings are added.
         read: Reads a further text as code: the text, its line, how deep it is.
         depth: How many texts run as code are around this one.
         at_line: The line of the whole code where a text within it stands; None: lines are those of the tree.

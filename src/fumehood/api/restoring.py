@@ -112,12 +112,12 @@ class RestoringBackend(Backend):
     """The backend of one sandbox that is restored.
 
     Args:
-        inner: Where it lives.
+        inner: The backend of the sandbox.
         request: The request with which it is restored.
         on_restored: Called with the new sandbox.
 
     Attributes:
-        inner: Where it lives.
+        inner: The backend of the sandbox.
         place: The location of its last saved state; None if there is none.
     """
 

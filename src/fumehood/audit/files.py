@@ -24,7 +24,7 @@ class AuditFolder:
         path: Its path.
 
     Raises:
-        InvalidArgumentError: It cannot be made or written to.
+        InvalidArgumentError: The folder cannot be made or written to.
     """
 
     def __init__(self, path: str) -> None:
@@ -42,7 +42,7 @@ class AuditFolder:
         """Makes the file of a sandbox.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: The file cannot be made.
         """
         return AuditFile(self._path / f"{sandbox_id}{SUFFIX}")
 
@@ -54,7 +54,7 @@ class AuditFile:
         path: Its path; nothing may be there.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be made.
     """
 
     def __init__(self, path: Path) -> None:

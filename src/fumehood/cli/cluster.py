@@ -94,7 +94,7 @@ def _take_token(plan: Plan, path: str) -> None:
 
     Raises:
         InvalidArgumentError: The file is empty.
-        OSError: It cannot be read.
+        OSError: The token file cannot be read.
     """
     token = Path(path).read_text(encoding="ascii").strip()
 

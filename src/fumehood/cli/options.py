@@ -177,7 +177,7 @@ def check_folder(path: str, option: str) -> None:
     """Make the folder for results and check that it can be written, before anything runs.
 
     Raises:
-        InvalidArgumentError: It cannot be made, or not be written.
+        InvalidArgumentError: The folder cannot be made or written to.
     """
     try:
         os.makedirs(path, exist_ok=True)
@@ -194,7 +194,7 @@ def check_file(path: str, option: str) -> None:
     """Check that a file can be written, before anything runs.
 
     Raises:
-        InvalidArgumentError: It is a folder, or lies in one that is not there or cannot be written.
+        InvalidArgumentError: The path is a folder, or is in a folder that does not exist or cannot be written.
     """
     folder = os.path.dirname(path) or "."
 
@@ -293,7 +293,7 @@ def split_upload(given: str) -> tuple[str, str]:
     """Return the file of this machine that PATH[:DEST] names, and its path inside; no file is accessed.
 
     Raises:
-        InvalidArgumentError: It names no file.
+        InvalidArgumentError: The text names no file.
     """
     path, _, destination = given.partition(":")
 

@@ -144,7 +144,7 @@ class Command(_Help):
     """A command whose options are handed to a function as one object.
 
     Args:
-        name: As it is typed.
+        name: The name as it is typed.
         run: Called with the options; returns the exit code.
         brief: The line in the list of commands.
         about: The text of its help; the brief line unless given.
@@ -197,7 +197,7 @@ class Verbs(_Help, click.Group):
     """A command that has commands: `fumehood template build`.
 
     Args:
-        name: As it is typed.
+        name: The name as it is typed.
         commands: The verbs.
         brief: The line in the list of commands.
         about: The text of its help; the brief line unless given.

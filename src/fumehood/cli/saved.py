@@ -50,7 +50,7 @@ def at_server(options: Options) -> Sandbox:
 
     Raises:
         InvalidArgumentError: No server is named, or several sandboxes have that part.
-        SandboxNotFoundError: There is none.
+        SandboxNotFoundError: The saved sandbox does not exist.
     """
     with naming_arguments(_OPTIONS):
         backend = remote_backend(options.url, options.api_key)

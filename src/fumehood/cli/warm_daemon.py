@@ -235,7 +235,7 @@ class _Run:
         """Return the next message of the caller.
 
         Raises:
-            ConnectionResetError: It has left.
+            ConnectionResetError: The peer has disconnected.
         """
         said = await self._said.get()
 

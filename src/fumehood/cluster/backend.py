@@ -251,7 +251,7 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
 
         Raises:
             InvalidArgumentError: No machine has this name.
-            HostUnavailableError: It does not answer.
+            HostUnavailableError: The machine does not answer.
         """
         site = self._sites.get(host_id)
 

@@ -148,7 +148,7 @@ class Machine:
 
         Raises:
             NotSentError: The machine, or its daemon, cannot be reached.
-            BrokenOffError: It broke off before its end.
+            BrokenOffError: The stream broke off before its end.
         """
         verb = getattr(self._reachable(False), method)
         items = verb.options(

@@ -50,7 +50,7 @@ def page(name: Literal["index.html", "share.html"] = "index.html") -> Response:
     """Returns the document of the console, or of the page that the reader of a share sees.
 
     Raises:
-        HTTPException: It was not built.
+        HTTPException: The console was not built.
     """
     document = _DIST / name
 

@@ -49,7 +49,7 @@ async def sent_template(name: str) -> AsyncGenerator[bytes, None]:
     """Yields a template of this machine as a stream, in pieces of up to 1 MiB.
 
     Raises:
-        TemplateStoreError: There is no such template, or it cannot be sent.
+        TemplateStoreError: The template does not exist, or cannot be sent.
     """
     read_end, write_end = os.pipe()
 

@@ -46,7 +46,7 @@ class Resolver:
         """Returns all addresses of a name, in the order in which to try them.
 
         Raises:
-            UnreachableError: There are none, or the resolver does not answer in time.
+            UnreachableError: The name has no addresses, or the resolver does not answer in time.
         """
         loop = asyncio.get_running_loop()
         try:

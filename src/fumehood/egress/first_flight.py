@@ -160,7 +160,7 @@ class NoRequest:
         """Takes the next bytes.
 
         Raises:
-            HeadError: They begin a request, in a form that is not parsed here.
+            HeadError: The bytes begin a request in a form that is not parsed here.
         """
         if self._is_over:
             return

@@ -226,8 +226,8 @@ class Gateway:
         """Returns the addresses of an admitted target, each of which was checked.
 
         Raises:
-            RefusedError: One of them must not be dialled; then none is.
-            UnreachableError: There is none.
+            RefusedError: An address must not be dialled; then none is.
+            UnreachableError: The name has no address.
         """
         known = target.address or self.policy.known_address(target.host)
         found = [known] if known is not None else await self.resolver.look_up(target.host)

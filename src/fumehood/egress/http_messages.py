@@ -74,7 +74,7 @@ def read_request_head(data: bytes) -> RequestHead:
     """Returns the head in `data`, which ends with the empty line.
 
     Raises:
-        HeadError: It is malformed or ambiguous.
+        HeadError: The head is malformed or ambiguous.
     """
     lines = data.removesuffix(HEAD_END).split(b"\r\n")
     first = _REQUEST_LINE.fullmatch(lines[0])
@@ -140,7 +140,7 @@ def check_host(head: RequestHead, target: Target, default_port: int) -> None:
     """Checks the Host header, where there is one, against the target.
 
     Raises:
-        HeadError: It names another host or port.
+        HeadError: The head names another host or port.
     """
     for text in head.hosts():
         if _read_target(text, default_port) != target:
@@ -264,8 +264,8 @@ async def send_body(
         count: Called with the number of bytes of each piece; it may wait.
 
     Raises:
-        HeadError: It breaks the rules.
-        PipeEndError: It ends too early.
+        HeadError: The body breaks the rules of its encoding.
+        PipeEndError: The body ends too early.
     """
     if head.body_bytes is not None:
         await _copy(incoming, head.body_bytes, upstream, count)

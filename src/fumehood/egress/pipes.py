@@ -212,7 +212,7 @@ class Incoming:
 
         Raises:
             PipeEndError: The stream ends before.
-            TooLongError: They are more than `max_bytes`.
+            TooLongError: The bytes are more than `max_bytes`.
         """
         searched = 0
 

@@ -88,7 +88,7 @@ class Policy:
         """Checks one of the addresses behind an admitted target.
 
         Raises:
-            RefusedError: It must not be dialled.
+            RefusedError: The address must not be dialled.
         """
         if is_never_dialled(address):
             raise RefusedError(f"{target.authority} leads to {address}, which is no address of a server")

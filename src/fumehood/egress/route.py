@@ -157,7 +157,7 @@ async def prepare_route(network: Network, before: Route | None = None) -> Route:
             keep theirs.
 
     Raises:
-        InvalidArgumentError: It cannot be carried out here.
+        InvalidArgumentError: The network cannot be enforced here.
     """
     if before is not None:
         network = network.with_secrets_of(before.network)

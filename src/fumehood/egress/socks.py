@@ -50,7 +50,7 @@ async def read_request(incoming: Incoming) -> Target:
     """Reads a client's request, and returns its target.
 
     Raises:
-        SocksError: It is not a TCP connection to a plain host and port.
+        SocksError: The request is not for a TCP connection to a plain host and port.
     """
     version, command, _, kind = await incoming.take(4)
 

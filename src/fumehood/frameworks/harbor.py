@@ -114,7 +114,7 @@ class FumehoodEnvironment(BaseEnvironment):
         """Run a command in bash, or sh; each user is the one that a sandbox has.
 
         Raises:
-            RuntimeError: It ran longer than `timeout_sec`.
+            RuntimeError: The command ran longer than `timeout_sec`.
         """
         try:
             done = await self._running().commands.run(

@@ -104,7 +104,7 @@ class HostFunctions:
         """Call one of the functions, in this thread.
 
         Raises:
-            ToolError: There is none of this name, or it failed.
+            ToolError: No function has this name, or it failed.
         """
         function = self._function(name)
 
@@ -156,7 +156,7 @@ def final_value(result: Result) -> Any:
     """Return the final value that a result holds.
 
     Raises:
-        ValueError: It was cut, because it is larger than `limits.result_bytes`.
+        ValueError: The value was cut, because it is larger than `limits.result_bytes`.
     """
     if not isinstance(result.json, dict) or "value" not in result.json:
         raise ValueError("the final value is too large: `limits.result_bytes` bounds it")

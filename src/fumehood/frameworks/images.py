@@ -72,7 +72,7 @@ class Origin:
             on_progress: Called with a line of text for each step.
 
         Raises:
-            InvalidArgumentError: There is no such Dockerfile, or it holds what is refused.
+            InvalidArgumentError: The Dockerfile does not exist, or contains a refused instruction.
             ImageError: The image could not be had.
             TemplateStoreError: A step failed.
         """

@@ -142,7 +142,7 @@ class FumehoodDeployment(AbstractDeployment):
         """Build the image, if it is not there yet, and make the sandbox.
 
         Raises:
-            DeploymentStartupError: It was started before.
+            DeploymentStartupError: The deployment was started before.
             ImageError: The image could not be had.
         """
         if self._runtime is not None:
@@ -177,7 +177,7 @@ class FumehoodDeployment(AbstractDeployment):
         """The runtime of the started deployment.
 
         Raises:
-            DeploymentNotStartedError: It is not started.
+            DeploymentNotStartedError: The deployment is not started.
         """
         if self._runtime is None:
             raise exceptions.DeploymentNotStartedError
@@ -230,10 +230,10 @@ class FumehoodRuntime(AbstractRuntime):
 
         Raises:
             BashIncorrectSyntaxError: Bash does not understand the lines; nothing was run.
-            CommandTimeoutError: It did not end in time, and runs on until it is interrupted.
-            NonZeroExitCodeError: It failed, and `check` is "raise".
-            NoExitCodeError: It waits for input, and `check` is "raise".
-            SessionDoesNotExistError: There is no such session, or its shell has ended.
+            CommandTimeoutError: The command did not end in time, and continues until it is interrupted.
+            NonZeroExitCodeError: The command failed, and `check` is "raise".
+            NoExitCodeError: The command waits for input, and `check` is "raise".
+            SessionDoesNotExistError: The session does not exist, or its shell has ended.
         """
         return await self._do(self._run_in_session(action))
 
@@ -247,8 +247,8 @@ class FumehoodRuntime(AbstractRuntime):
 
         Raises:
             CommandTimeoutError: Its time was over.
-            NonZeroExitCodeError: It failed, and `check` is set.
-            FileNotFoundError: There is no such program.
+            NonZeroExitCodeError: The command failed, and `check` is set.
+            FileNotFoundError: The program does not exist.
         """
         return await self._do(self._execute(command))
 
@@ -268,7 +268,7 @@ class FumehoodRuntime(AbstractRuntime):
         """Write a file of this machine, or a folder with all that is in it, into the sandbox; programs stay programs.
 
         Raises:
-            FileNotFoundError: There is no such file here.
+            FileNotFoundError: The local file does not exist.
         """
         await self._do(self._upload(request))
         return UploadResponse()
@@ -464,8 +464,8 @@ def _checked(action: BashAction, reply: Reply) -> BashObservation:
     """Return the observation of lines that have come back.
 
     Raises:
-        NonZeroExitCodeError: They failed, and that is to be raised.
-        NoExitCodeError: They have no code yet, and that is to be raised.
+        NonZeroExitCodeError: The commands failed, and `check` is "raise".
+        NoExitCodeError: The commands have no exit code yet, and `check` is "raise".
     """
     if action.check == "raise" and reply.exit_code is None:
         raise exceptions.NoExitCodeError(

@@ -85,7 +85,7 @@ class TerminalShell:
 
         Raises:
             CommandStartError: The image has no bash.
-            ShellTimeoutError: It did not come up.
+            ShellTimeoutError: The shell did not start in time.
         """
         word = secrets.token_hex(8)
         terminal = await sandbox.pty.create(
@@ -151,7 +151,7 @@ class TerminalShell:
             tries: How often Ctrl-C is typed.
 
         Raises:
-            ShellTimeoutError: It runs on.
+            ShellTimeoutError: The command continues to run.
             ShellEndedError: The shell has ended.
         """
         for _ in range(tries):

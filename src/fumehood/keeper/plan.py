@@ -105,7 +105,7 @@ class Plan:
         """Returns the plan of a folder.
 
         Raises:
-            InvalidArgumentError: There is none.
+            InvalidArgumentError: The folder has no plan.
         """
         try:
             return cls(**json.loads((folder / cls.FILE).read_text(encoding="utf-8")))
@@ -210,7 +210,7 @@ def check_address(field: str, address: str) -> str:
     """Returns an address.
 
     Raises:
-        InvalidArgumentError: It is not HOST:PORT.
+        InvalidArgumentError: The address is not HOST:PORT.
     """
     host, _, port = address.rpartition(":")
 

@@ -176,7 +176,7 @@ def _make_private(folder: Path) -> None:
     """Makes a folder that no other user may enter.
 
     Raises:
-        InvalidArgumentError: It is another user's, or a link, which its owner could let lead elsewhere later.
+        InvalidArgumentError: The folder is another user's, or a link, which its owner could let lead elsewhere later.
     """
     own_folder("--state-folder", folder)
 

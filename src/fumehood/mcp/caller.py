@@ -126,7 +126,7 @@ class Caller:
 
         Raises:
             CapacityError: The caller has as many as one host may.
-            FumehoodError: It could not be made.
+            FumehoodError: The sandbox could not be made.
         """
         async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
             yield sandbox
@@ -141,7 +141,7 @@ class Caller:
 
         Raises:
             CapacityError: The caller would keep more than one host may.
-            FumehoodError: They could not be made.
+            FumehoodError: The forks could not be made.
         """
         async with self._handed_out(lambda: self._fork(sandbox, count, checkpoint)) as children:
             yield children
@@ -154,7 +154,7 @@ class Caller:
 
         Raises:
             SandboxNotFoundError: The caller has none of this id.
-            SandboxClosedError: It has ended.
+            SandboxClosedError: The sandbox has ended.
             ToolError: There is no last one, because each request is independent.
         """
         if sandbox_id is None and not self.keeps:

@@ -111,10 +111,10 @@ async def read_lines(
     """Return lines of a file, from the first one wanted on; None when it is no UTF-8 text.
 
     Args:
-        sandbox: Where it lies.
+        sandbox: The sandbox that has the file.
         path: The file.
         first_line: The first line wanted, from 1.
-        max_lines: How many at most.
+        max_lines: The most lines to return.
         max_chars: How many characters at most; a longer line is cut.
     """
     window = _Window(first_line, max_lines, 4 * max_chars)
@@ -398,8 +398,8 @@ async def read_file_at(uri: str, context: CallContext) -> ReadResourceContents:
     """Return the file at an address.
 
     Raises:
-        ResourceNotFoundError: There is none, or none of the caller's.
-        ResourceError: It is too large.
+        ResourceNotFoundError: The file does not exist, or is not the caller's.
+        ResourceError: The file is too large.
     """
     found = _ADDRESS.match(uri) if len(uri) <= _MAX_URI_CHARS else None
 

@@ -32,7 +32,7 @@ def network_named(word: NetworkWord, most: str) -> Network:
         most: The most that may be given: none, pip, listed or internet.
 
     Raises:
-        NetworkForbiddenError: It is more than that.
+        NetworkForbiddenError: The network exceeds the allowed one.
     """
     network = _NETWORKS[word]
 

@@ -84,7 +84,7 @@ class SandboxServer(MCPServer[Any]):
         """Call a tool.
 
         Raises:
-            ToolError: It failed, or its arguments are wrong.
+            ToolError: The tool failed, or its arguments are wrong.
         """
         known = sorted(tool.name for tool in await super().list_tools())
 

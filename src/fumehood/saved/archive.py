@@ -173,7 +173,7 @@ class ArchiveReader:
         """Yields a part in pieces; raises before the last piece if length or digest are wrong.
 
         Raises:
-            SavedStateDamagedError: It is shorter, longer or different.
+            SavedStateDamagedError: The part is shorter, longer or different.
         """
         digest, left = hashlib.sha256(), part.size_bytes
         held = b""

@@ -107,7 +107,7 @@ async def take_step(
     """Runs one function of `fumehood_guest.export.state_export` in a context.
 
     Raises:
-        GuestStepError: It failed.
+        GuestStepError: The step failed.
     """
     # The names of the user's namespace are left alone: nothing is assigned, and nothing is shown.
     code = f"__import__('fumehood_guest.export.state_export', fromlist=('',)).{step}{(*arguments,)!r}"

@@ -49,7 +49,7 @@ def read_manifest(content: bytes, names: frozenset[str]) -> Manifest:
 
     Raises:
         SavedStateDamagedError: The bytes are not a valid manifest.
-        SavedStateVersionError: It is of another version.
+        SavedStateVersionError: The state has another version.
         LoadError: The state is of a kind that cannot be loaded here.
     """
     try:

@@ -163,7 +163,7 @@ class Card:
         verdicts: The verdicts by column, then by the id of the row.
         work: By column: each piece of ordinary work, and "ok" or its error.
         absent: Columns that could not be tested, and why.
-        seconds: How long it took.
+        seconds: The duration of the run.
     """
 
     machine: Machine

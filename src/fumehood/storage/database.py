@@ -257,7 +257,7 @@ async def open_database(url: str) -> Database:
     Raises:
         InvalidArgumentError: The address is of no known kind.
         StorageVersionError: A newer fumehood made it. It was left untouched.
-        StorageStartError: It cannot be opened.
+        StorageStartError: The database cannot be opened.
     """
     address = _parse(url)
 

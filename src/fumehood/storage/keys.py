@@ -223,7 +223,7 @@ class Keys:
             change: Returns the changed key from the stored one; nothing is stored if it raises.
 
         Raises:
-            KeyNotFoundError: There is no such key, or it was revoked.
+            KeyNotFoundError: The key does not exist, or was revoked.
         """
         await self.get(key_id)
 

@@ -48,7 +48,7 @@ def restore_backup(file: Path, places: Places) -> Backup:
     Raises:
         InvalidArgumentError: The file is no whole backup, a folder is not empty or of another user, or the database is
             there already, or none of SQLite.
-        StorageVersionError: It was made by a newer version.
+        StorageVersionError: The backup was made by a newer version.
         OSError: A file cannot be read or written.
     """
     database = places.database

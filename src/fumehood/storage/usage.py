@@ -101,7 +101,7 @@ class UsageLedger:
         """Check the quotas of the day and count executions, in one atomic step.
 
         Raises:
-            QuotaError: One of them is used up, or fewer executions are left; nothing was counted.
+            QuotaError: A quota is used up, or fewer executions are left; nothing was counted.
         """
         self.check(key_id, policy, count)
         self._count(key_id, UsageCounts(executions=count))

@@ -26,7 +26,7 @@ def pack(store: TemplateStore, name: str, out: IO[bytes]) -> None:
     """Writes a template to a stream.
 
     Raises:
-        TemplateStoreError: There is none of this name, it is damaged, or its root is a container image's.
+        TemplateStoreError: No template has this name, it is damaged, or its root is a container image's.
     """
     record = store.record(name)
 

@@ -60,7 +60,7 @@ def find_python(wanted: str | None, say: Say) -> Interpreter:
         say: Called when one is fetched.
 
     Raises:
-        InvalidArgumentError: There is none, or it is not supported for templates.
+        InvalidArgumentError: The Python does not exist, or is not supported for templates.
     """
     if wanted is None:
         return _asked(sys.executable, sys.executable)

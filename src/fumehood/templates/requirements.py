@@ -53,7 +53,7 @@ def run_program(
         hint: The way out when it fails.
 
     Raises:
-        TemplateStoreError: It could not be started, or did not end with 0.
+        TemplateStoreError: The program could not be started, or did not exit with 0.
     """
     workshop.say(step)
     lines: deque[str] = deque(maxlen=_KEPT_LINES)

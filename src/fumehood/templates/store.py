@@ -201,7 +201,7 @@ class TemplateStore:
         """Yields the folder of a template's build, which is not deleted within the block.
 
         Raises:
-            TemplateStoreError: There is none, or it is damaged.
+            TemplateStoreError: The build does not exist, or is damaged.
         """
         with self._mutex():
             record = self.record(name)
@@ -287,7 +287,7 @@ class TemplateStore:
         """Removes a template; returns False if it is in use: then its files stay until no process uses it.
 
         Raises:
-            TemplateStoreError: It is being built.
+            TemplateStoreError: The template is being built.
         """
         with self._held_by_name(name) as lock:
             if lock is None:

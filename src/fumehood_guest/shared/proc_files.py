@@ -15,7 +15,7 @@ def read_proc(path: str) -> bytes:
     """Returns the content of a file.
 
     Raises:
-        OSError: It cannot be read, or the process that it describes has ended.
+        OSError: The file cannot be read, or the process that it describes has ended.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

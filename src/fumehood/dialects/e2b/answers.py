@@ -94,7 +94,7 @@ class NotOfferedError(FumehoodError):
 
 
 class VolumeError(FumehoodError):
-    """A volume, or a path in one, is not there or cannot be used so.
+    """A volume, or a path in one, does not exist or cannot be used in this way.
 
     Attributes:
         status: The status of the response.
@@ -108,7 +108,7 @@ class VolumeError(FumehoodError):
 
 
 def message_of(error: FumehoodError) -> str:
-    """Returns the message of an error, with the way out, in one line."""
+    """Returns the message of an error, with its hint, in one line."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
@@ -176,7 +176,7 @@ def fault_answer(request_id: str, error: Exception) -> Response:
 
 
 class GuestJSON(JSONResponse):
-    """A response with names of a guest's files: bytes that are no text are escaped, which every client can read."""
+    """A response with names of a guest's files, in which bytes that are not UTF-8 are escaped for all clients."""
 
     def render(self, content: Any) -> bytes:
         """Returns the body in ASCII."""

@@ -71,7 +71,7 @@ class SandboxTokens:
         """Checks that either token is right.
 
         Raises:
-            UnauthenticatedError: Neither is.
+            UnauthenticatedError: Neither token is right.
         """
         if not self.opens_traffic(sandbox_id, access, traffic):
             raise UnauthenticatedError(reason="the sandbox's access or traffic token is missing or wrong")
@@ -97,7 +97,7 @@ class SignedPath:
         operation: read or write.
         user: The user, as the client wrote it.
         signature: The signature.
-        expiration: Until when it is valid, in seconds since 1970; empty for as long as the sandbox lives.
+        expiration: When it expires, in seconds since 1970; empty if it is valid as long as the sandbox lives.
     """
 
     def __init__(self, path: str, operation: str, user: str, signature: str, expiration: str) -> None:
@@ -110,17 +110,17 @@ class SignedPath:
         self._begun = hashlib.sha256(f"{path}:{operation}:{user}:".encode("utf-8", "surrogatepass"))
 
     def signature_by(self, access_token: str) -> str:
-        """Returns the signature that this would have by the access token of a sandbox."""
+        """Returns the signature that a sandbox's access token makes for this path."""
         rest = f"{access_token}:{self.expiration}" if self.expiration else access_token
         hashed = self._begun.copy()
         hashed.update(rest.encode("utf-8", "surrogatepass"))
         return "v1_" + base64.b64encode(hashed.digest()).rstrip(b"=").decode()
 
     def check_form(self) -> None:
-        """Checks that the signature has the form of one.
+        """Checks that the signature has a valid form.
 
         Raises:
-            UnauthenticatedError: No token makes such a one.
+            UnauthenticatedError: No token can make such a signature.
         """
         if not _SIGNATURE.fullmatch(self.signature):
             raise UnauthenticatedError(reason="signature has not the form of one")
@@ -129,8 +129,8 @@ class SignedPath:
         """Checks that a signature has not expired.
 
         Raises:
-            SignatureExpiredError: It has.
-            UnauthenticatedError: The expiration is no time.
+            SignatureExpiredError: The signature has expired.
+            UnauthenticatedError: The expiration is not a time.
         """
         if not self.expiration:
             return
@@ -189,11 +189,11 @@ class Callers:
         return Caller(principal, self._services.backend_for(principal))
 
     async def of_owner(self, key_id: str) -> Caller:
-        """Returns the caller that a checked token of a volume acts for.
+        """Returns the caller for which a volume's token, already checked, acts.
 
         Raises:
             UnauthenticatedError: The key is not valid any more.
-            RateLimitError: It has made too many requests.
+            RateLimitError: The key has made too many requests.
         """
         principal = await self._principal(key_id)
         admit_caller(lambda: self._ask(key_id), holder=those_let_in_by(principal.key_id))
@@ -204,7 +204,7 @@ class Callers:
         """Returns the description of a sandbox, without checking its owner.
 
         Raises:
-            SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
+            SandboxNotFoundError: No sandbox has this id; SandboxClosedError if one had it and has ended.
         """
         return await self._services.backend.info(sandbox_id)
 
@@ -221,10 +221,10 @@ class Callers:
         Args:
             sandbox_id: The sandbox.
             is_visit: Whether the request is for a signed URL or a port: visitors use them without the key.
-            is_from_inside: Whether a program in the sandbox asks, which is a visitor too.
+            is_from_inside: Whether a program in the sandbox makes the request; it counts as a visitor too.
 
         Raises:
-            SandboxNotFoundError: There is no such sandbox; SandboxClosedError, there was one.
+            SandboxNotFoundError: No sandbox has this id; SandboxClosedError if one had it and has ended.
             UnauthenticatedError: The key of its owner is not valid any more.
             RateLimitError: That key, or the visitors of its sandboxes, have made too many requests.
         """

@@ -32,12 +32,12 @@ _Body = TypeVar("_Body", bound=E2BMessage)
 
 
 class Inbox:
-    """The messages of a request, with the knowledge whether the body has ended.
+    """The messages of a request; knows whether the body has ended.
 
-    A client that still sends when its response comes often never reads it, so its body is read first.
+    A client that is still sending when its response arrives often does not read it, so its body is read first.
 
     Args:
-        receive: Gives the messages.
+        receive: Returns the next message.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -45,7 +45,7 @@ class Inbox:
         self._is_over = False
 
     async def __call__(self) -> Message:
-        """Gives the next message."""
+        """Returns the next message."""
         message = await self._receive()
         self._is_over = self._is_over or not message.get("more_body", False)
         return message
@@ -66,7 +66,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     """Returns the JSON object in a body; an empty body is an empty object.
 
     Raises:
-        InvalidArgumentError: It is no JSON object.
+        InvalidArgumentError: The body is not a JSON object.
     """
     return json_bodies.read_object(data) if data.strip() else {}
 
@@ -75,7 +75,7 @@ def read_message(kind: type[_Body], data: bytes) -> _Body:
     """Returns the message in a body; an empty body is one without fields.
 
     Raises:
-        InvalidArgumentError: It is no JSON object, or a field has the wrong form.
+        InvalidArgumentError: The body is not a JSON object, or a field has the wrong form.
     """
     return read_fields(kind, read_object(data))
 
@@ -89,8 +89,8 @@ async def body_pieces(request: Request, max_bytes: int) -> AsyncGenerator[bytes,
     """Yields a body in pieces, decompressed if its headers say gzip.
 
     Raises:
-        InvalidArgumentError: It is compressed in another way, or is not what its headers say.
-        RequestTooLargeError: Decompressed it is larger than `max_bytes`.
+        InvalidArgumentError: The body has another compression, or does not match its headers.
+        RequestTooLargeError: The decompressed body is larger than `max_bytes`.
         FumehoodError: The caller's credential stopped being valid while it sent the body.
     """
     packing = request.headers.get("content-encoding", "identity").strip().lower()
@@ -138,7 +138,7 @@ def _unpack(unpacker: zlib._Decompress, piece: bytes) -> bytes:
 
 
 async def packed(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Compresses pieces with gzip as they come."""
+    """Compresses pieces with gzip as they arrive."""
     packer = zlib.compressobj(level=1, wbits=_GZIP_WINDOW)
 
     async with aclosing(pieces):

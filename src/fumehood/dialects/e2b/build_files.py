@@ -1,7 +1,7 @@
 """Archives that E2B's clients upload for the COPY steps of templates, kept for a day.
 
-They are put at an address that is signed for one archive, as at E2B, since clients send no key there. What comes is
-hostile: nothing here looks into it; a jailed process unpacks it.
+Clients upload each one to an address that is signed for it, as at E2B, since they send no key there. The archives are
+    hostile: this module does not read them; a jailed process unpacks them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BuildFiles:
         self._secret = derive(server_secret(services.state), "uploads of e2b templates")
 
     async def link(self, request: Request, _caller: Caller) -> Response:
-        """Says whether an archive is here, and where it can be put."""
+        """Returns whether an archive is stored here, and the address to upload it to."""
         template, files_hash = request.path_params["template_id"], request.path_params["hash"]
 
         if not FILES_HASH.fullmatch(files_hash):
@@ -118,10 +118,10 @@ class BuildFiles:
         return plain_answer(200, "it is stored")
 
     def _checked(self, request: Request) -> _Link:
-        """Returns the link that a request was given.
+        """Returns the upload link of a request.
 
         Raises:
-            ForbiddenError: It is none of ours, or too old.
+            ForbiddenError: The link is not one of ours, or has expired.
         """
         expires, query = request.query_params.get("expires", ""), request.query_params
         is_time = expires.isascii() and expires.isdigit() and len(expires) <= 12
@@ -142,7 +142,7 @@ class BuildFiles:
         """Writes an archive into a folder and returns its path.
 
         Raises:
-            InvalidArgumentError: It was not uploaded, or more than a day ago.
+            InvalidArgumentError: The archive was not uploaded, or more than a day ago.
         """
         found = await self._find(template, files_hash)
 

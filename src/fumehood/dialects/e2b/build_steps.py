@@ -1,7 +1,7 @@
 """The steps of E2B's template builder as instructions of a Dockerfile, and its start command as one of ours.
 
-Pure: it reads the body of a request and starts nothing. A build begins as at E2B, as the user `user` in its home; what
-this server does not do is refused by name.
+Pure: it reads the body of a request and starts nothing. A build begins as at E2B, as the user `user` in its home;
+    unsupported features are refused by name.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _SLEEP = re.compile(r"sleep [0-9.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOrder:
-    """A build that a client has asked for.
+    """A build that a client has requested.
 
     Attributes:
         image: The image that it begins with, or None.
         base: The template that it begins with, or None.
         instructions: The fields of `Instruction`, in order; the line of each is the number of its step.
-        hashes: The uploads that they copy from.
-        start: Command, check and seconds of the start command; the command is None for none.
+        hashes: The hashes of the uploads that the instructions copy from.
+        start: Command, check and seconds of the start command; the command is None if there is none.
         login: User and password for the image's registry, or None.
-        force: Whether steps that are in the store are to run again.
-        notes: What is not done as at E2B, for the logs.
+        force: Whether to run steps again whose results are stored.
+        notes: Differences from E2B's behaviour, for the logs.
     """
 
     image: str | None
@@ -131,7 +131,7 @@ def read_build(body: BuildBody) -> BuildOrder:
 
 @dataclass(slots=True)
 class _Translation:
-    """The instructions so far, and the user that the next one runs as."""
+    """The instructions so far, and the user for the next one."""
 
     is_new: bool
     instructions: list[dict[str, Any]] = field(default_factory=list)
@@ -205,7 +205,7 @@ class _Translation:
         self._put(number, "USER", self.user)
 
     def _make_user(self, number: int, user: str) -> None:
-        """Continues as a user, and makes it if need be."""
+        """Continues as a user, and creates the user if needed."""
         self._put(number, "USER", "root")
 
         if user not in ("root", "0"):

@@ -70,11 +70,11 @@ class Build:
         template: The name of its template, without a tag.
         tags: The tags under which the build will be published.
         limits: The limits of its sandboxes, by name.
-        status: How far it is.
-        entries: The last of its logs.
-        dropped: How many of them were dropped before those.
+        status: The state of the build.
+        entries: The last entries of its log.
+        dropped: How many earlier entries were dropped.
         reason: Why it failed, and at which step.
-        step: The step that runs, as far as it is known before one fails: the base, or the last of all.
+        step: The current step, which is known exactly only when one fails; otherwise the base, or the last step.
         task: The task that carries out the build; None before its start.
     """
 
@@ -109,7 +109,7 @@ class Build:
             self.step = LAST_STEP
 
     def fail(self, message: str, step: str) -> None:
-        """Ends it with an error."""
+        """Ends the build with an error."""
         self.status = "error"
         self.reason = {"message": message, "step": step}
         self.log(message, "error")
@@ -152,7 +152,7 @@ class Builds:
         services.at_end.push_async_callback(self.close)
 
     async def request(self, request: Request, caller: Caller) -> Response:
-        """Notes a build that is to come: its template and tags."""
+        """Registers a future build: its template and tags."""
         self.check_builder(caller)
         body = await json_body(request, _NewTemplate)
         template, tag = split_name(body.name or body.alias)
@@ -234,13 +234,13 @@ class Builds:
         return _unknown(request) if build is None else JSONResponse({"logs": list(build.entries)})
 
     async def link(self, request: Request, caller: Caller) -> Response:
-        """Says where an archive of a template can be put."""
+        """Returns the address to which an archive of a template can be uploaded."""
         self.check_builder(caller)
         split_name(request.path_params["template_id"])
         return await self._files.link(request, caller)
 
     async def resolve(self, template: str) -> str:
-        """Returns the name in the store of `name:build_id`; other names as they are."""
+        """Returns the name in the store of `name:build_id`; other names unchanged."""
         name, _, build_id = template.partition(":")
 
         if not _ID.fullmatch(build_id):
@@ -254,7 +254,7 @@ class Builds:
         return await asyncio.to_thread(_name_of_build, name, build_id) or template
 
     async def close(self) -> None:
-        """Ends the builds that run."""
+        """Ends the running builds."""
         await cancel_and_wait(*(build.task for build in self._all.values() if build.task is not None))
 
     def check_builder(self, caller: Caller) -> None:
@@ -272,7 +272,7 @@ class Builds:
             )
 
     def guarded(self, handler: Handler) -> Handler:
-        """Returns a handler for callers that may change templates alone."""
+        """Returns a handler that refuses callers that may not change templates."""
 
         async def handle(request: Request, caller: Caller) -> Response:
             self.check_builder(caller)
@@ -336,7 +336,7 @@ def _limits(body: _NewTemplate) -> dict[str, float]:
     """Returns the sizes that a body orders, as limits of sandboxes.
 
     Raises:
-        InvalidArgumentError: One is no size.
+        InvalidArgumentError: A value is not a size.
     """
     found: dict[str, float] = {}
 
@@ -409,7 +409,7 @@ def split_name(text: str) -> tuple[str, str]:
     """Returns the name and the tag in `name:tag`; the tag is empty where none is named.
 
     Raises:
-        InvalidArgumentError: It is no name of a template that can be built.
+        InvalidArgumentError: The text is not a valid template name.
     """
     name, _, tag = text.partition(":")
 

@@ -1,7 +1,7 @@
-"""The Connect protocol with its JSON codec, as far as E2B's clients use it: calls, and streams in one direction.
+"""The Connect protocol with its JSON codec, in the parts that E2B's clients use: calls, and one-way streams.
 
 Frames are a byte of flags, a length in four bytes and JSON; each is bounded before it is read. Compressed frames and
-the binary codec are refused as the protocol says.
+the binary codec are refused as the protocol specifies.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def timeout_of(request: Request) -> float | None:
     """Returns the deadline of a call in seconds, or None for no end.
 
     Raises:
-        InvalidArgumentError: The header holds no time.
+        InvalidArgumentError: The header does not contain a time.
     """
     text = request.headers.get("connect-timeout-ms", "").strip()
 
@@ -87,11 +87,11 @@ def frame(data: object, flags: int = 0) -> bytes:
 
 
 async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any], None]:
-    """Yields the JSON objects of a stream of frames as they come.
+    """Yields the JSON objects of a stream of frames as they arrive.
 
     Raises:
         RequestTooLargeError: A frame is larger than the bound.
-        InvalidArgumentError: The bytes are no stream of frames.
+        InvalidArgumentError: The bytes are not a stream of frames.
     """
     held = bytearray()
 

@@ -1,4 +1,4 @@
-"""The control plane: sandboxes made, found, paused and ended, in both generations of E2B's API.
+"""The control plane: creates, lists, pauses and ends sandboxes, in both generations of E2B's API.
 
 A caller sees only the sandboxes of its key.
 """

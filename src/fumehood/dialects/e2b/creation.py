@@ -2,7 +2,7 @@
 
 A field or a rule that is not supported is refused by its name. At E2B an allow rule wins over a deny rule; here a
 denial wins, so a denied address beside an allowed one stays denied. Only the sandbox's id is stored for a key: its
-tokens are made again for a repeated request.
+tokens are computed again for a repeated request.
 """
 
 from __future__ import annotations
@@ -97,18 +97,18 @@ _NOT_OFFERED = {"dns_servers": "dnsServers", "egress_proxy": "egressProxy", "htt
 
 
 def read_network(rules: NetworkRules | None, asks_internet: bool | None, most: NetworkLevel) -> Network:
-    """Returns the network that a client asks for.
+    """Returns the network that a client requests.
 
-    E2B gives the internet to a client that does not ask for less. Here that is what the server and the key allow: a
-    server without networks gives none to clients that have asked for nothing in particular.
+    At E2B, a client that requests no restriction gets the internet. Here it gets what the server and the key allow: a
+        server without networks gives none to clients that request nothing in particular.
 
     Args:
         rules: Its rules, if it has given any.
         asks_internet: Its flag for the internet.
-        most: The most that it may have.
+        most: The most network that the client may have.
 
     Raises:
-        NotOfferedError: It names hosts, and may reach none; or it uses a rule that does not exist here.
+        NotOfferedError: The client names hosts but may reach none, or uses a rule that does not exist here.
     """
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
@@ -133,9 +133,9 @@ def read_network(rules: NetworkRules | None, asks_internet: bool | None, most: N
 
 
 def _added_headers(rules: dict[str, list[_Rule] | None]) -> dict[str, dict[str, str]]:
-    """Returns the headers that rules add, by the host whose https requests they are for.
+    """Returns the headers that rules add to https requests, by host.
 
-    They may hold secrets, so requests in plain http get none of them.
+    They may hold secrets, so they are not added to plain http requests.
     """
     added: dict[str, dict[str, str]] = {}
 
@@ -161,10 +161,10 @@ def read_port_rules(rules: NetworkRules | None, *, are_ports_public: bool) -> Po
 
     Args:
         rules: Its rules, if it has given any.
-        are_ports_public: Whether the server makes ports public where nothing else is chosen.
+        are_ports_public: Whether the server makes ports public unless the client chooses otherwise.
 
     Raises:
-        InvalidArgumentError: The Host header is none that can be sent.
+        InvalidArgumentError: The Host header is not valid.
     """
     if rules is None:
         return PortRules()
@@ -219,17 +219,17 @@ class NewSandbox(Message):
 def read_spec(
     body: NewSandbox, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
 ) -> SandboxSpec:
-    """Returns the sandbox that a create request asks for.
+    """Returns the sandbox that a create request describes.
 
     Args:
         body: The request.
-        policy: What its key may use.
-        most_network: The most network that it may have.
-        are_ports_public: Whether ports are reached without a token where nothing else is chosen.
+        policy: The policy of the caller's key.
+        most_network: The most network that the caller may have.
+        are_ports_public: Whether ports are reached without a token unless the request chooses otherwise.
 
     Raises:
-        InvalidArgumentError: A field has no sense.
-        NotOfferedError: It asks for something that does not exist here.
+        InvalidArgumentError: A field is not valid.
+        NotOfferedError: The request needs a feature that does not exist here.
     """
     for field, (name, what) in _MISSING.items():
         if is_filled(getattr(body, field)):
@@ -260,7 +260,7 @@ def default_limits(policy: KeyPolicy, ordered: Mapping[str, float] | None = None
     """Returns the limits of a sandbox: those of its template, or the usual ones, within what its key allows.
 
     Args:
-        policy: What its key may use.
+        policy: The policy of the caller's key.
         ordered: The limits that the template's builder has ordered.
     """
     chosen: dict[str, Any] = dict(ordered or {})
@@ -296,7 +296,7 @@ class Creation:
         idempotency: The store of earlier requests.
         tokens: The sandboxes' tokens.
         settings: The settings of the server.
-        stored: The snapshots that a sandbox can be made from, and the volumes that it can hold.
+        stored: The snapshots and volumes that a new sandbox can use.
         resolve: Returns our name of a template that a client names by one of its builds.
         inside: The interpreters inside sandboxes.
     """

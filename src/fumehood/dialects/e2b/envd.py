@@ -139,7 +139,7 @@ class Call:
 
 
 class _Deadline:
-    """Ends a block when its time is over, with a DeadlineError."""
+    """Context manager that ends its block with a DeadlineError when the time is over."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -197,7 +197,7 @@ class Envd:
     Args:
         callers: Finds the backend for a sandbox.
         tokens: The sandboxes' tokens.
-        max_upload_bytes: The largest file that is taken.
+        max_upload_bytes: The largest file that is accepted, in bytes.
     """
 
     def __init__(self, callers: Callers, tokens: SandboxTokens, max_upload_bytes: int) -> None:
@@ -300,7 +300,7 @@ def check_signature(tokens: SandboxTokens, sandbox_id: str, signed: SignedPath) 
     """Checks that a URL was signed for this sandbox and has not expired.
 
     Raises:
-        UnauthenticatedError: It was not, or it has.
+        UnauthenticatedError: The URL was not signed for this sandbox, or has expired.
     """
     if not tokens.is_signed(sandbox_id, signed):
         raise UnauthenticatedError(reason="the signature does not belong to this sandbox and path")
@@ -312,7 +312,7 @@ async def wake(backend: Backend, sandbox_id: str) -> None:
     """Makes a sandbox ready to answer: resumes one that was paused with automatic resume.
 
     Raises:
-        SandboxPausedError: It stays paused.
+        SandboxPausedError: The sandbox stays paused.
     """
     info = await backend.info(sandbox_id)
 
@@ -347,7 +347,7 @@ class SignedFiles:
     Args:
         backend: The sandboxes of all keys.
         tokens: Their tokens.
-        envd: Answers for their daemons.
+        envd: Answers for the daemons of sandboxes.
     """
 
     def __init__(self, backend: Backend, tokens: SandboxTokens, envd: Envd) -> None:

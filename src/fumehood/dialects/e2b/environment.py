@@ -1,4 +1,4 @@
-"""What a program in a sandbox finds: E2B's environment variables, and paths and users as E2B's clients write them.
+"""The environment of programs in a sandbox: E2B's variables, and paths and users in the form of E2B's clients.
 
 Pure functions. Everything in a sandbox belongs to its one user: `user` and `root` both mean that one, so a caller that
 asks for `root` gets no further rights.
@@ -32,7 +32,7 @@ _USERS = ("", "user", "root")
 
 
 def inside(path: str) -> str:
-    """Returns a path with `~` expanded; an empty one is the home directory. Relative ones start there anyway."""
+    """Returns a path with `~` expanded; an empty path is the home directory, where relative paths start anyway."""
     if path in ("", "~"):
         return HOME_PATH
 
@@ -43,7 +43,7 @@ def check_user(name: str) -> None:
     """Checks that a user is one that E2B's sandboxes have.
 
     Raises:
-        UnauthenticatedError: There is no such user.
+        UnauthenticatedError: The user does not exist.
     """
     if name not in _USERS:
         raise UnauthenticatedError(reason=f"invalid username {name[:40]!r}: this sandbox has 'user'")

@@ -15,7 +15,7 @@ class PathRequest(Message):
 
 
 class ListDirRequest(PathRequest):
-    """A directory to list, so many levels deep; 0 is one level."""
+    """A directory to list, with the number of levels; 0 means one level."""
 
     depth: Whole = 0
 

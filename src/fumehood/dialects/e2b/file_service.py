@@ -74,7 +74,7 @@ def entry_data(info: FileInfo) -> dict[str, Any]:
 
 
 def written_data(info: FileInfo) -> dict[str, Any]:
-    """Returns a file that was written, as the answer to an upload has it."""
+    """Returns the description of an uploaded file for the answer."""
     data: dict[str, Any] = {"path": info.path, "name": info.name, "type": "file"}
     return {**data, "metadata": dict(info.metadata)} if info.metadata else data
 
@@ -95,7 +95,7 @@ _SETTLING_SECONDS = 10.0
 
 
 class WatcherNotFoundError(FumehoodError, LookupError):
-    """There is no such watcher."""
+    """The watcher does not exist."""
 
     code = "path_not_found"
 
@@ -159,8 +159,8 @@ class Watchers:
         """Watches a directory and returns the watcher's id, which is the name of the watch.
 
         Raises:
-            InvalidArgumentError: The sandbox has the maximum number already.
-            FileError: There is no such directory.
+            InvalidArgumentError: The sandbox already has the maximum number of watchers.
+            FileError: The directory does not exist.
         """
         if sum(owner == sandbox_id for owner, _ in self._all) >= _MAX_WATCHERS:
             raise InvalidArgumentError(
@@ -178,7 +178,7 @@ class Watchers:
         """Returns the changes since the last call, up to this one.
 
         Raises:
-            WatcherNotFoundError: There is no such watcher.
+            WatcherNotFoundError: The watcher does not exist.
         """
         name = sandbox_id, watcher_id
         watcher = self._found(name)
@@ -196,7 +196,7 @@ class Watchers:
         """Ends a watcher.
 
         Raises:
-            WatcherNotFoundError: There is no such watcher.
+            WatcherNotFoundError: The watcher does not exist.
         """
         watcher = self._found((sandbox_id, watcher_id))
         watcher.task.cancel()

@@ -1,9 +1,9 @@
-"""The interpreter at port 49999 inside a sandbox, as E2B's own template has it: for programs, what clients have.
+"""The interpreter at port 49999 inside a sandbox, for programs in it, as in E2B's own template.
 
-Runs in the server process, where `interpreter_inside` is set; otherwise it does nothing. A request from inside becomes
-one of a client that holds this sandbox's token and nothing else: it keeps no header that could name another sandbox or
-a caller, and no path but those of the interpreter. It is then handled like any other request, with the quotas of the
-sandbox's key. It never resumes a sandbox: one that is resumed by requests has no interpreter inside.
+Runs in the server process, where `interpreter_inside` is set; otherwise it does nothing. A request from inside is
+treated as that of a client that has only this sandbox's token: headers that could name another sandbox or a caller are
+removed, and only the interpreter's paths are allowed. It is then handled like any other request, with the quotas of the
+sandbox's key. It never resumes a sandbox: a sandbox that is resumed by requests has no interpreter inside.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class _Visitor:
     """The programs of one sandbox, as clients of this server.
 
     Attributes:
-        headers: Name the sandbox, and open its interpreter.
-        app: Answers.
+        headers: The headers that name the sandbox and authorise its interpreter.
+        app: Answers the requests.
         rate: Requests that they may make now.
         pace: Bytes that they may send now.
-        executions: How many requests of theirs run code, or wait for it.
+        executions: How many of their requests run code, or wait to do so.
     """
 
     headers: list[tuple[bytes, bytes]]
@@ -83,7 +83,7 @@ class InsideInterpreters:
     async def ensure(self, info: SandboxInfo, app: ASGIApp) -> None:
         """Begins to listen in a sandbox that is to have an interpreter inside, unless that was done before.
 
-        A port that is taken by a program stays that program's.
+        A port on which a program listens already stays that program's.
 
         Args:
             info: The sandbox.
@@ -180,6 +180,6 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _outside(scope: Scope, visitor: _Visitor) -> dict[str, Any]:
-    """Returns a request as that of a client outside that holds this sandbox's token."""
+    """Returns the request in the form of an outside client with this sandbox's token."""
     kept = [(name, value) for name, value in scope["headers"] if name in _KEPT_HEADERS]
     return {**scope, "headers": [*kept, *visitor.headers], "query_string": b"", "client": None}

@@ -55,7 +55,7 @@ class Interpreter:
     Args:
         callers: Finds the backend for a sandbox.
         tokens: The sandboxes' tokens.
-        inside: Asks in the same way for programs in the sandboxes.
+        inside: Sends requests of programs in the sandboxes in the same way.
     """
 
     def __init__(self, callers: Callers, tokens: SandboxTokens, inside: InsideInterpreters) -> None:

@@ -1,7 +1,7 @@
 """Logs of a sandbox in E2B's format: the events of its audit record, without their contents.
 
-Pure functions. At E2B a log holds what the daemon inside wrote. Here it is the host's own record, so code inside cannot
-forge it. Code, output, arguments and environments of commands and contents of files are not in it.
+Pure functions. At E2B a log contains the output of the daemon inside. Here it is the host's own record, so code inside
+cannot forge it. Code, output, arguments and environments of commands and contents of files are not in it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def logs_data(entries: Iterable[AuditEntry], query: QueryParams) -> dict[str, An
     """Returns the answer of the first generation of the API: lines of JSON, and the same as entries.
 
     Raises:
-        InvalidArgumentError: A part of the query has no sense.
+        InvalidArgumentError: A part of the query is not valid.
     """
     start = _number(query, "start", 0)
     found = [entry for entry in entries if _milliseconds(entry) >= start][: _limit(query)]
@@ -56,7 +56,7 @@ def logs_data_of_v2(entries: Iterable[AuditEntry], query: QueryParams) -> dict[s
     """Returns the answer of the second generation: entries from a cursor on, in either direction.
 
     Raises:
-        InvalidArgumentError: A part of the query has no sense.
+        InvalidArgumentError: A part of the query is not valid.
     """
     direction = query.get("direction", "forward")
     level, words = query.get("level", "debug"), query.get("search", "").lower()

@@ -1,6 +1,6 @@
-"""What the models of E2B's messages are made of: the base class, and the types of fields as protobuf's JSON has them.
+"""The base class of E2B's messages, and the types of their fields as in protobuf's JSON.
 
-Pure, used in the server process. Names are taken as `camelCase` or `snake_case`, and null is a field that is missing.
+Pure, used in the server process. Names are taken as `camelCase` or `snake_case`, and null counts as a missing field.
 Protobuf writes whole numbers of 64 bits as text, enumerations by name or number, and bytes as base64.
 """
 
@@ -83,7 +83,7 @@ def _object(value: object) -> object:
 def objects(most: int) -> BeforeValidator:
     """Returns a validator for a list of messages (`AnObject` is the one for a single message).
 
-    A list is bounded before its items become models, each of which costs as much as a hundred bytes of JSON.
+    The number of items is checked before they become models, each of which costs as much as a hundred bytes of JSON.
     """
 
     def check(value: object) -> object:
@@ -126,5 +126,5 @@ AnObject = BeforeValidator(_object)
 
 
 def is_filled(value: object) -> bool:
-    """Returns whether a value says anything: clients send empty lists and objects for what they do not use."""
+    """Returns whether a value is not empty: clients send empty lists and objects for unused fields."""
     return value not in (None, "", [], {})

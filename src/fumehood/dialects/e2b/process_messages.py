@@ -1,4 +1,4 @@
-"""The requests of `process.Process`: what they hold, and the values of the port that they ask for.
+"""The requests of `process.Process`: their fields, and their conversion to requests of the port.
 
 Pure, used in the server process.
 """
@@ -71,7 +71,7 @@ class StartRequest(Message):
         """Returns the request to start the command.
 
         Raises:
-            InvalidArgumentError: It names no program.
+            InvalidArgumentError: The request names no program.
         """
         command = self.process
 
@@ -97,7 +97,7 @@ class UpdateRequest(ProcessRequest):
         """Returns the size.
 
         Raises:
-            InvalidArgumentError: It has none.
+            InvalidArgumentError: The request has no size.
         """
         if self.pty is None:
             raise InvalidArgumentError(field="pty", value=..., allowed="a size: nothing else can be updated")
@@ -141,7 +141,7 @@ class SendSignalRequest(ProcessRequest):
         """Returns the number of the signal.
 
         Raises:
-            InvalidArgumentError: It is neither SIGTERM nor SIGKILL.
+            InvalidArgumentError: The signal is neither SIGTERM nor SIGKILL.
         """
         number = _SIGNALS.get(self.signal) if isinstance(self.signal, str) else self.signal
 

@@ -46,7 +46,7 @@ KEEPALIVE: dict[str, Any] = {"event": {"keepalive": {}}}
 
 
 def process_data(info: ProcessInfo, tag: str | None) -> dict[str, Any]:
-    """Returns a running command as `List` gives it."""
+    """Returns a running command in the form of `List`."""
     config = {
         "cmd": info.argv[0],
         "args": list(info.argv[1:]),
@@ -94,7 +94,7 @@ class Tags:
         self._known: LRUCache[str, LRUCache[str, int]] = LRUCache(_MAX_TAGGED_SANDBOXES)
 
     def note(self, sandbox_id: str, tag: str, pid: int) -> None:
-        """Notes the tag of a new command; an older command with the same tag loses it."""
+        """Records the tag of a new command; an older command with the same tag loses it."""
         self._known.setdefault(sandbox_id, LRUCache(_MAX_TAGS))[tag] = pid
 
     def pid(self, sandbox_id: str, tag: str) -> int | None:

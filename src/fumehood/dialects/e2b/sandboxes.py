@@ -1,6 +1,6 @@
-"""Sandboxes in E2B's format: one of them, and the list of a caller's with its filters, order and pages.
+"""Sandboxes in E2B's format: one sandbox, and the list of a caller's sandboxes with filters, order and pages.
 
-Pure functions. Fields that E2B has and the port has not, such as the name by which a template was asked for, are kept
+Pure functions. Fields that only E2B has, such as the name by which a template was requested, are kept
 in a sandbox's metadata, under names that no caller may use. A page's token says where the last page ended, so nothing
 is remembered between pages.
 """
@@ -64,7 +64,7 @@ def kept_metadata(metadata: Mapping[str, str], template: str, ports: PortRules) 
 
     Args:
         metadata: The caller's.
-        template: The name by which its template was asked for.
+        template: The name by which its template was requested.
         ports: The rules for its ports.
 
     Raises:
@@ -109,7 +109,7 @@ def given_metadata(info: SandboxInfo) -> dict[str, str]:
 
 
 def template_of(info: SandboxInfo) -> str:
-    """Returns the name by which the template was asked for."""
+    """Returns the name by which the template was requested."""
     return info.metadata.get(_TEMPLATE) or ("base" if info.template == _DEFAULT else info.template)
 
 
@@ -132,7 +132,7 @@ def sandbox_data(info: SandboxInfo, tokens: SandboxTokens, domain: str) -> dict[
 
 
 def listed_data(info: SandboxInfo, host_cores: float) -> dict[str, Any]:
-    """Returns a sandbox as lists have it: without its tokens."""
+    """Returns a sandbox in the form of lists: without its tokens."""
     data = {
         "templateID": template_of(info),
         "sandboxID": info.id,
@@ -172,7 +172,10 @@ def detail_data(
 
 
 def _network_data(info: SandboxInfo, *, are_ports_public: bool) -> dict[str, Any]:
-    """Returns the network in force, whatever was asked for; added headers are shown without their values."""
+    """Returns the network in force, which may differ from the requested one.
+
+    Added headers are shown without their values.
+    """
     ports = port_rules(info)
     network = info.network.without_secrets()
     data: dict[str, Any] = {
@@ -260,9 +263,9 @@ class ListQuery:
         metadata: Labels that a sandbox must have.
         template: The template, by any of its names; empty for all.
         started_after: Only sandboxes that were started then or later.
-        is_ascending: The oldest first.
-        limit: How many at most.
-        after: The place of the last sandbox of the page before.
+        is_ascending: Whether the oldest come first.
+        limit: The most sandboxes of the page.
+        after: The position of the last sandbox of the previous page.
     """
 
     states: tuple[str, ...] = _STATES
@@ -278,7 +281,7 @@ def read_query(query: QueryParams) -> ListQuery:
     """Returns the parameters in a query.
 
     Raises:
-        InvalidArgumentError: A part of it has no sense.
+        InvalidArgumentError: A part of the query is not valid.
     """
     states = tuple(state for value in query.getlist("state") for state in value.split(",") if state)
 

@@ -102,7 +102,7 @@ class Snapshots:
         return JSONResponse([_data(one) for one in page], headers=token_headers(token))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
-        """Deletes a snapshot; sandboxes that were made from it live on."""
+        """Deletes a snapshot; sandboxes that were made from it continue."""
         name = request.path_params["snapshot_id"]
         found = await self.find(name, caller)
 
@@ -129,7 +129,7 @@ class Snapshots:
             return (await caller.backend.load(wish, path)).sandbox
 
     async def _room_for(self, owner: str, name: str) -> Sequence[StoredFile]:
-        """Returns the snapshots that one of this name replaces."""
+        """Returns the snapshots that a new one with this name replaces."""
         known = await self._all(owner)
         replaced = [one for one in known if name and one.name == name]
 

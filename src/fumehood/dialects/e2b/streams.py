@@ -92,7 +92,7 @@ async def _nothing() -> AsyncGenerator[_T, None]:
 async def with_beats(
     items: AsyncGenerator[_T, None], interval_seconds: float, beat: _T
 ) -> AsyncGenerator[_T, None]:
-    """Yields items as they come, and a keepalive whenever none has come for so long."""
+    """Yields items as they arrive, and a keepalive after each interval without an item."""
     pending: asyncio.Task[_T | None] | None = None
 
     try:

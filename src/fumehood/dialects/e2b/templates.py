@@ -1,8 +1,8 @@
-"""The named templates of a server as E2B's clients ask for them: which there are, by which names, with which tags.
+"""The named templates of a server in E2B's format, with their names and tags.
 
-A tag is the part behind the colon of a name in the store, and the default one stands for none, so that a tagged build
-is a template of its own. Only the owner changes them, and only where the server builds templates (`builds`). Nothing is
-counted that the store does not count.
+A tag is the part after the colon of a name in the store, and the default tag stands for no tag, so that a tagged build
+is a template of its own. Only the owner changes them, and only where the server builds templates (`builds`). Figures
+that the store does not have are not reported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def list_templates(_request: Request, caller: Caller) -> Response:
 
 
 async def find_alias(request: Request, _caller: Caller) -> Response:
-    """Says which template a name means."""
+    """Returns the template that a name means."""
     name, _, tag = request.path_params["alias"].partition(":")
 
     if is_default_template(request.path_params["alias"]) or await _found(name, tag) is not None:
@@ -124,7 +124,7 @@ async def remove_tags(request: Request, _caller: Caller) -> Response:
 
 
 async def is_there(name: str) -> bool:
-    """Returns whether a template has this name, whatever its tags."""
+    """Returns whether a template has this name, with any tag."""
     return bool(await asyncio.to_thread(_tagged, name))
 
 

@@ -79,7 +79,7 @@ class Ports:
             await websocket.send_denial_response(_refusal(websocket, error, sandbox_id, port))
 
     async def opened(self, connection: HTTPConnection, sandbox_id: str) -> Backend | None:
-        """Returns the backend for a request by a host name, if it brings one of the sandbox's tokens."""
+        """Returns the backend for a request by a host name, if it has one of the sandbox's tokens."""
         access = connection.headers.get("x-access-token")
         traffic = connection.headers.get("e2b-traffic-access-token")
 
@@ -115,7 +115,7 @@ class Ports:
         """Returns the backend for a caller with one of the sandbox's tokens.
 
         Raises:
-            UnauthenticatedError: It brings none of them.
+            UnauthenticatedError: The request has neither token.
         """
         backend = await self.opened(connection, sandbox_id)
 
@@ -188,8 +188,8 @@ class TrafficRoute(BaseRoute):
     Args:
         envd: Answers for the daemons.
         interpreter: Answers for the interpreters.
-        ports: Passes on to all other ports.
-        domain: Under which ports are reached; empty for none.
+        ports: Passes requests on to all other ports.
+        domain: The domain under which ports are reached; empty if there is none.
     """
 
     # Matched before routes by path, and counted under a name.

@@ -40,7 +40,7 @@ class Transfers:
     Args:
         backend: The backend as the caller may see it.
         sandbox_id: The sandbox.
-        max_bytes: The largest file that is taken.
+        max_bytes: The largest file that is accepted, in bytes.
     """
 
     def __init__(self, backend: Backend, sandbox_id: str, max_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Transfers:
         """Sends a file, or the requested part of it.
 
         Raises:
-            FileError: It cannot be read.
+            FileError: The file cannot be read.
         """
         check_request_user(request)
         path = _path_of(request)
@@ -83,7 +83,7 @@ class Transfers:
     async def _part(
         self, path: str, size: int, wanted: tuple[int, int] | None, headers: dict[str, str]
     ) -> Response:
-        """Yields a part, or the whole: exactly as long as the headers say, also of a file that grows."""
+        """Yields a file or a part of it, exactly as long as the headers say, even if the file grows."""
         first, end = wanted or (0, size)
 
         if first >= end:
@@ -102,7 +102,7 @@ class Transfers:
         """Writes the uploaded files, and describes them.
 
         Raises:
-            FileError: One of them cannot be written; those before it are.
+            FileError: A file cannot be written; those before it have been.
         """
         check_request_user(request)
         metadata = metadata_of(request.headers)
@@ -164,7 +164,7 @@ def check_request_user(request: Request) -> None:
     """Checks that a request names a user of the sandbox, or none.
 
     Raises:
-        UnauthenticatedError: There is no such user.
+        UnauthenticatedError: The user does not exist.
     """
     check_user(request.query_params.get("username", ""))
     check_user(user_of(request.headers.get("authorization", "")))

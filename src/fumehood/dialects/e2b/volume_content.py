@@ -1,6 +1,6 @@
 """The files of a volume, read and written from outside, as E2B's clients do.
 
-Runs in the server process. While a sandbox holds a volume, its files are read as they were stored last, and not
+Runs in the server process. While a sandbox holds a volume, its files are read in their last stored state, and cannot be
 written from outside.
 """
 
@@ -30,7 +30,7 @@ _MODES = {"directory": 0o755, "file": 0o644}
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An entry of a volume that a request names.
+    """A volume's entry that a request names.
 
     Attributes:
         volume: The volume.
@@ -101,7 +101,7 @@ class VolumeContent:
         return JSONResponse([_entry_data(place.volume, path, place.entries) for path in sorted(shown)])
 
     async def make_folder(self, request: Request, caller: Caller) -> Response:
-        """Makes a folder; with `force` those above it too, and one that is there is no error."""
+        """Makes a folder; with `force`, also its parents, and an existing folder is no error."""
         async with self._volumes.turn(await self._volumes.of_caller(request, caller)):
             place = await self._place(request, caller, writing=True)
             is_forced = request.query_params.get("force") == "true"
@@ -119,7 +119,7 @@ class VolumeContent:
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 
     async def read_file(self, request: Request, caller: Caller) -> Response:
-        """Sends a file, as it was stored last."""
+        """Sends the last stored content of a file."""
         place = await self._place(request, caller)
         place.check("file")
         entry = place.entries[place.path]
@@ -149,7 +149,7 @@ class VolumeContent:
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 
     async def remove(self, request: Request, caller: Caller) -> Response:
-        """Removes a file, or a folder with all that is in it."""
+        """Removes a file, or a folder with its content."""
         async with self._volumes.turn(await self._volumes.of_caller(request, caller)):
             place = await self._place(request, caller, writing=True)
             place.check("file", "directory")

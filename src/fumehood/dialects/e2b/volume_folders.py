@@ -1,8 +1,8 @@
 """The folder of a volume in a sandbox: filled when the sandbox is created, and read for what has changed.
 
 Runs in the server process. The guest owns the folder and is hostile: it is read by init, inside, entry by entry within
-the bounds of `volume_store`; links are never followed on purpose, and what is neither file nor folder is left out and
-noted.
+the bounds of `volume_store`; links are never followed on purpose, and entries that are neither files nor folders are
+left out and reported.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Mount:
 
     Attributes:
         volume: Its record, with the hold.
-        known: By path, the time and size of each file when it was last stored; None if it must be read again.
+        known: The time and size of each file when it was last stored, by path; None if it must be read again.
         missing: Stored paths that the last round did not find.
-        left_out: What the last round did not store, with the reason.
-        stored_at: When a round ended last without an error; seconds since 1970, 0 for never.
+        left_out: The entries that the last round did not store, each with the reason.
+        stored_at: When the last successful round ended, in seconds since 1970; 0 for never.
         problem: The error of the last round; empty: none.
         lock: Held while the folder is read.
         task: Stores the changes.
@@ -96,11 +96,11 @@ class VolumeFolders:
 
         Args:
             mount: The mount.
-            reads_all: Whether files whose time and size are as before are read too, after the others: what is written
-                through a mapping changes neither in a memory filesystem.
+            reads_all: Whether to read, after the others, also files whose time and size have not changed: in a memory
+                filesystem, writes through a mapping change neither.
 
         Raises:
-            FumehoodError: The folder cannot be listed, or the storage failed; what was stored before stays.
+            FumehoodError: The folder cannot be listed, or the storage failed; files stored before are kept.
         """
         entries = await self._store.entries(mount.volume)
         begun = time.time()
@@ -174,7 +174,7 @@ class VolumeFolders:
                 yield piece
 
     async def copy_in(self, mount: Mount) -> None:
-        """Makes the folder of a mount, without what was there, and writes the files of the volume to it."""
+        """Makes the folder of a mount, deletes its previous content, and writes the volume's files to it."""
         sandbox_id = mount.sandbox_id
         signs: dict[str, _Sign] = {}
 
@@ -227,11 +227,11 @@ class _Plan:
 
     Attributes:
         files: The files that have a place in the volume.
-        changed: The paths of those that are not stored, or may differ from what is.
+        changed: The paths of those that are not stored, or may differ from the stored content.
         new_folders: The paths of folders that are not stored.
         gone: Stored paths that are to be removed.
         missing: Stored paths that this listing did not find.
-        left_out: What is not stored, with the reason.
+        left_out: The entries that are not stored, each with the reason.
     """
 
     files: Mapping[str, FileInfo]
@@ -278,8 +278,8 @@ def _planned(mount: Mount, entries: Entries, found: Mapping[str, FileInfo]) -> _
 def _gone(missing: Set[str], entries: Entries, found: Mapping[str, FileInfo]) -> Set[str]:
     """Returns the stored paths that are to be removed.
 
-    What is missing once may have been renamed during the listing: it goes when the next round misses it too, or when
-    what was its folder is none any more.
+    A path that is missing once may have been renamed during the listing: it is removed when the next round misses it
+        too, or when its parent is no longer a folder.
     """
 
     def is_gone(path: str) -> bool:
@@ -296,7 +296,7 @@ def _gone(missing: Set[str], entries: Entries, found: Mapping[str, FileInfo]) ->
 
 
 def _hidden(left_out: dict[str, str], entries: Entries, found: Mapping[str, FileInfo]) -> Set[str]:
-    """Returns the stored paths below folders that cannot be read, which are noted: they are kept."""
+    """Returns the stored paths below unreadable folders, which are kept; records these folders."""
     folders = {path for path, info in found.items() if _is_kind(info, "dir") and not _is_readable(info)}
 
     for path in sorted(folders):
@@ -328,7 +328,7 @@ def _leave_out(left_out: dict[str, str], path: str, reason: str) -> None:
 
 
 def _reason(path: str, info: FileInfo) -> str:
-    """Returns why an entry of the guest's is not stored; empty if it is."""
+    """Returns why a guest's entry is not stored; empty if it is stored."""
     if info.symlink_target is not None:
         return "it is a link"
 

@@ -1,10 +1,10 @@
-"""Volumes in sandboxes: a volume is copied into a folder of one sandbox at a time, and what changes there is stored.
+"""Volumes in sandboxes: a volume is copied into a folder of one sandbox at a time, and changes there are stored.
 
 Runs in the server process. A round that takes long makes the next one wait longer, so that no guest takes more than a
 tenth of a task.
 
 The record of a volume names the sandbox that holds it, and the server that stores its changes. A hold ends with its
-sandbox, whatever ended that: the next round notices, or the next request for the volume does.
+    sandbox, for whatever reason: the next round, or the next request for the volume, detects it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def read_path(path: str) -> str:
     """Returns the folder in a sandbox that a volume is to be copied into.
 
     Raises:
-        InvalidArgumentError: It is none that code in a sandbox may write, or has other uses.
+        InvalidArgumentError: Code in a sandbox may not write the folder, or the folder has another use.
     """
     try:
         cleaned = f"/{clean_path(path)}"
@@ -110,11 +110,11 @@ class VolumeMounts:
     # -- the life of a mount
 
     def begin(self) -> None:
-        """Goes on with the holds of sandboxes that have outlived an earlier process of this server."""
+        """Continues the holds of sandboxes that have outlived an earlier process of this server."""
         self._beginning = asyncio.create_task(self._resume())
 
     async def close(self) -> None:
-        """Stores what has changed, within a bounded time, and ends; the holds stay."""
+        """Stores the changes within a bounded time, and ends; the holds are kept."""
         if self._beginning is not None:
             await cancel_and_wait(self._beginning)
 
@@ -128,7 +128,7 @@ class VolumeMounts:
         """Returns the record of a volume that no sandbox holds; a hold of an ended sandbox is ended.
 
         Raises:
-            VolumeError: A sandbox holds it, or it is being deleted.
+            VolumeError: A sandbox holds the volume, or it is being deleted.
         """
         if is_deleted(volume):
             raise VolumeError(f"volume {volume.name!r} is being deleted", status=409, hint="delete it again")
@@ -153,12 +153,12 @@ class VolumeMounts:
         )
 
     async def mount(self, sandbox_id: str, wanted: Sequence[Wanted]) -> None:
-        """Copies volumes into a new sandbox, and stores what changes there from now on.
+        """Copies volumes into a new sandbox, and stores changes there from now on.
 
         If that fails, the sandbox holds none of them; the caller ends it.
 
         Raises:
-            VolumeError: Another sandbox holds one of them.
+            VolumeError: Another sandbox holds one of the volumes.
             FumehoodError: The copy failed.
         """
         taken: list[Mount] = []
@@ -186,7 +186,7 @@ class VolumeMounts:
 
         Args:
             sandbox_id: The sandbox.
-            owner: The key that it must belong to; None: any.
+            owner: The key that must own the sandbox; None: any key.
         """
         mounts = [mount for mount in self.of_sandbox(sandbox_id) if owner in (None, mount.volume.owner)]
         await asyncio.gather(*(self._settle(mount) for mount in mounts))
@@ -285,7 +285,7 @@ class VolumeMounts:
             await self._round(mount, _LAST_SECONDS)
 
     async def _round(self, mount: Mount, seconds: float, *, reads_all: bool = False) -> None:
-        """Stores what has changed; what fails is noted, logged once, and tried again in the next round."""
+        """Stores the changes; a failure is recorded, logged once, and retried in the next round."""
         problem = ""
 
         try:

@@ -67,7 +67,7 @@ def clean_path(path: str) -> str:
     """Returns the path of an entry relative to its volume; empty for the volume itself.
 
     Raises:
-        InvalidArgumentError: No entry can have it.
+        InvalidArgumentError: No entry can have this path.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     cleaned = "/".join(parts)
@@ -123,8 +123,8 @@ class VolumeStore:
         """Makes an empty volume.
 
         Raises:
-            VolumeError: The owner has one of this name.
-            QuotaError: The key has the maximum number already.
+            VolumeError: The owner already has a volume with this name.
+            QuotaError: The key already has the maximum number of volumes.
         """
         if not _NAME.fullmatch(name):
             raise InvalidArgumentError(
@@ -166,7 +166,7 @@ class VolumeStore:
         """Returns an owner's volume by its name or id.
 
         Raises:
-            VolumeError: There is none.
+            VolumeError: The owner has no such volume.
         """
         for one in await self.list(owner):
             if name in (one.name, one.id):
@@ -175,10 +175,10 @@ class VolumeStore:
         raise VolumeError(f"there is no volume {name[:200]!r}", status=404)
 
     async def delete(self, volume: StoredFile) -> None:
-        """Deletes a volume that is free, or whose deletion was interrupted, and all that is in it.
+        """Deletes a volume that is free, or whose deletion was interrupted, and its content.
 
         Raises:
-            VolumeError: A sandbox has just taken it.
+            VolumeError: A sandbox has just taken the volume.
         """
         if not is_deleted(volume) and await self.set_details(volume, {_DELETED: "yes"}) is None:
             raise VolumeError(f"volume {volume.name!r} has just been taken", status=409)
@@ -187,7 +187,10 @@ class VolumeStore:
         await self._discard([*records, volume])
 
     async def set_details(self, volume: StoredFile, details: Mapping[str, str]) -> StoredFile | None:
-        """Replaces the details of a volume; None, and nothing done, if another has replaced them meanwhile."""
+        """Replaces the details of a volume.
+
+        Returns None and does nothing if another server has replaced them meanwhile.
+        """
         is_set = await self._files.replace_details(volume, details)
         return replace(volume, details=dict(details)) if is_set else None
 
@@ -211,7 +214,7 @@ class VolumeStore:
         return entries
 
     def receiving(self, pieces: AsyncIterable[bytes], max_bytes: int) -> AbstractAsyncContextManager[Content]:
-        """Receives the content of a file before it is known whether there is a place for it."""
+        """Receives the content of a file before it is known whether it can be stored in the volume."""
         return receiving(self._blobs, pieces, max_bytes)
 
     async def read(self, entry: StoredFile) -> AsyncIterator[bytes]:
@@ -222,11 +225,11 @@ class VolumeStore:
     async def storing(
         self, volume: StoredFile, entries: Entries, gone: Iterable[str] = ()
     ) -> AsyncGenerator[NewFiles, None]:
-        """Stores entries while the block runs; those that are complete when it ends, however it does, are kept.
+        """Stores entries while the block runs; complete entries are kept, even if the block fails.
 
         Args:
             volume: The volume.
-            entries: What is in the volume, which is brought up to date.
+            entries: The entries of the volume, which are updated.
             gone: The paths of entries to be removed when the block has ended without an error, or earlier, together
                 with a new entry that has the same path or needs their room.
         """
@@ -257,7 +260,7 @@ class NewFiles:
 
     Args:
         volume: The volume.
-        entries: What is in the volume, which is brought up to date.
+        entries: The entries of the volume, which are updated.
         files: The records.
         blobs: The bytes.
         left: The remaining bytes of the key's quota.
@@ -287,12 +290,12 @@ class NewFiles:
         """Stores a file, in place of one with this path; the same content again changes nothing.
 
         Args:
-            path: Where, as `clean_path` returns it.
-            pieces: The content; its errors are raised, and the old content stays.
+            path: The path, as `clean_path` returns it.
+            pieces: The content; its errors are raised, and the old content is kept.
 
         Raises:
-            VolumeError: A folder is there, or a file in place of one of its folders.
-            QuotaError: The volume has the maximum number of entries already.
+            VolumeError: A folder has this path, or a file has the path of one of its parents.
+            QuotaError: The volume already has the maximum number of entries.
             RequestTooLargeError: The content is larger than the remaining room.
         """
         self._check(path, is_file=True)
@@ -302,7 +305,7 @@ class NewFiles:
             await self.keep(path, content)
 
     async def keep(self, path: str, content: Content) -> None:
-        """Stores a file whose content has been received; else as `put`."""
+        """Stores a file whose content has been received; otherwise like `put`."""
         self._check(path, is_file=True)
         old = self._entries.get(path)
 
@@ -329,21 +332,21 @@ class NewFiles:
         """Makes a folder; the folders above it need no record.
 
         Args:
-            path: Where, as `clean_path` returns it; no folder is there.
+            path: The path, as `clean_path` returns it; it is not a folder yet.
 
         Raises:
-            VolumeError: A file is there, or in place of a folder above it.
-            QuotaError: The volume has the maximum number of entries already.
+            VolumeError: A file has this path, or that of one of its parents.
+            QuotaError: The volume already has the maximum number of entries.
         """
         self._check(path, is_file=False)
         await self._add(_record(self._volume, path, _FOLDER))
 
     def replace_gone(self) -> None:
-        """Marks the records of entries that are gone for removal, which the next `record` carries out."""
+        """Marks the records of deleted entries for removal, which the next `record` carries out."""
         self._replace(self._gone & self._entries.keys())
 
     async def record(self) -> None:
-        """Writes the records of what was stored, and removes what that replaces."""
+        """Writes the records of stored entries, and removes the records that they replace."""
         new, replaced = self._new, self._replaced
         self._new, self._replaced = {}, []
 
@@ -375,7 +378,10 @@ class NewFiles:
             await finish(self.record())
 
     def _needed_room(self, entry: StoredFile, replaced: Sequence[str], left_bytes: int) -> Sequence[str]:
-        """Returns what of all that is gone has to make room, first what has the same content: it was renamed."""
+        """Returns the deleted entries to remove for more room.
+
+        First those with the same content, which were renamed.
+        """
         others = (self._gone & self._entries.keys()) - set(replaced)
         waiting = sorted(others, key=lambda path: (self._same(path, entry), path))
         needed: list[str] = []
@@ -398,13 +404,13 @@ class NewFiles:
         self._replaced += ended.values()
 
     def _in_the_way(self, path: str, *, is_file: bool) -> Sequence[str]:
-        """Returns the paths of the entries that cannot be beside a new one."""
+        """Returns the paths of the entries that conflict with a new one."""
         above = [one for one in above_of(path) if one in self._entries and not is_folder(self._entries[one])]
         below = [one for one in self._entries if one.startswith(f"{path}/")] if is_file else []
         return [*above, *below, *([path] if path in self._entries else [])]
 
     def _check(self, path: str, *, is_file: bool) -> None:
-        """Raises VolumeError or QuotaError if there is no place for an entry."""
+        """Raises VolumeError or QuotaError if an entry cannot be stored."""
         in_the_way = self._in_the_way(path, is_file=is_file)
 
         for other in in_the_way:
@@ -419,7 +425,7 @@ class NewFiles:
             raise used_up("entries of a volume", len(self._entries), MAX_ENTRIES)
 
     async def _room_bytes(self, replaced: Collection[str]) -> int:
-        """Returns how large a file may be that replaces entries."""
+        """Returns the maximum size in bytes of a file that replaces entries."""
         return self._room_beside(replaced, await self._left.ask(self._files))
 
     def _room_beside(self, replaced: Collection[str], left_bytes: int) -> int:
@@ -441,7 +447,7 @@ class LeftBytes:
         self._bytes: int | None = None
 
     async def ask(self, files: StoredFiles) -> int:
-        """Returns what is left; looks it up once."""
+        """Returns the remaining bytes, which are looked up once."""
         async with self._lock:
             if self._bytes is None:
                 kept = await files.kept_by(self._owner, kind=_KIND)
@@ -450,18 +456,18 @@ class LeftBytes:
             return self._bytes
 
     def take(self, entry: StoredFile) -> None:
-        """Counts an entry, after `ask`."""
+        """Subtracts the size of an entry, after `ask`."""
         self.add([], entry.size_bytes)
 
     def add(self, entries: Iterable[StoredFile], taken_bytes: int = 0) -> None:
-        """Counts entries no longer, after `ask`."""
+        """Adds the size of removed entries, after `ask`."""
         if self._bytes is not None:
             self._bytes += sum(one.size_bytes for one in entries) - taken_bytes
 
 
 @dataclass(slots=True)
 class Content:
-    """Received content, which a record is to keep.
+    """Received content, for which a record is to be written.
 
     Attributes:
         blob: The name of its bytes.
@@ -493,7 +499,7 @@ async def receiving(
 
 
 async def _discard(files: StoredFiles, blobs: Blobs, records: Sequence[StoredFile]) -> None:
-    """Hides records, then deletes their bytes, which no other shares, then the records.
+    """Hides records, then deletes their bytes, which no other record shares, then the records.
 
     After an interruption the next look for expired files does the rest.
     """
@@ -523,7 +529,7 @@ def _record(volume: StoredFile, path: str, content_type: str) -> StoredFile:
 
 
 class _Hashed:
-    """Pieces as they pass, with the digest of all of them."""
+    """Passes pieces on, and computes the digest of all of them."""
 
     def __init__(self, pieces: AsyncIterable[bytes]) -> None:
         self._pieces = pieces
@@ -535,5 +541,5 @@ class _Hashed:
             yield piece
 
     def digest(self) -> str:
-        """Returns the digest of what has passed."""
+        """Returns the digest of the pieces so far."""
         return self._hash.hexdigest()

@@ -1,7 +1,7 @@
-"""Volumes as E2B's clients use them: made, listed, described, deleted, and given to sandboxes.
+"""Volumes as E2B's clients use them: create, list, describe, delete, and mount in sandboxes.
 
-Runs in the server process. The token of a volume opens its files alone, and acts for the key that the volume belongs
-to, as long as that key is valid; it is derived, so that nothing is stored for it.
+Runs in the server process. The token of a volume gives access only to its files, and acts for the key that the volume
+belongs to, as long as that key is valid; it is derived, so that nothing is stored for it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Volumes:
         return JSONResponse([{"volumeID": one.id, "name": one.name} for one in found])
 
     async def describe(self, request: Request, caller: Caller) -> Response:
-        """Describes a volume: E2B's fields, the sandbox that holds it, and what of that is not stored."""
+        """Describes a volume: E2B's fields, the sandbox that holds it, and the entries there that are not stored."""
         volume = await self.of_caller(request, caller)
         entries = await self.store.entries(volume)
         data = {
@@ -103,7 +103,7 @@ class Volumes:
         return GuestJSON(data if mount is None else {**data, **_mount_data(mount)})
 
     async def delete(self, request: Request, caller: Caller) -> Response:
-        """Deletes a volume that no sandbox holds, with all that is in it."""
+        """Deletes a volume that no sandbox holds, with its content."""
         found = await self.of_caller(request, caller)
 
         async with self.turn(found):
@@ -143,8 +143,8 @@ class Volumes:
         """Returns the volumes that a create request names.
 
         Raises:
-            VolumeError: One of them is not there, or a sandbox holds it.
-            InvalidArgumentError: One of the folders cannot be used.
+            VolumeError: A volume does not exist, or a sandbox holds it.
+            InvalidArgumentError: A folder cannot be used.
         """
         paths = [read_path(one.path) for one in mounts]
         check_apart(paths)
@@ -197,7 +197,7 @@ class Volumes:
         """Returns the caller's volume that the path of a request names.
 
         Raises:
-            VolumeError: There is none.
+            VolumeError: The caller has no such volume.
         """
         return await self.store.find(caller.principal.key_id, request.path_params["volume_id"])
 

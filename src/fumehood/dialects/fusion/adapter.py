@@ -1,9 +1,9 @@
 """The routes of the dialect: those of a SandboxFusion server that runs code.
 
 It answers 200 to any result of a program. A run waits in the fair queue when the server is full, and is then a 504,
-the one status after which verl tries again. The clients have no token, so it is taken from any place in their address:
-from the query, out of which it is taken before anything can log it, or from the user part, which arrives as HTTP basic
-and is never logged.
+the one status after which verl tries again. The clients have no token, so it is read from their address: from the
+    query, where it is removed before anything can log it, or from the user part, which arrives as HTTP basic and is
+    never logged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def principal_of_call(authenticator: Authenticator, connection: HTTPConnec
     """Returns the authenticated caller, if it may run code.
 
     Raises:
-        UnauthenticatedError: The token is missing or not known; the message says where it can be put.
+        UnauthenticatedError: The token is missing or not known; the message says where to put it.
         ForbiddenError: The key may not run code.
     """
     in_query = take_token_from_query(connection)

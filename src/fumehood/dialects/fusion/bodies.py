@@ -112,5 +112,5 @@ class RunJupyterCall(DialectBody):
 
 
 def memory_bytes(call: RunCodeCall | RunJupyterCall) -> int | None:
-    """Returns the memory that a call asks for, or None for that of the template."""
+    """Returns the memory that a call requests, or None for that of the template."""
     return int(call.memory_mib) << 20 if call.memory_mib > 0 else None

@@ -86,7 +86,7 @@ def jupyter_error_answer(error: FumehoodError) -> dict[str, Any]:
 
 
 def _within(principal: Principal, call: RunJupyterCall) -> RunJupyterCall:
-    """Returns the call with a time for its cells that the caller may have; a time chosen by it is not cut."""
+    """Returns the call with a time limit for its cells within the caller's bounds; a chosen limit is not cut."""
     policy = principal.policy
 
     longest = policy.max_limits.get("wall_seconds")

@@ -1,7 +1,7 @@
 """The clients of a kernel, each with a bounded queue of messages to send.
 
-A client that does not read its messages is dropped, never the kernel. One that reconnects under the same session gets
-the messages that it has missed, as far as they are kept.
+A client that does not read its messages is disconnected, and never affects the kernel. A client that reconnects under
+the same session gets the messages that it has missed, if they are still kept.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Outgoing:
         return self._frames[v1]
 
     def write(self, framings: Collection[bool]) -> None:
-        """Writes it in each of these framings: true is v1."""
+        """Writes the message in each of these framings; true stands for v1."""
         for v1 in framings:
             self.frame(v1=v1)
 
@@ -56,7 +56,7 @@ class Client:
     """One WebSocket on a kernel.
 
     Args:
-        session: Its name, under which it may reconnect; empty for one that cannot.
+        session: The session under which it may reconnect; empty if it cannot.
         backend: The backend as its caller may see it.
         speaks_v1: Whether it has chosen the v1 framing.
     """

@@ -1,9 +1,9 @@
 """Authentication: the token where Jupyter's clients put it, or the session of a login with it as the password.
 
-A token in the address is taken out of it before anything can log it. A session is a cookie for a token that is kept
-here, in memory; it counts only together with the `X-XSRFToken` header of its login, which no page of another site can
-know or send, and not even a page of this one can read. There is no login page: browsers reach notebooks through a
-Jupyter server of their own.
+A token in the address is removed before anything can log it. A session is a cookie for a token that is kept
+here, in memory; it is accepted only together with the `X-XSRFToken` header of its login, which no page of another site
+can know or send, and which even a page of this site cannot read. There is no login page: browsers reach notebooks
+through a Jupyter server of their own.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def new_secret() -> str:
 
 
 def same_secret(given: str, known: str) -> bool:
-    """Compares in constant time; an empty value is never the same."""
+    """Compares in constant time; an empty value equals nothing."""
     return bool(known) and hmac.compare_digest(
         given.encode("utf-8", "surrogatepass"), known.encode("utf-8", "surrogatepass")
     )

@@ -78,7 +78,7 @@ class SessionBody(DialectBody):
         """Returns the path of a new session.
 
         Raises:
-            InvalidArgumentError: There is none.
+            InvalidArgumentError: The body has no path.
         """
         if self.path is None:
             raise refused("path", None, f"text of at most {_MAX_CHARACTERS} characters")
@@ -90,7 +90,7 @@ async def body_of(request: Request) -> bytes:
     """Returns the JSON of a request; an empty body is an empty object.
 
     Raises:
-        RequestTooLargeError: It is larger than a body of this API may be.
+        RequestTooLargeError: The body is larger than this API allows.
     """
     body = await bounded_body(request, _MAX_BODY_BYTES)
     return body if body.strip() else b"{}"

@@ -57,7 +57,7 @@ class Kernel(KernelBase):
     # -- clients
 
     def accept(self, message: JupyterMessage, size_bytes: int, client: Client) -> None:
-        """Takes a message of a client; aborts one for which there is no room."""
+        """Takes a message of a client; aborts it if the queue is full."""
         request = KernelRequest(message, size_bytes, client.session, client.backend)
         self.last_activity = datetime.now(UTC)
         is_urgent = message.channel == "control" or message.msg_type in _URGENT
@@ -226,7 +226,7 @@ async def _control(kernel: Kernel, request: KernelRequest) -> dict[str, Any]:
     """Returns the content of the reply.
 
     Raises:
-        InvalidArgumentError: There is no such request on this channel.
+        InvalidArgumentError: The channel has no such request.
     """
     match request.msg_type:
         case "kernel_info_request":

@@ -1,7 +1,7 @@
 """The state of a kernel: its names, its open comms, its history, and the queue of requests.
 
-All of it is in memory, bounded, and gone with the kernel. No request goes to the sandbox here: `kernel` and `shell`
-make those, and decide their order.
+All of it is in memory, bounded, and gone with the kernel. This module sends no request to the sandbox: `kernel` and
+    `shell` do, and decide their order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_COMMS = 10_000
 
 
 class OpenComms:
-    """The open comms of one kernel and the target of each; those over a bound are not remembered."""
+    """The open comms of one kernel and the target of each; comms beyond a bound are not remembered."""
 
     def __init__(self) -> None:
         self._targets: dict[str, str] = {}
@@ -86,7 +86,7 @@ class History:
     def answer(self, content: Mapping[str, Any]) -> list[list[Any]]:
         """Returns the answer to a `history_request`: session, number and source of each cell.
 
-        Outputs are not kept: where they are asked for, there is None.
+        Outputs are not kept: if they are requested, they are None.
         """
         found = self._found(content)
         with_output = content.get("output") is True

@@ -59,8 +59,8 @@ class Kernels:
         """Starts a kernel for a caller.
 
         Raises:
-            InvalidArgumentError: There is no such spec.
-            QuotaError: The caller has the maximum number of sandboxes already.
+            InvalidArgumentError: The kernel spec does not exist.
+            QuotaError: The caller already has the maximum number of sandboxes.
         """
         backend = self._services.backend_for(caller)
         spec = await asyncio.to_thread(find_spec, name)
@@ -85,7 +85,7 @@ class Kernels:
         """Returns a caller's kernel.
 
         Raises:
-            SandboxNotFoundError: There is none of that id.
+            SandboxNotFoundError: The caller has no kernel with this id.
         """
         if not _KERNEL_ID.fullmatch(kernel_id):
             raise SandboxNotFoundError(sandbox_id=kernel_id)

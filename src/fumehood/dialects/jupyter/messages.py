@@ -74,7 +74,7 @@ def checked(parts: Mapping[str, Any], buffers: tuple[bytes, ...] = ()) -> Jupyte
     """Returns a message from the parts that a client has sent.
 
     Raises:
-        InvalidArgumentError: The parts are not a message that a kernel takes.
+        InvalidArgumentError: The parts are not a message that a kernel accepts.
     """
     channel = parts.get("channel") or "shell"
 
@@ -214,7 +214,7 @@ def encode_parts(message: JupyterMessage, *, in_pieces: bool = False) -> list[by
 
 
 def _offsets(start: int, parts: Sequence[bytes]) -> list[int]:
-    """Returns where each part begins, and at last where the last one ends."""
+    """Returns the offset of each part, and finally the end of the last one."""
     return list(accumulate(map(len, parts), initial=start))
 
 

@@ -65,7 +65,7 @@ def error_content(error: ExecutionError) -> dict[str, Any]:
 
 
 def refusal_content(error: FumehoodError) -> dict[str, Any]:
-    """Returns the same for code that was not run, or whose sandbox failed."""
+    """Returns the content of an `error` message for code that was not run, or whose sandbox failed."""
     name = type(error).__name__
     return {"ename": name, "evalue": error.message, "traceback": [f"{name}: {error}"]}
 
@@ -83,7 +83,7 @@ def truncation_note(execution: Execution) -> Output | None:
 
 
 def bundle_data(result: Result) -> dict[str, Any]:
-    """Returns a result as Jupyter has it: text as text, JSON as values, everything else in base64."""
+    """Returns a result in Jupyter's form: text as text, JSON as values, everything else in base64."""
     shown = {mime: _part(mime, part) for mime, part in result.parts.items() if mime not in _NOT_SHOWN}
     return {mime: value for mime, value in shown.items() if value is not None}
 

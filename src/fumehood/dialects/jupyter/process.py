@@ -45,7 +45,7 @@ class Connection:
 
     Attributes:
         transport: tcp or ipc.
-        ip: An address, or the path that the names of the sockets begin with.
+        ip: An address, or the path with which the names of the sockets begin.
         ports: The port of each channel.
         key: Signs the messages; empty: they are not signed.
         hash_name: The hash of the signatures.
@@ -74,8 +74,8 @@ def read_connection(path: str) -> Connection:
     """Reads a connection file.
 
     Raises:
-        InvalidArgumentError: It is not a connection file.
-        OSError: It cannot be read.
+        InvalidArgumentError: The file is not a connection file.
+        OSError: The file cannot be read.
     """
     with open(path, encoding="utf-8") as file:
         try:
@@ -132,7 +132,7 @@ class Sockets(Audience):
             self._sockets[channel] = socket
 
     def __len__(self) -> int:
-        """The clients of sockets are not known; there is one at least, which started the kernel."""
+        """Returns 1: the clients are not known, but one has started the kernel."""
         return 1
 
     def broadcast(self, message: JupyterMessage) -> None:
@@ -151,7 +151,7 @@ class Sockets(Audience):
         """Does nothing: queued messages are sent first, and `end` closes the sockets."""
 
     def end(self) -> None:
-        """Closes the sockets when what they hold was sent, or after a second."""
+        """Closes the sockets when all queued messages were sent, or after a second."""
         self._context.destroy(_LINGER_MILLISECONDS)
 
     async def receive(self, channel: str, kernel: Kernel, backend: Backend) -> None:
@@ -193,7 +193,7 @@ class Sockets(Audience):
 
 
 class ProcessKernel(Kernel):
-    """A kernel that ends with its process, also at a restart: the client then starts another process.
+    """A kernel that ends with its process, also at a restart, for which the client starts another process.
 
     Args:
         sandbox_id: Its sandbox.

@@ -36,9 +36,9 @@ class NotebookSession:
 
     Attributes:
         id: Its name in every call.
-        owner: The key it belongs to.
+        owner: The key that owns the session.
         path: The notebook, or another name of the client that has the kernel.
-        name: How it is shown.
+        name: Its name for display.
         kind: notebook, console or another word of the client's.
         kernel: Its kernel.
     """
@@ -79,18 +79,18 @@ class NotebookSessions:
         return any(session.kernel is kernel for session in self._sessions.values())
 
     def find(self, owner: str, session_id: str) -> NotebookSession | None:
-        """Returns one of them by its id."""
+        """Returns a session by its id."""
         return next((session for session in self.all_of(owner) if session.id == session_id), None)
 
     def find_by_path(self, owner: str, path: str) -> NotebookSession | None:
-        """Returns one of them by its path."""
+        """Returns a session by its path."""
         return next((session for session in self.all_of(owner) if session.path == path), None)
 
     def add(self, owner: str, body: SessionBody, kernel: Kernel) -> NotebookSession:
         """Makes a session.
 
         Raises:
-            OverloadedError: There are too many.
+            OverloadedError: There are too many sessions.
         """
         if len(self._sessions) >= _MAX_SESSIONS or len(self.all_of(owner)) >= _MAX_SESSIONS_OF_KEY:
             raise OverloadedError(

@@ -60,9 +60,9 @@ class Outcome(NamedTuple):
     """The effect of a request on the kernel.
 
     Attributes:
-        abort_queued: The executions that wait are aborted.
-        state_lost: Its context was replaced.
-        is_dead: Its sandbox has ended.
+        abort_queued: Whether the waiting executions are aborted.
+        state_lost: Whether its context was replaced.
+        is_dead: Whether its sandbox has ended.
     """
 
     abort_queued: bool = False
@@ -244,7 +244,7 @@ async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> Outcome:
 
 
 def _tell_comm_failure(kernel: KernelBase, request: KernelRequest, error: ExecutionError | None) -> None:
-    """Reports it on stderr, which front ends log: there is no reply to a comm."""
+    """Reports a failed comm message on stderr, which front ends log: comms have no replies."""
     if error is not None:
         kernel.publish(Output("stream", {"name": "stderr", "text": f"{error}\n"}), request)
 
@@ -303,7 +303,7 @@ def _version() -> str:
 
 
 async def kernel_info(kernel: KernelBase, _request: KernelRequest) -> dict[str, Any]:
-    """Returns what the kernel is."""
+    """Returns the description of the kernel."""
     from fumehood.dialects.jupyter.messages import PROTOCOL_VERSION
 
     number = _version()

@@ -1,7 +1,7 @@
-"""Kernel specs: one for each language of contexts that is here, and one for each named template.
+"""Kernel specs: one for each available language of contexts, and one for each named template.
 
-A spec says which template and language a kernel has; the names of templates are the host's, and a template that has the
-name of a language is not offered here.
+A spec determines the template and the language of a kernel; the names of templates are the host's, and a template that
+has the name of a language is not offered here.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class KernelSpec:
 
 
 def display_name(language: str, template: str = "") -> str:
-    """Returns what clients show for a kernel; without a template it is the default one."""
+    """Returns the name that clients show for a kernel; without a template, that of the default one."""
     title = "Python 3" if language == PYTHON.name else CONTEXT_LANGUAGES[language].title
     return f"{title} ({template or 'sandbox'})"
 
@@ -108,7 +108,7 @@ def find_spec(name: str | None) -> KernelSpec:
     """Returns the spec of that name, the default one for None.
 
     Raises:
-        InvalidArgumentError: There is none.
+        InvalidArgumentError: The kernel spec does not exist.
     """
     specs = all_specs()
     spec = specs.get(name or DEFAULT_SPEC)

@@ -57,7 +57,7 @@ def is_safe_name(name: str) -> bool:
 
 
 def _is_repeatable(value: object) -> bool:
-    """Returns whether a value can be encoded in a response: half a surrogate pair cannot."""
+    """Returns whether a value can be encoded in a response: a lone surrogate cannot."""
     return value.isprintable() if isinstance(value, str) else isinstance(value, int)
 
 

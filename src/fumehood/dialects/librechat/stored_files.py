@@ -63,7 +63,7 @@ class Room:
         """Passes the file's bytes on.
 
         Raises:
-            QuotaError: There is no room for more of them.
+            QuotaError: The quota has no room for more bytes.
         """
         kept = await self._kept(0)
 
@@ -78,14 +78,14 @@ class Room:
         """Holds the room while the file, which is complete now, is recorded.
 
         Raises:
-            QuotaError: Other uploads have taken it meanwhile.
+            QuotaError: Other uploads have taken the room meanwhile.
         """
         async with self._coming.turns.setdefault(self._owner, asyncio.Lock()):
             await self._kept(self._own_bytes)
             yield
 
     def give_back(self) -> None:
-        """Stops counting its bytes: they are recorded, or removed."""
+        """Stops counting the file's bytes, which were recorded or removed."""
         coming = self._coming.bytes_of
         coming[self._owner] -= self._own_bytes
 
@@ -131,7 +131,7 @@ class NewFile:
         name: Its name.
         details: Fields that the client gave for it.
         content_type: Its media type; guessed from the name when empty.
-        source: The file that it is a newer form of, or None.
+        source: The earlier version of the file, or None.
     """
 
     session_id: str
@@ -162,8 +162,8 @@ class Shelf:
         """Stores a file.
 
         Raises:
-            RequestTooLargeError: It is larger than the server's settings allow; nothing was kept.
-            QuotaError: The owner's files are too many, or too large together; nothing was kept.
+            RequestTooLargeError: The file is larger than the server's settings allow; it is not kept.
+            QuotaError: The owner's files are too many, or too large together; the file is not kept.
         """
         async with room_for_one(self._services.stored_files, self._owner) as room:
             return await self._put(file, pieces, room)
@@ -198,7 +198,7 @@ class Shelf:
         """Returns a file of the owner.
 
         Raises:
-            NotThereError: There is none of this id in this session.
+            NotThereError: The session has no file with this id.
         """
         file = await self._services.stored_files.get(file_id, owner=self._owner, session_id=session_id)
 
@@ -236,7 +236,7 @@ DETAILS = ("simple", "summary", "full", "normalized")
 
 
 def _is_of_shelf(file: StoredFile) -> bool:
-    """Returns whether a file is one of this dialect, as those of others are in the same table."""
+    """Returns whether a file is one of this dialect, since files of other dialects are in the same table."""
     return file.blob.startswith(f"{KIND}/")
 
 
@@ -261,7 +261,7 @@ def described(file: StoredFile, detail: str) -> Any:
 
 
 def produced(file: StoredFile, echoed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns a file of a run as its answer names it."""
+    """Returns a file of a run in the form of the run's answer."""
     data: dict[str, Any] = {
         "id": file.id,
         "name": file.name,

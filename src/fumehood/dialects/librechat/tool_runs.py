@@ -74,7 +74,7 @@ class BrokerLines:
 
 
 def read_line(line: bytes) -> Mapping[str, Any] | None:
-    """Returns the object of a line, or None if it holds none that can be encoded."""
+    """Returns the object of a line, or None if the line has no object that can be encoded."""
     try:
         check_values(line)
         said = _repeatable(json.loads(line.decode()), 0)
@@ -157,7 +157,7 @@ class ToolRun:
         """Starts the code and returns when it waits or has ended.
 
         Raises:
-            FumehoodError: It could not be started.
+            FumehoodError: The code could not be started.
         """
         files = await self._workspace.find(self._call.files, self._call.session_id)
         seconds = self._limits.wall_seconds + WAIT_SECONDS
@@ -186,7 +186,7 @@ class ToolRun:
         return await self._next()
 
     async def go_on(self, results: Mapping[str, Mapping[str, Any]]) -> Calls | Ended:
-        """Gives the results of the calls and returns when the code waits again or has ended."""
+        """Passes the results of the calls to the code, and returns when it waits again or has ended."""
         backend, sandbox_id = self._bench.backend, self._bench.sandbox_id
         line = json.dumps({call_id: results.get(call_id, _NO_RESULT) for call_id in self._asked})
         # While the tools ran, its time went on; from here it has another round's.

@@ -72,7 +72,7 @@ class Workspace:
 
     Args:
         shelf: The caller's files.
-        session_id: The storage session of what it makes.
+        session_id: The storage session of the files that the run makes.
     """
 
     def __init__(self, shelf: Shelf, session_id: str) -> None:
@@ -86,7 +86,7 @@ class Workspace:
         """Returns the files that a call names, or those of the session that it continues.
 
         Raises:
-            NotThereError: One of them is not there.
+            NotThereError: A file does not exist.
         """
         found: list[tuple[str, StoredFile, FileRef | None]] = []
 

@@ -46,7 +46,7 @@ class Endpoint:
         """Answers a request.
 
         Raises:
-            FumehoodError: It is refused before the protocol begins; the app makes a response of it.
+            FumehoodError: The request is refused before the protocol begins; the app turns the error into a response.
         """
         request = Request(scope, receive)
         principal = await principal_of(request)
@@ -62,7 +62,7 @@ class Endpoint:
     async def _until_over(
         self, scope: Scope, send: Send, answer: Callable[[Send], Coroutine[None, None, None]]
     ) -> None:
-        """Answers, or stops in the middle when the server ends and has waited for it as long as it may."""
+        """Answers, or breaks off when the server ends and its grace time is over."""
         is_begun = False
 
         async def send_on(message: Message) -> None:

@@ -102,10 +102,10 @@ class NewContainer(DialectBody):
     ] = None
 
     def spec(self) -> SandboxSpec:
-        """Returns the sandbox that it asks for.
+        """Returns the requested sandbox.
 
         Raises:
-            InvalidArgumentError: It asks for something that does not exist here.
+            InvalidArgumentError: The request needs a feature that does not exist here.
         """
         memory = self.memory_limit or _DEFAULT_MEMORY
         minutes = _DEFAULT_MINUTES if self.expires_after is None else self.expires_after.minutes
@@ -187,7 +187,7 @@ def path_of(file_id: str) -> str:
     """Returns the path of the file that an id names, below the folder of a container's files.
 
     Raises:
-        UnknownFileError: It names none.
+        UnknownFileError: The id does not name a file.
     """
     written = file_id.removeprefix(_FILE_PREFIX)
 
@@ -210,10 +210,10 @@ def is_file_path(path: str) -> bool:
 
 
 def path_of_upload(filename: str) -> str:
-    """Returns the path of an uploaded file: its name counts, directories that a client sends along do not.
+    """Returns the path of an uploaded file: only its name is used; directories that a client sends are ignored.
 
     Raises:
-        InvalidArgumentError: It has no name.
+        InvalidArgumentError: The file has no name.
     """
     name = filename.replace("\\", "/").rpartition("/")[2]
 
@@ -224,7 +224,7 @@ def path_of_upload(filename: str) -> str:
 
 
 def page(data: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the part of a list that a request asks for; `data` is in the order of creation.
+    """Returns the requested part of a list; `data` is in the order of creation.
 
     Raises:
         InvalidArgumentError: The query is not valid.

@@ -44,11 +44,11 @@ def code_exec(
 
     Args:
         url: The server's route, such as `http://127.0.0.1:8765/replit`.
-        bearer_token: The token of a key of it.
+        bearer_token: The token of one of the server's keys.
         code: Python, as the contents of `main.py`.
-        files: Texts by path, put into the working directory before.
+        files: Texts by path, written into the working directory before the run.
         strace: Not available in a sandbox; True is refused.
-        interpreter_mode: Show the values of expressions, as Python's prompt does.
+        interpreter_mode: Whether to show the values of expressions, as Python's prompt does.
 
     Raises:
         RuntimeError: The server refused; its text is the message.
@@ -127,15 +127,15 @@ class CodeExec:
         )
 
     def from_response(self, completion: Any, *, strict: bool = True) -> str:
-        """Runs the code that a model's answer asks for, and returns what it wrote.
+        """Runs the code in a model's answer, and returns its output.
 
         Args:
             completion: A chat completion, as the object of a client or as a dict: with `function_call`, or with
-                `tool_calls`, of which the first one of this function counts.
-            strict: Refuse arguments that JSON does not allow, such as bare newlines in text.
+                `tool_calls`, of which the first call of this function is used.
+            strict: Whether to refuse arguments that JSON does not allow, such as bare newlines in text.
 
         Raises:
-            ValueError: It asks for no call of this function, or its arguments are not as described.
+            ValueError: The answer has no call of this function, or its arguments do not match the schema.
         """
         arguments = _arguments(completion)
 
@@ -160,7 +160,7 @@ def build_code_exec(
     """Makes a function that a model may call; see `code_exec` for the arguments.
 
     The result is callable with code, has `.openai_schema` for `functions=[...]` (its name is `code_exec`) and
-    `.tool` for `tools=[...]`, and `.from_response(completion)` runs what a model asked for.
+    `.tool` for `tools=[...]`, and `.from_response(completion)` runs the call in a model's answer.
     """
     return CodeExec(url, bearer_token, files, strace, interpreter_mode)
 

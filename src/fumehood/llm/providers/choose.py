@@ -40,7 +40,7 @@ def choose_provider(
         fenced: Whether the model writes its code into its text, because it has no tool calls.
 
     Raises:
-        InvalidArgumentError: There is no such API, or its SDK is not installed.
+        InvalidArgumentError: The API is not known, or its SDK is not installed.
     """
     if isinstance(model, str):
         model = _by_name(model, base_url, api_key, images)

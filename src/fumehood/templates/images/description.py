@@ -67,7 +67,7 @@ class ImageConfig:
 
     Attributes:
         envs: Environment variables.
-        workdir: Where they start.
+        workdir: The folder in which programs start.
         volumes: Folders for data, which sandboxes may write.
         user: Name or number of their user, with a group behind a colon; empty is root.
         entrypoint: The program that is always started.
@@ -269,7 +269,7 @@ def check_digest(content: bytes, digest: str, reference: Reference) -> None:
     """Compares content with the digest that it was named by.
 
     Raises:
-        ImageDamagedError: They differ.
+        ImageDamagedError: The digests differ.
     """
     found = f"sha256:{hashlib.sha256(content).hexdigest()}"
 

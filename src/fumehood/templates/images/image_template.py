@@ -267,7 +267,7 @@ def _workdir(config: ImageConfig, outcomes: Mapping[str, str], workshop: Worksho
     """Returns where code and commands start.
 
     Raises:
-        ImageError: It lies in the home, and is too large for a copy in each sandbox.
+        ImageError: The folder is in the home, and is too large for a copy in each sandbox.
     """
     workdir = image_path(config.workdir)
     outcome = outcomes.get(workdir, "none")
@@ -322,7 +322,7 @@ def _link(path: str, name: str, content: str, uid: int, gid: int) -> None:
     """Makes one link in a layer, and follows none.
 
     Raises:
-        ImageError: It would lie behind another one.
+        ImageError: The link would lead through another one.
     """
     folder = content
 

@@ -196,7 +196,7 @@ def _open_regular(path: str, flags: int = 0) -> BinaryIO:
     """Opens a regular file; a FIFO or a device in its place would block the pull for ever.
 
     Raises:
-        OSError: It cannot be opened, or is something else.
+        OSError: The file cannot be opened, or is not a regular file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
 

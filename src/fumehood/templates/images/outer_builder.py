@@ -51,7 +51,7 @@ def check_builder(builder: str) -> None:
     """Checks the name of an external builder: `buildah`, or its absolute path.
 
     Raises:
-        InvalidArgumentError: It is another program.
+        InvalidArgumentError: The builder is a program that cannot be used.
     """
     if builder != BUILDAH and not (os.path.isabs(builder) and os.path.basename(builder) == BUILDAH):
         allowed = "'buildah', or its absolute path; None for the builder that needs no other program"

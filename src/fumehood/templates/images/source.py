@@ -150,7 +150,7 @@ def dockerfile_text(path: str) -> str:
     """Returns the text of a Dockerfile.
 
     Raises:
-        InvalidArgumentError: It cannot be read.
+        InvalidArgumentError: The Dockerfile cannot be read.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -248,7 +248,7 @@ class DockerfileSource(_BuiltSource):
         dockerfile: The Dockerfile.
         name: Its name, for messages.
         store: Where its layers go.
-        logins: Of registries.
+        logins: The registry logins.
         settings: The settings of its steps.
     """
 
@@ -292,7 +292,7 @@ class ImageSource(Source):
     Args:
         image: Its reference.
         store: Where its layers go.
-        logins: Of registries.
+        logins: The registry logins.
 
     Raises:
         InvalidArgumentError: The reference is invalid.
@@ -307,7 +307,7 @@ class ImageSource(Source):
         """Returns the digest and the parts of the image as its source has it now.
 
         Raises:
-            ImageError: It cannot be read.
+            ImageError: The image cannot be read.
         """
         with open_source(self._reference, self._logins) as source:
             found = describe(source, self._reference)

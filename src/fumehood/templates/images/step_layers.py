@@ -46,7 +46,7 @@ class Brought:
 
     Attributes:
         sources: Paths or patterns.
-        target: Where they go.
+        target: The destination of the files.
         image: The image that the files are copied from; None for the context.
         archive: The path of an untrusted archive that the files are copied from; None for the context.
     """
@@ -74,7 +74,7 @@ class StepLayers:
         """Runs a program.
 
         Raises:
-            TemplateStoreError: It failed; the error has the last lines that it wrote.
+            TemplateStoreError: The step failed; the error has its last lines of output.
         """
         user = self._user(state, state.config.user)
         argv = program(instruction, state.config.shell)
@@ -110,7 +110,7 @@ class StepLayers:
         """Adds files.
 
         Raises:
-            TemplateStoreError: They cannot be placed.
+            TemplateStoreError: The files cannot be placed.
             ImageError: The image that they come from has none of that name.
         """
         owner = self._owner(state, expand(instruction.flags.get("chown", ""), state.variables))

@@ -55,7 +55,7 @@ class Workbench:
 
     Attributes:
         template: The name of the template, for messages.
-        store: Where layers are.
+        store: The store of the layers.
         context: The files of COPY and ADD.
         network: The network that programs may reach.
         arguments: Values of ARG that override those of the Dockerfile.
