@@ -60,10 +60,10 @@ def _cell(page: Any, number: int) -> Any:
 
 
 def _run(page: Any, code: str) -> None:
+    page.get_by_role("textbox", name="Code to run").wait_for()
     # Outside of all fields, Enter leads to the composer.
     page.keyboard.press("Escape")
     page.keyboard.press("Enter")
-    page.get_by_role("textbox", name="Code to run").wait_for()
     until(
         lambda: page.evaluate("document.activeElement.matches('.cm-content')"), "the composer has the focus"
     )
