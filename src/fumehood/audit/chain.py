@@ -52,8 +52,8 @@ class AuditChain:
 
     Args:
         file: A file for every line as well, or None.
-        max_entries: How many are kept in memory.
-        max_bytes: Their maximum size there.
+        max_entries: How many entries are kept in memory.
+        max_bytes: Their maximum size in memory.
     """
 
     def __init__(
@@ -93,7 +93,10 @@ class AuditChain:
         return self.reading(sandbox_id)()
 
     def reading(self, sandbox_id: str) -> Callable[[], AuditLog]:
-        """Returns what makes the log of the entries so far; it may run in another thread while more are added."""
+        """Returns a function that makes the log of the entries so far.
+
+        It may run in another thread while more are added.
+        """
         self.hash_pending()
         kept, dropped = tuple(self._kept), self._next - len(self._kept)
 

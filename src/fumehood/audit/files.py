@@ -51,7 +51,7 @@ class AuditFile:
     """The file of one sandbox.
 
     Args:
-        path: Its path; nothing may be there.
+        path: The path of the file, which must not exist.
 
     Raises:
         OSError: The file cannot be made.

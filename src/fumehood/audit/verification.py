@@ -26,9 +26,9 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        entries: How many entries were found whole, from the first line on.
+        entries: How many entries are intact, from the first line on.
         dropped: How many entries before the first one are missing, according to the record.
-        head: The last entry that is whole, or None.
+        head: The last intact entry, or None.
         line: The line at which the chain breaks; None if it does not.
         reason: The fault in words; empty if there is none.
         later: How many entries came after the known head; None when none was given, or it is not there.
@@ -43,7 +43,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether the record is whole, and holds the known head if one was given."""
+        """Whether the record is intact, and contains the known head if one was given."""
         return not self.reason
 
 
@@ -58,7 +58,7 @@ def verify_lines(lines: Iterable[bytes], known_head: str | None = None) -> Verif
 
     Args:
         lines: Its lines, with or without their ends.
-        known_head: The hash of an entry that must be in it.
+        known_head: The hash of an entry that the record must contain.
     """
     walk = _Walk(known_head)
     number = 0

@@ -20,7 +20,7 @@ _ENCRYPTED_HELLO = 0xFE0D
 
 
 class HelloError(ValueError):
-    """The bytes are no TLS ClientHello, or a malformed one."""
+    """The bytes are not a TLS ClientHello, or it is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Hello:
     """The first message of a TLS client.
 
     Attributes:
-        server_name: The requested server name, as it was sent; None: there is none.
-        hides_name: Whether it may request another, encrypted one (ECH).
+        server_name: The requested server name, as it was sent; None if there is none.
+        hides_name: Whether the client may request another, encrypted name (ECH).
     """
 
     server_name: str | None

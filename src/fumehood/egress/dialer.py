@@ -28,7 +28,7 @@ class UnreachableError(Exception):
     """The name does not exist, or no address of it answers.
 
     Attributes:
-        reason: Why, in words that the guest may read.
+        reason: The reason, in words that the guest may read.
     """
 
     def __init__(self, reason: str) -> None:
@@ -78,7 +78,7 @@ async def dial(addresses: Sequence[Address], port: int) -> tuple[socket.socket, 
     """Connects to the first of these addresses that answers.
 
     Raises:
-        UnreachableError: None of them answers.
+        UnreachableError: No address answers.
     """
     reason = "no address"
 

@@ -74,7 +74,7 @@ async def read_hello(incoming: Incoming) -> Hello:
 
     Raises:
         HelloError: The bytes are not the first message of a TLS client.
-        PipeEndError: The stream ends before.
+        PipeEndError: The stream ends too early.
     """
     while (hello := read_client_hello(incoming.held)) is None:
         if len(incoming.held) > 2 * MAX_HELLO_BYTES:
@@ -92,7 +92,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
     For a tunnel to an address, returns the requested name with the tunnel's port; the policy allows that name too.
 
     Raises:
-        RefusedError: The name is another one, or is hidden.
+        RefusedError: The server name differs from the target, or is hidden.
     """
     if hello.hides_name and not policy.allows_hidden_names:
         raise RefusedError(f"in the tunnel to {target.authority} TLS hides its name (ECH)")
@@ -145,7 +145,7 @@ class NoRequest:
 
     Servers differ in what they accept as a request line: some skip empty lines and control characters before it, accept
     any white space between its words, or any method. A request that is not parsed strictly here, with its Host checked
-    against the target, is therefore refused as soon as its version has come; no bytes are held back meanwhile.
+    against the target, is therefore refused as soon as its version has arrived; no bytes are held back meanwhile.
     """
 
     def __init__(self) -> None:

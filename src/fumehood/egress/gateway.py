@@ -153,7 +153,7 @@ class Judged(Protocol):
     """A connection that a change of the policy concerns."""
 
     def judge_again(self) -> None:
-        """Closes it unless the policy still allows it."""
+        """Closes the connection unless the policy still allows it."""
 
 
 class Gateway:

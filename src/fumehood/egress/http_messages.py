@@ -115,7 +115,7 @@ def target_of_absolute(head: RequestHead) -> tuple[Target, str]:
     """Returns the target of a request in absolute form, and the path to request there.
 
     Raises:
-        HeadError: The form is another one, or its Host header names another host.
+        HeadError: The target has another form, or the Host header names another host.
     """
     if not head.target.startswith("http://"):
         if head.target.startswith("/"):
@@ -151,7 +151,7 @@ def path_of_origin(head: RequestHead) -> str:
     """Returns the path of a request in origin form, as a server receives it.
 
     Raises:
-        HeadError: The form is another one, or there is no Host.
+        HeadError: The target has another form, or there is no Host header.
     """
     if not head.target.startswith("/") or "#" in head.target:
         raise HeadError("inside of a tunnel only a path is asked for")
@@ -259,7 +259,7 @@ async def send_body(
 
     Args:
         incoming: Reads the body.
-        head: Its head, which says how long it is.
+        head: The head of the request, which determines the length of the body.
         upstream: Receives the body.
         count: Called with the number of bytes of each piece; it may wait.
 

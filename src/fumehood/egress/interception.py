@@ -52,7 +52,7 @@ class Authority:
         return _pem(self._certificate)
 
     def context_for(self, name: str) -> ssl.SSLContext:
-        """Returns the TLS context in the name of a host."""
+        """Returns a TLS context with a certificate for a host."""
         if name not in self._contexts:
             self._contexts[name] = self._make_context(name)
 

@@ -105,7 +105,7 @@ class TlsPipe(Pipe):
         """Performs the handshake.
 
         Raises:
-            ssl.SSLError: It fails, or the certificate is not trusted.
+            ssl.SSLError: The handshake fails, or the certificate is not trusted.
             PipeEndError: The other side has closed.
         """
         while True:
@@ -196,10 +196,10 @@ class Incoming:
         return bool(data)
 
     async def take(self, count: int) -> bytes:
-        """Takes exactly so many bytes.
+        """Takes exactly this many bytes.
 
         Raises:
-            PipeEndError: The stream ends before.
+            PipeEndError: The stream ends too early.
         """
         while len(self._held) < count:
             if not await self.more():
@@ -211,7 +211,7 @@ class Incoming:
         """Takes all bytes up to and with `mark`.
 
         Raises:
-            PipeEndError: The stream ends before.
+            PipeEndError: The stream ends too early.
             TooLongError: The bytes are more than `max_bytes`.
         """
         searched = 0
@@ -231,7 +231,7 @@ class Incoming:
         return self._cut(at + len(mark))
 
     async def take_some(self, max_bytes: int) -> bytes:
-        """Takes the available bytes, at most so many; b"" at the end."""
+        """Takes the available bytes, at most this many; b"" at the end."""
         if not self._held and not await self.more():
             return b""
 

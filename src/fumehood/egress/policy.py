@@ -33,10 +33,10 @@ _INTERNET = "internet"
 
 
 class RefusedError(Exception):
-    """The policy denies it.
+    """The policy denies a connection.
 
     Attributes:
-        reason: Why, in words that the guest may read.
+        reason: The reason, in words that the guest may read.
     """
 
     def __init__(self, reason: str) -> None:

@@ -80,7 +80,7 @@ class ProxyConnection:
         self._asked = ""
 
     async def run(self) -> None:
-        """Serves it; an error is reported to the guest where that is possible, and not raised."""
+        """Serves the connection; an error is reported to the guest if possible, and not raised."""
         try:
             try:
                 await self._serve()
@@ -115,7 +115,7 @@ class ProxyConnection:
             self.abort()
 
     def abort(self) -> None:
-        """Closes it."""
+        """Closes the connection."""
         if self._task is not None:
             self._task.cancel()
 

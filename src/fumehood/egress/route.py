@@ -35,7 +35,7 @@ _KEPT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PipSettings:
-    """The package indexes of this machine, as pip has them.
+    """The package indexes of this machine, from the configuration of pip.
 
     Attributes:
         rules: The rules that allow them.
@@ -153,8 +153,8 @@ async def prepare_route(network: Network, before: Route | None = None) -> Route:
 
     Args:
         network: The policy of the owner.
-        before: The route so far in the same sandbox: its authority is kept, and secrets that come without a value
-            keep theirs.
+        before: The route so far in the same sandbox: its authority is kept, and secrets without a value keep their
+            present one.
 
     Raises:
         InvalidArgumentError: The network cannot be enforced here.

@@ -27,10 +27,10 @@ class LogEvent:
     Attributes:
         name: Its stable name, for programs that read the log.
         level: Its level, as a number of `logging`.
-        package: The folder of fumehood whose logger it has.
+        package: The folder of fumehood whose logger writes it.
         text: A description of the event.
         fields: The names of its values; None is left out.
-        meaning: When it is logged, and what the fields say, for the guide.
+        meaning: When it is logged, and the meaning of its fields, for the guide.
         max_in_window: How many lines are written in a window of `repeats`, although it is no warning; None: all.
     """
 

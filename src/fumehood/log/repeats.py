@@ -143,7 +143,7 @@ class RepeatFilter(logging.Filter):
 
 
 def limit_repeats(logger: logging.Logger) -> None:
-    """Gives each handler of a logger such a filter, once."""
+    """Adds a `RepeatFilter` to each handler of a logger, once."""
     for handler in logger.handlers:
         if not any(isinstance(one, RepeatFilter) for one in handler.filters):
             handler.addFilter(RepeatFilter(handler))

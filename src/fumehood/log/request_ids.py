@@ -51,13 +51,13 @@ def request_id() -> str:
 
 
 def noted_key() -> str | None:
-    """Returns whose request it is, as far as that is known."""
+    """Returns the key of the current request: None outside of one, empty if it is not known yet."""
     request = _CURRENT.get()
     return None if request is None else request.key_id
 
 
 def note_key(key_id: str) -> None:
-    """Takes note of whose request it is."""
+    """Records the key whose request it is."""
     request = _CURRENT.get()
 
     if request is not None:

@@ -1,6 +1,6 @@
 """Sends the log of a process to standard error: for processes that are ours, never for a program that imports us.
 
-Below `fumehood` the level that was asked for counts. Of other libraries only warnings and errors are written: at
+Loggers below `fumehood` have the requested level. For other libraries only warnings and errors are written: at
 their lower levels some show statements of the database with their values.
 """
 
@@ -32,5 +32,5 @@ def configure(level: str, format_name: str) -> None:
 
 
 def _holds_no_secret(record: logging.LogRecord) -> bool:
-    """Leaves out what uvicorn logs of WebSockets: addresses, which may hold tokens."""
+    """Leaves out uvicorn's lines about WebSockets: their addresses may contain tokens."""
     return '"WebSocket ' not in str(record.msg)

@@ -21,7 +21,7 @@ class Traces:
     """The traces of a process.
 
     Attributes:
-        provider: What makes the spans and sends them; None: nothing is traced.
+        provider: Makes and sends the spans; None if nothing is traced.
     """
 
     def __init__(self) -> None:

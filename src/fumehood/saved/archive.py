@@ -162,7 +162,7 @@ class ArchiveReader:
 
     @property
     def names(self) -> frozenset[str]:
-        """The parts that there are, but for the manifest."""
+        """The names of the parts in the file, without the manifest."""
         return frozenset(self._parts) - {MANIFEST}
 
     async def manifest(self) -> bytes:
@@ -300,7 +300,7 @@ def _check_directory(file: IO[bytes]) -> None:
 
 
 def _count_entries(directory: bytes) -> int:
-    """Counts the entries in the directory itself: readers take all of them, whatever count the end record has."""
+    """Counts the entries in the directory itself: readers take all of them, and ignore the end record's count."""
     count = place = 0
 
     while place < len(directory) and count <= _MAX_PARTS:

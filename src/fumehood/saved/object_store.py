@@ -26,7 +26,7 @@ class SingleObject:
     """An object in S3, Azure or Google storage; the store's own environment variables open it.
 
     Args:
-        address: Such as s3://BUCKET/NAME.
+        address: The address of the object, such as s3://BUCKET/NAME.
     """
 
     def __init__(self, address: str) -> None:
@@ -44,7 +44,7 @@ class SingleObject:
             raise _failure(f"{scheme}://{bucket}", "opening a bucket", error) from error
 
     async def put(self, path: str) -> None:
-        """Stores a file of this machine; it appears whole or not at all."""
+        """Stores a file of this machine; it appears completely or not at all."""
         try:
             await obstore.put_async(self._store, self._name, Path(path))
         except (OSError, BaseError) as error:

@@ -112,7 +112,7 @@ def open_object(place: str) -> SingleObject:
 
 
 def check_readable(path: str) -> None:
-    """Raises LoadError unless there is such a file."""
+    """Raises LoadError unless the file exists."""
     if not os.path.isfile(path):
         raise LoadError(reason=f"{path}: there is no such file")
 

@@ -132,7 +132,7 @@ class Moment(Protocol):
         """Yields the content of a file at the snapshot."""
 
     async def let_go(self, files: int, size_bytes: int) -> None:
-        """Releases the snapshot, of which so many files and bytes were saved."""
+        """Releases the snapshot; the arguments are the numbers of saved files and bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ class _Packing:
     # -- files
 
     async def _kept_files(self) -> AsyncGenerator[bytes, None]:
-        """Files as they were at the moment."""
+        """The files as they were at the moment of saving."""
         names: dict[int, str] = {}
         count = 0
 
@@ -339,7 +339,7 @@ class _Packing:
                         yield piece
 
     async def _found_files(self, why_apart: str) -> AsyncGenerator[bytes, None]:
-        """Files as a context has listed them, and as they are when they are read."""
+        """The files as a context has listed them, with their content at the time of reading."""
         self._leave_out(
             "moment",
             "files",

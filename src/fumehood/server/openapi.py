@@ -41,7 +41,7 @@ def stream_of(line: str) -> dict[str, Any]:
 
 
 def complete_description(app: FastAPI) -> None:
-    """Adds the models that its routes refer to to the app's description."""
+    """Adds the models to which its routes refer to the description of the app."""
     derive = app.openapi
 
     def described() -> dict[str, Any]:

@@ -207,8 +207,8 @@ class _Group:
     """The published files of a group.
 
     Attributes:
-        count: Files.
-        size_bytes: Their bytes.
+        count: The number of files.
+        size_bytes: Their total size.
         pictures: Pictures among them, which have no name of their own.
         versions: By path, the time and size of the file when it was last published.
     """
@@ -222,7 +222,8 @@ class _Group:
 class AsyncArtifactStore:
     """Publishes files of a sandbox: a link for each file, for people and models without access to the sandbox.
 
-    Use one store for many sandboxes. The amount taken of each is bounded, because a guest decides how much there is.
+    Use one store for many sandboxes. The amount published for each is bounded, because the guest determines how much
+    there is.
 
     Attributes:
         async_impl: The same store for asyncio.
@@ -319,7 +320,7 @@ class AsyncArtifactStore:
     ) -> PublishedFiles:
         """Publish files of a sandbox, and the pictures of an execution.
 
-        A file that is too large, one too many or gone is in the list with `skipped` set.
+        A file that is too large, one too many or missing is in the list with `skipped` set.
 
         Args:
             sandbox: The sandbox.
@@ -328,7 +329,7 @@ class AsyncArtifactStore:
             execution: Its pictures come first.
 
         Raises:
-            PathNotFoundError: One of `paths` is not there.
+            PathNotFoundError: A file of `paths` does not exist.
             StorageError: The store failed.
         """
         group = sandbox.id
@@ -414,7 +415,8 @@ class AsyncArtifactStore:
 class ArtifactStore:
     """Publishes files of a sandbox: a link for each file, for people and models without access to the sandbox.
 
-    Use one store for many sandboxes. The amount taken of each is bounded, because a guest decides how much there is.
+    Use one store for many sandboxes. The amount published for each is bounded, because the guest determines how much
+    there is.
 
     Attributes:
         async_impl: The same store for asyncio.
@@ -475,7 +477,7 @@ class ArtifactStore:
     ) -> PublishedFiles:
         """Publish files of a sandbox, and the pictures of an execution.
 
-        A file that is too large, one too many or gone is in the list with `skipped` set.
+        A file that is too large, one too many or missing is in the list with `skipped` set.
 
         Args:
             sandbox: The sandbox.
@@ -484,7 +486,7 @@ class ArtifactStore:
             execution: Its pictures come first.
 
         Raises:
-            PathNotFoundError: One of `paths` is not there.
+            PathNotFoundError: A file of `paths` does not exist.
             StorageError: The store failed.
         """
         return call(self.async_impl.publish, sandbox._async, paths, execution=execution)

@@ -41,9 +41,9 @@ class Backup:
     Attributes:
         version: The version of fumehood that made it.
         revision: The revision of its database.
-        made_at: When, in seconds since 1970.
+        made_at: When it was made, in seconds since 1970.
         files: The number of files in it.
-        size_bytes: Their size together.
+        size_bytes: Their total size.
     """
 
     version: str
@@ -90,7 +90,7 @@ def make_backup(places: Places, file: Path) -> Backup:
     """Writes a backup to a new file, readable only by this user.
 
     Raises:
-        InvalidArgumentError: The file is there already, or there is no such server.
+        InvalidArgumentError: The file exists already, or the state folder has no server.
         StorageStartError: The database cannot be read, or files vanish faster than they are copied.
     """
     if os.path.lexists(file):

@@ -103,7 +103,7 @@ def open_blobs(location: str, *, options: Mapping[str, Any] | None = None) -> Bl
             (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AZURE_STORAGE_ACCOUNT_NAME`, `GOOGLE_SERVICE_ACCOUNT`, ...).
 
     Raises:
-        InvalidArgumentError: The address is of no known kind.
+        InvalidArgumentError: The address is of an unknown kind.
         StorageStartError: The folder cannot be made, or the address or a setting is refused.
     """
     # The stubs have one overload for each kind of store; only the address decides which.
@@ -160,14 +160,14 @@ class Blobs:
         """Store bytes under a new name.
 
         Args:
-            data: All of them, or a stream; an error of the stream is raised, and nothing is stored.
+            data: All bytes, or a stream; an error of the stream is raised, and nothing is stored.
             kind: First part of the name: letters.
             max_bytes: A longer stream is refused.
             name: The name to use instead of a generated one.
             attributes: Headers of a remote store's responses; a folder keeps none.
 
         Raises:
-            RequestTooLargeError: There are more than `max_bytes`. Nothing was stored.
+            RequestTooLargeError: The content has more than `max_bytes`; nothing was stored.
         """
         name = _new_name(kind) if name is None else _checked(name)
         source = _Source(data, max_bytes)
@@ -227,7 +227,7 @@ class Blobs:
         return b"".join([chunk async for chunk in reading.chunks])
 
     async def delete(self, name: str) -> None:
-        """Remove a blob; does nothing if it is not there."""
+        """Remove a blob; does nothing if it does not exist."""
         with contextlib.suppress(BlobNotFoundError):
             with self._failing("removing a file", _checked(name)):
                 await obstore.delete_async(self._store, name)
@@ -327,8 +327,8 @@ class _Source:
     """The bytes of a caller, counted; too many are an error of the stream.
 
     Attributes:
-        size_bytes: How many have passed.
-        is_exhausted: There are no more.
+        size_bytes: How many bytes have passed.
+        is_exhausted: Whether all bytes have been read.
         failure: The error of the stream, or None.
     """
 

@@ -60,7 +60,7 @@ def migrate(connection: Connection, location: str) -> None:
     """Migrate the database of `connection` to the newest revision.
 
     Args:
-        connection: In a transaction, which the caller commits.
+        connection: A connection in a transaction, which the caller commits.
         location: Its name in an error; without a password.
     """
     if connection.dialect.name == "postgresql":
@@ -125,7 +125,7 @@ async def starting(path: str, *, patience_seconds: float = 60.0) -> AsyncIterato
 
 
 def make_folder(folder: str, location: str) -> None:
-    """Make a folder that only this user can enter, if it is not there."""
+    """Make a folder that only this user can enter, if it does not exist."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError as error:
@@ -255,8 +255,8 @@ async def open_database(url: str) -> Database:
         url: `sqlite:///PATH` or `postgresql://...`; the latter with any option of libpq.
 
     Raises:
-        InvalidArgumentError: The address is of no known kind.
-        StorageVersionError: A newer fumehood made it. It was left untouched.
+        InvalidArgumentError: The address is of an unknown kind.
+        StorageVersionError: The database was made by a newer fumehood; it was left untouched.
         StorageStartError: The database cannot be opened.
     """
     address = _parse(url)

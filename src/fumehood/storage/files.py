@@ -86,8 +86,8 @@ class KeptFiles:
     """The stored files of an owner, expired ones included: until they are removed they count.
 
     Attributes:
-        count: How many files.
-        size_bytes: Their sizes together.
+        count: The number of files.
+        size_bytes: Their total size.
     """
 
     count: int
@@ -115,7 +115,7 @@ class StoredFiles:
         return await self.replace_all([], files)
 
     async def get(self, file_id: str, *, owner: str, session_id: str | None = None) -> StoredFile | None:
-        """Return a file of an owner, and of a session if one is given, or None if there is no such file."""
+        """Return a file of an owner, and of a session if one is given, or None if the file does not exist."""
         for value in (file_id, owner, session_id or "any"):
             if "\x00" in value or not value.isprintable():
                 return None
@@ -297,7 +297,7 @@ async def discard_file(
         only_expired: Whether it stays when its time was extended meanwhile.
 
     Raises:
-        StorageError: Its bytes could not be removed; the file is hidden, and they are removed later.
+        StorageError: The bytes of the file could not be removed; the file is hidden, and they are removed later.
     """
     if not await stored_files.end(file, only_expired=only_expired):
         return False

@@ -88,10 +88,10 @@ class Idempotency:
     """The requests with an idempotency key.
 
     Args:
-        database: Holds them.
+        database: The database that stores them.
         max_body_bytes: A larger reply is not stored, only that there was one.
         max_kept_bytes: When the replies to a key are about so much together, the oldest are not stored either.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(

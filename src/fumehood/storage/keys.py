@@ -83,9 +83,10 @@ class Keys:
     """The API keys in the server's database.
 
     Args:
-        database: Holds them.
-        remember_seconds: How long an answer of the database is cached; so long another process's revocation may take.
-        clock: Tells the time.
+        database: The database that stores them.
+        remember_seconds: How long an answer of the database is cached; a revocation by another process may take as long
+            to have effect.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class Keys:
         return _record(row)
 
     async def list(self) -> list[KeyRecord]:
-        """Return all keys, oldest first, the revoked ones as well."""
+        """Return all keys, oldest first, including revoked ones."""
         async with self._database.reading("listing the keys") as connection:
             rows = (await connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))).all()
 

@@ -79,10 +79,11 @@ class Logins:
     """The logins of a database.
 
     Args:
-        database: Holds them.
+        database: The database that stores them.
         idle_seconds: How long a login lives without being used.
-        remember_seconds: How long an answer of the database is cached; so long its end by another process may take.
-        clock: Tells the time.
+        remember_seconds: How long an answer of the database is cached; its end by another process may take as long to
+            have effect.
+        clock: Returns the time.
     """
 
     def __init__(

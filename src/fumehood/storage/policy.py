@@ -35,11 +35,11 @@ class KeyPolicy:
     """The quotas of a key; None is no bound.
 
     Attributes:
-        max_sandboxes: Live at the same time.
-        max_concurrent_executions: Under way at the same time, stateless ones included.
-        executions_per_day: Begun per day (UTC).
-        cpu_seconds_per_day: Spent per day (UTC). Checked when an execution begins: one that is under way may
-            exceed it.
+        max_sandboxes: The most sandboxes that live at the same time.
+        max_concurrent_executions: The most executions under way at the same time, including stateless ones.
+        executions_per_day: The most executions begun per day (UTC).
+        cpu_seconds_per_day: The most CPU time per day (UTC), checked when an execution begins: one that is under way
+            may exceed it.
         max_limits: Upper bounds of a sandbox's limits, by the names of the fields of `Limits`.
         expires_at: When the key ends, in seconds since 1970.
         max_network: The most network that a sandbox may be given: none, pip, listed or internet.
@@ -117,7 +117,7 @@ class KeyPolicy:
             default: The time of a request that names none; it is cut to the bound instead of refused.
 
         Raises:
-            LimitForbiddenError: The chosen time is above it.
+            LimitForbiddenError: The chosen time is above the bound.
         """
         maximum = self.max_limits.get("wall_seconds")
 

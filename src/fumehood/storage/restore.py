@@ -46,8 +46,8 @@ def restore_backup(file: Path, places: Places) -> Backup:
     """Restores a backup into a state folder, and artifacts into theirs, that are empty or not there yet.
 
     Raises:
-        InvalidArgumentError: The file is no whole backup, a folder is not empty or of another user, or the database is
-            there already, or none of SQLite.
+        InvalidArgumentError: The file is not a complete backup, a folder is not empty or belongs to another user, or
+            the database exists already or is not one of SQLite.
         StorageVersionError: The backup was made by a newer version.
         OSError: A file cannot be read or written.
     """
@@ -83,7 +83,7 @@ class _Place:
     link of that user leads root anywhere.
 
     Args:
-        name: Its name in archives.
+        name: The name of the folder in archives.
         folder: The folder.
         undoing: Undoes all that was done, unless the restore ends well.
     """
@@ -95,7 +95,7 @@ class _Place:
         self._is_new = False
 
     def begin(self) -> None:
-        """Makes the draft, and the folder if it is not there."""
+        """Makes the draft, and the folder if it does not exist."""
         if not os.path.lexists(self.folder):
             self.folder.mkdir(mode=0o700, parents=True)
             self._is_new = True

@@ -48,8 +48,8 @@ class SharedView:
         sandbox_id: The sandbox.
         context_id: Its one shared context.
         shows: The parts.
-        from_at: Anything that began earlier is hidden; None hides nothing. Seconds since 1970, like all times here.
-        until_at: Anything that ended later is hidden; None shows the sandbox live.
+        from_at: Cells that began earlier are hidden; None hides nothing. Seconds since 1970, like all times here.
+        until_at: Cells that ended later are hidden; None shows the sandbox live.
     """
 
     sandbox_id: str
@@ -74,7 +74,7 @@ class Share(SharedView):
         id: Its name in calls and in its address.
         key_id: The key that made it, with which it ends; `owner` for the server's own token.
         created_at: When it was made.
-        ends_at: When it ends by itself.
+        ends_at: When it ends unless it is revoked.
         openings: How often its address was opened.
     """
 
@@ -97,10 +97,10 @@ class Shares:
     """The shares of a database.
 
     Args:
-        database: Holds them.
+        database: The database that stores them.
         token_digests: The digest of the present token of each key whose shares end when its token is replaced.
         remember_seconds: How long an answer of the database is cached; so long the end by another process may take.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Shares:
         """Make a share that ends after so many seconds, and return it with its secret, which is nowhere else.
 
         Raises:
-            QuotaError: The key has the maximum number of them already.
+            QuotaError: The key already has the maximum number of shares.
         """
         now = self._clock()
         secret = secrets.token_urlsafe(_SECRET_BYTES)

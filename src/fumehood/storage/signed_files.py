@@ -44,7 +44,7 @@ class AsyncSignedFiles:
     keep files for longer, use an `ArtifactStore`.
 
     Attributes:
-        async_impl: The same for asyncio.
+        async_impl: The same publisher for asyncio.
 
     Args:
         expires_seconds: How long an address works, a week at most.
@@ -67,7 +67,7 @@ class AsyncSignedFiles:
 
         Raises:
             InvalidArgumentError: The sandbox is not at a server.
-            PathNotFoundError: One of `paths` is not there.
+            PathNotFoundError: A file of `paths` does not exist.
         """
         sign = _signer_of(sandbox)
         versions = self._versions_of(sandbox.id)
@@ -123,7 +123,7 @@ class SignedFiles:
     keep files for longer, use an `ArtifactStore`.
 
     Attributes:
-        async_impl: The same for asyncio.
+        async_impl: The same publisher for asyncio.
 
     Args:
         expires_seconds: How long an address works, a week at most.
@@ -142,7 +142,7 @@ class SignedFiles:
 
         Raises:
             InvalidArgumentError: The sandbox is not at a server.
-            PathNotFoundError: One of `paths` is not there.
+            PathNotFoundError: A file of `paths` does not exist.
         """
         return call(self.async_impl.publish, sandbox._async, paths, execution=execution)
 

@@ -30,12 +30,12 @@ class UsageCounts:
     """Usage; a sum over a time.
 
     Attributes:
-        executions: Begun: code, commands, judged cases, completions and the like.
-        sandboxes: Created.
+        executions: The number begun: code, commands, judged cases, completions and the like.
+        sandboxes: The number created.
         cpu_seconds: CPU time of the sandboxes.
-        wall_seconds: Their time.
-        bytes_in: Sent into sandboxes.
-        bytes_out: Received from them.
+        wall_seconds: Wall time of the executions.
+        bytes_in: Bytes sent into sandboxes.
+        bytes_out: Bytes received from sandboxes.
         errors: Executions that ended with an error.
     """
 
@@ -74,9 +74,9 @@ class UsageLedger:
     `refresh` reads the stored usage; it must be called once before `check`, and happens with each flush from then on.
 
     Args:
-        database: Stores it.
+        database: The database that stores the usage.
         flush_seconds: How long counts are collected before they are stored.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class UsageLedger:
     async def read(
         self, *, since: float, until: float, key_id: str | None = None, by: Literal["hour", "day"] = "day"
     ) -> list[UsagePeriod]:
-        """Return the usage of one key, or of all, per hour or day (UTC); periods without any are left out.
+        """Return the usage of one key, or of all, per hour or day (UTC); periods without usage are left out.
 
         Args:
             since: A time in the first period.
@@ -209,7 +209,7 @@ class UsageLedger:
         self._later.ask()
 
     def _turn_the_day(self) -> None:
-        """Start again when the day is another than the one that was read."""
+        """Start again when a new day has begun since the last reading."""
         today = self._today()
 
         if self._day not in (-1, today):
