@@ -133,8 +133,8 @@ def sweep(driver: CgroupDriver, prefix: str) -> tuple[list[str], list[str]]:
     """Kills and removes the cgroups that dead host processes have left behind.
 
     Searches where `driver` makes its own and in the sibling folders, where hosts of other sessions had theirs. Whether
-    the owner of a group lives cannot be determined from another PID namespace: such a group is removed only if it has
-    no process, which the kernel checks, and is so old that none is on its way into it.
+    the owner of a group lives cannot be determined from another PID namespace: such a group, where `driver` makes its
+    own, is removed only if it has no process, which the kernel checks, and is so old that none is on its way into it.
 
     Returns:
         The names that were removed, and those whose processes have not ended within five seconds.
@@ -199,6 +199,11 @@ def _remove_abandoned(driver: CgroupDriver, prefix: str) -> list[str]:
 
 
 def _is_old(folder: str) -> bool:
+    """Returns whether a group is older than any start of a sandbox takes.
+
+    A clock that is set forward by minutes while another host starts a sandbox makes its group look old; if the group is
+    removed, that one start fails with an error.
+    """
     try:
         return time.time() - os.stat(folder).st_mtime > _ENTERED_SECONDS
     except OSError:
@@ -206,7 +211,7 @@ def _is_old(folder: str) -> bool:
 
 
 def _remove_empty(driver: CgroupDriver, name: str) -> bool:
-    """Removes a group from all hierarchies; returns False, and changes nothing, if it has a process."""
+    """Removes a group from all hierarchies; returns False if it has a process, or is gone already."""
     try:
         # Every process of a sandbox is in this hierarchy, so the others are empty if this one is.
         os.rmdir(f"{driver.parent}/{name}")

@@ -302,6 +302,13 @@ def test_nothing_is_kept_unless_that_is_set(
         Records(url=server.url, api_key=server.token).audit_log(sandbox.id)
 
 
+def test_a_key_cannot_keep_its_record_from_the_owner(owner: httpx2.Client) -> None:
+    refused = owner.post("/v1/sandboxes", json={"is_recorded": False})
+
+    assert refused.status_code == 403
+    assert "leave `is_recorded` away" in refused.text
+
+
 def test_stateless_runs_leave_no_record(owner: httpx2.Client) -> None:
     """Millions of them would displace the records of sandboxes."""
     before = owner.get("/v1/records").json()["items"]

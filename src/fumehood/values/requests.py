@@ -87,7 +87,8 @@ class SandboxSpec:
         network: The network that it may reach.
         isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
         security: Its security settings: telemetry and rules.
-        is_recorded: Whether its record is kept after its end, if the host keeps records; False for a stateless run.
+        is_recorded: Whether its record is kept after its end, if the host keeps records; False for a stateless run, and
+            refused to keys.
     """
 
     template: str | Template = "default"

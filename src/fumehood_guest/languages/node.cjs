@@ -1,10 +1,11 @@
 'use strict';
 // Runs cells of JavaScript and TypeScript in one Node, whose variables persist from cell to cell.
 //
-// A child of a context. It reads requests from one pipe and writes replies to another: each a length of four bytes, then
-// JSON. What a cell prints is sent among the replies, as a byte for the stream and the text, so that stdout and stderr
-// stay in order; what is printed between cells goes to fds 1 and 2, as what other processes print. It shares its process with the code of its user, so that its replies are
-// checked like everything else of a guest, and it must never keep anything that the user may not have.
+// A child of a context. It reads requests from one pipe and writes replies to another: each a length of four bytes,
+// then JSON. What a cell prints is sent among the replies, as a byte for the stream and the text, so that stdout and stderr
+// stay in order; what is printed between cells goes to fds 1 and 2, as what other processes print. It shares its
+// process with the code of its user, so that its replies are checked like everything else of a guest, and it must never
+// keep anything that the user may not have.
 //
 // A cell is a script that SIGINT breaks off, together with the continuations that follow at once; one with top-level
 // await becomes an async function. A cell that waits for timers or input is ended by a SIGINT handler; if it computes
