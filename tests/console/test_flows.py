@@ -344,6 +344,9 @@ def test_large_ids_and_problems_are_text(new_page: NewPage, api: httpx2.Client) 
     page.get_by_text("There is nothing here for this key").wait_for()
     assert page.locator("main img").count() == 0
     assert json.loads(api.get("/v1/me").text)["is_owner"] is True
+    # A percent sign that begins no escape.
+    page.goto(f"{page.url.partition('/console/')[0]}/console/sandboxes/%")
+    page.get_by_text("There is nothing here for this key").wait_for()
 
 
 def test_keys_usage_and_queue_of_an_operator(new_page: NewPage, console_server: RunningServer) -> None:

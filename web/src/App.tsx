@@ -5,7 +5,7 @@ import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { Route, Router, Switch, useLocation } from "wouter";
 import { get, whenLoginIsNeeded } from "./api/client";
 import { asProblem } from "./api/problem";
-import { client } from "./api/queries";
+import { client, sandboxAt } from "./api/queries";
 import type { Me } from "./api/types";
 import { Boundary } from "./parts/Boundary";
 import { Empty, ProblemBox } from "./parts/Problems";
@@ -30,7 +30,7 @@ const Shares = lazy(() => import("./views/Shares"));
 
 /** Loads the code of the view at an address, beside who is logged in. */
 export function loadEarly(pathname: string): void {
-  if (/^\/console\/sandboxes\/[^/]+$/.test(pathname)) sandboxView().catch(() => undefined);
+  if (sandboxAt(pathname) !== null) sandboxView().catch(() => undefined);
 }
 
 export function App({ code }: { code: string | null }) {

@@ -45,14 +45,24 @@ export function cellsQuery(place: Place, sandboxId: string, contextId: string) {
   });
 }
 
+/** The id of the sandbox that an address shows; null: it shows another view, or nothing that can be read. */
+export function sandboxAt(pathname: string): string | null {
+  const [, id] = /^\/console\/sandboxes\/([^/]+)$/.exec(pathname) ?? [];
+  try {
+    return id ? decodeURIComponent(id) : null;
+  } catch {
+    // A percent sign that begins no escape: the view asks for it as it stands.
+    return null;
+  }
+}
+
 /** Asks for what the view at an address shows first; what is refused, the view asks for again and says so. */
 export function askEarly({ pathname, search }: Pick<Location, "pathname" | "search">): void {
-  const [, id] = /^\/console\/sandboxes\/([^/]+)$/.exec(pathname) ?? [];
-  if (id) {
-    const name = decodeURIComponent(id);
-    client.prefetchQuery(sandboxQuery(name));
+  const id = sandboxAt(pathname);
+  if (id !== null) {
+    client.prefetchQuery(sandboxQuery(id));
     client.prefetchQuery(
-      cellsQuery("sandboxes", name, new URLSearchParams(search).get("context") ?? "default"),
+      cellsQuery("sandboxes", id, new URLSearchParams(search).get("context") ?? "default"),
     );
   } else if (/^\/console\/(sandboxes)?$/.test(pathname)) client.prefetchQuery(sandboxesQuery);
 }
