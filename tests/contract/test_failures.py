@@ -33,9 +33,7 @@ def test_what_stood_in_the_way_is_said(face):
     assert sandbox.run_code("while True: pass", timeout=0.2).error.hint.startswith(
         "a larger `timeout` of the"
     )
-    assert (
-        "the network 'pip' and run `%pip install nosuch`" in sandbox.run_code("import nosuch.part").error.hint
-    )
+    assert "there is no module 'nosuch'" in sandbox.run_code("import nosuch.part").error.hint
     fetching = "import urllib.request as u; u.urlopen('https://example.com')"
     assert sandbox.run_code(fetching).error.hint.startswith("the sandbox has no network: make it with one")
 

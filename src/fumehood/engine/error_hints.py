@@ -2,7 +2,7 @@
 
 Runs in the host process, on the engine's loop; pure. Every way to a sandbox shows this one hint: `error.hint` of Python
 and HTTP. What a call was denied is explained by `host_faults`. Text of the guest chooses among the sentences here, and
-only the name of a module enters one.
+only the name of a module enters one, never as something to install.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fumehood.values.execution import ExecutionError
 from fumehood.values.failure_signs import is_unreached
+from fumehood.values.known_packages import package_of
 from fumehood.values.network import Network
 
 _STOPPED = {
@@ -19,7 +20,8 @@ _STOPPED = {
     "cpu_limit": "a larger `limits.cpu_seconds` of the sandbox allows more",
     "out_of_memory": "a larger `limits.memory_bytes` of the sandbox allows more",
 }
-_MISSING = re.compile(r"No module named '([A-Za-z_][\w.]{0,100})'", re.ASCII)
+# With a dot, the package is there and has no such part.
+_MISSING = re.compile(r"No module named '([A-Za-z_]\w{0,100})'", re.ASCII)
 
 
 def with_hint(error: ExecutionError, network: Network) -> ExecutionError:
@@ -39,7 +41,7 @@ def _hint_of(error: ExecutionError, network: Network) -> str:
 
     if error.name == "ModuleNotFoundError":
         found = _MISSING.fullmatch(error.value)
-        return "" if found is None else _about_module(found[1].partition(".")[0], network)
+        return "" if found is None else _about_module(found[1], network)
 
     if is_unreached(error.name, error.value):
         return _about_network(network)
@@ -48,12 +50,24 @@ def _hint_of(error: ExecutionError, network: Network) -> str:
 
 
 def _about_module(name: str, network: Network) -> str:
-    if network.internet or "pip" in network.presets:
-        return f"the template has no package {name!r}: `%pip install {name}` installs it, if the index calls it so"
+    package = package_of(name)
+    can_install = network.internet or "pip" in network.presets
+
+    if not package:
+        installed = (
+            "`%pip install`" if can_install else "a template, or from `%pip install` with the network 'pip'"
+        )
+        return (
+            f"there is no module {name!r}: a file of yours is to be uploaded; a package comes from {installed}, under "
+            "the name that its project gives it"
+        )
+
+    if can_install:
+        return f"the template has no package {package!r}: `%pip install {package}` installs it"
 
     return (
-        f"the template has no package {name!r}: upload it, take a template with it, or make the sandbox with the "
-        f"network 'pip' and run `%pip install {name}`"
+        f"the template has no package {package!r}: upload it, take a template with it, or make the sandbox with the "
+        f"network 'pip' and run `%pip install {package}`"
     )
 
 
