@@ -168,7 +168,7 @@ class AsyncAgent:
         await self.close()
 
     async def close(self) -> None:
-        """End the turn under way, and close what was made here: the interpreter with its sandbox, connections."""
+        """End the turn under way, and close the interpreter, the sandbox and the connections that were made here."""
         # By its task and not by its stream, which may have no reader any more.
         if self._task is not None:
             await _end(self._task)
@@ -378,7 +378,7 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """End the turn under way, and close what was made here: the interpreter with its sandbox, connections."""
+        """End the turn under way, and close the interpreter, the sandbox and the connections that were made here."""
         call(self._async.close)
 
     def reset(self) -> None:

@@ -19,8 +19,8 @@ class TokenUsage:
     Attributes:
         input_tokens: Tokens that the model read, cached or not.
         output_tokens: Tokens that it wrote, thinking included.
-        cached_tokens: How many of the read ones came from the provider's cache.
-        cache_write_tokens: How many of the read ones were put into it.
+        cached_tokens: Input tokens that came from the provider's cache.
+        cache_write_tokens: Input tokens that were written to that cache.
     """
 
     input_tokens: int = 0
@@ -79,7 +79,7 @@ class AgentUsage:
     Attributes:
         requests: Requests to the model.
         uncounted_requests: The number of requests without a token count from the provider, such as interrupted ones.
-        tokens: The sum of the others.
+        tokens: The sum over the counted requests.
         cost: The cost according to the price table; None when the model has no price in it or a request was not
             counted.
     """

@@ -1,7 +1,7 @@
 """One turn of an agent: the model writes code, the code runs, its output goes back, until there is an answer.
 
 Runs in the user's process, in a task of its own that may be cancelled at any point. In every case the history can be
-sent again: each call has its output, and that of an interrupted one reports the interruption.
+sent again: each call has its output, and the output of an interrupted call reports the interruption.
 """
 
 from __future__ import annotations

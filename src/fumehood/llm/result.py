@@ -37,11 +37,11 @@ class ToolFile:
         name: Last part of the path.
         path: Absolute path inside the sandbox.
         size_bytes: Its size.
-        mime: Its type as its name says; `application/octet-stream` if it says nothing.
+        mime: The media type by its name; `application/octet-stream` if the name shows none.
         change: new or changed.
-        url: Where a user gets it, when it was published.
-        data: Its content, in an answer of `ask`, whose sandbox has ended; None while the sandbox has it, and of what
-            is too large to be kept.
+        url: The address at which a user gets it, if it was published.
+        data: Its content, in an answer of `ask`, whose sandbox has ended; None while the sandbox lives, and for
+            a file too large to be kept.
     """
 
     name: str

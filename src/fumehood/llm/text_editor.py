@@ -40,7 +40,7 @@ class Edited:
         text: The text for the model.
         error: The kind of failure; empty if it succeeded.
         content: The lines that are viewed, as they are in the file.
-        start_line: The first of them, or of those that were replaced, from 1.
+        start_line: The number of the first line that was viewed or replaced, from 1.
         total_lines: Lines of the file that is viewed.
         is_update: Whether the file was there before it was created.
         old: The lines that were replaced.

@@ -263,7 +263,7 @@ class Workbench:
             raise
 
     def languages_left(self, languages: Sequence[str]) -> list[str]:
-        """Return those of some languages that no call has found to be missing."""
+        """Return the given languages, without those that a call has found to be missing."""
         return [language for language in languages if language not in self._missing]
 
     async def run_bash(self, command: str) -> ToolResult:

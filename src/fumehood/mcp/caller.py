@@ -100,11 +100,11 @@ class Caller:
         max_network: The most network that a sandbox may be given here: none, pip, listed or internet.
         setup: The default options of its sandboxes, which a call may override.
         made: Sandboxes that were made here and must end with this server, by id.
-        making: How many more are being made.
+        making: The number of sandboxes that are being made.
         last: The id of the sandbox that was used last; empty: there is none.
         names: Short names of the sandboxes made here, by id.
-        outputs: Where files of the sandboxes are brought to.
-        tools: The names of the tools that it is served.
+        outputs: The folder that new files of the sandboxes are copied to.
+        tools: The names of the tools that this caller is offered.
     """
 
     backend: Backend | None = None
@@ -125,7 +125,7 @@ class Caller:
         """Make a sandbox that outlives the block only if that succeeds: otherwise its id would be lost.
 
         Raises:
-            CapacityError: The caller has as many as one host may.
+            CapacityError: The caller has as many sandboxes as one host may have.
             FumehoodError: The sandbox could not be made.
         """
         async with self._handed_out(lambda: self._create(wanted)) as (sandbox,):
@@ -140,7 +140,7 @@ class Caller:
         """Fork a sandbox of the caller; as with `new`, the forks outlive the block only if that succeeds.
 
         Raises:
-            CapacityError: The caller would keep more than one host may.
+            CapacityError: The caller would have more sandboxes than one host may have.
             FumehoodError: The forks could not be made.
         """
         async with self._handed_out(lambda: self._fork(sandbox, count, checkpoint)) as children:
@@ -150,12 +150,13 @@ class Caller:
         """Return a sandbox of the caller, for a call.
 
         Args:
-            sandbox_id: Its id or its short name; None: the last one, or the first, which is made here.
+            sandbox_id: Its id or its short name; None: the last one, or a first one that is
+                made now.
 
         Raises:
-            SandboxNotFoundError: The caller has none of this id.
+            SandboxNotFoundError: The caller has no sandbox of this id.
             SandboxClosedError: The sandbox has ended.
-            ToolError: There is no last one, because each request is independent.
+            ToolError: No sandbox was named, and there is no last one, because each request is independent.
         """
         if sandbox_id is None and not self.keeps:
             raise ToolError("the argument `sandbox_id` is missing\nNext: give the id that run_code returned")
@@ -169,7 +170,7 @@ class Caller:
         return _use(self, self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend))
 
     async def sandbox_to_run(self) -> tuple[AsyncSandbox, str]:
-        """Return the last sandbox, and the name of the one that it replaces, because that has ended.
+        """Return the last sandbox, or a new one; and the name of an ended sandbox that the new one replaces.
 
         Raises:
             FumehoodError: No sandbox could be made.
@@ -198,7 +199,7 @@ class Caller:
             return ""
 
     def name_of(self, sandbox_id: str) -> str:
-        """Return what a sandbox is called in answers: its short name, or its id if it was not made here."""
+        """Return the name of a sandbox in answers: its short name, or its id if it was not made here."""
         return self.names.get(sandbox_id, sandbox_id)
 
     def id_of(self, name: str) -> str:
@@ -221,7 +222,7 @@ class Caller:
         return await AsyncSandbox.list(backend=self.backend)
 
     async def kill(self, sandbox_id: str) -> bool:
-        """End a sandbox; False: none of this id lives."""
+        """End a sandbox; return False if no living sandbox has this id."""
         sandbox_id = self.id_of(sandbox_id)
         self.last = "" if self.last == sandbox_id else self.last
 
@@ -260,7 +261,7 @@ class Caller:
             await _kill_quietly(sandbox)
 
     async def _begin(self) -> AsyncSandbox:
-        """Make a sandbox by the setup; it becomes the last one, so a cancelled call does not lose it."""
+        """Make a sandbox with the setup's options; it becomes the last one, so a cancelled call does not lose it."""
         (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
         return _use(self, sandbox)
 
@@ -308,7 +309,7 @@ class Caller:
 
     @asynccontextmanager
     async def _room(self, count: int) -> AsyncGenerator[None, None]:
-        """Holds places for so many more while the block makes them; raises CapacityError when there are none."""
+        """Reserves room for this many sandboxes while the block makes them; raises CapacityError if there is none."""
         if self.keeps and len(self.made) + self.making + count > _MAX_KEPT:
             await _forget_ended(self)
 
@@ -364,7 +365,7 @@ async def in_order(
 
 
 def _use(caller: Caller, sandbox: AsyncSandbox) -> AsyncSandbox:
-    """Notes a sandbox as that of this call, and as the last one; returns it."""
+    """Records a sandbox as the one of this call and as the last one; returns it."""
     caller.last = sandbox.id
 
     if (used := _USED.get(None)) is not None:

@@ -1,4 +1,4 @@
-"""Tools that run code, a line of bash or an installation in a sandbox, and the one that keeps a notebook of it.
+"""Tools that run code, run a line of bash, install packages, or write the code of a sandbox as a notebook.
 
 Runs in the process of the MCP server. A call without a sandbox continues in the last one; over HTTP, where there is
 none, it makes one, and kills it again if the call gets no answer: its id would be lost. Code or a command that fails is
@@ -127,7 +127,7 @@ async def _data_files(sandbox: AsyncSandbox) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[_Place, None]:
-    """Returns the sandbox of this id; without one the last, or a new one."""
+    """Returns the sandbox of this id; without an id the last one, or a new one."""
     if sandbox_id is not None:
         yield _Place(await caller.sandbox(sandbox_id))
     elif caller.keeps:
@@ -207,7 +207,7 @@ async def outcome_of(
 
 
 def tell_outcome(outcome: CommandOutcome) -> CallToolResult:
-    """Return the outcome of a command, in both forms."""
+    """Return the outcome of a command for the model, as text and as structured data."""
     parts = [outcome.stdout.rstrip("\n")]
 
     if outcome.stderr:

@@ -71,7 +71,7 @@ class Lines:
     Attributes:
         text: The lines.
         next_line: The number of the line that follows them; None at the end.
-        is_cut: Whether the last line is longer than what is shown of it.
+        is_cut: Whether the last line was cut, because it is too long.
     """
 
     text: str
@@ -92,7 +92,7 @@ def is_text_type(mime_type: str) -> bool:
 
 
 async def read_bounded(sandbox: AsyncSandbox, path: str, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the head of a file, and whether that is all of it."""
+    """Return the head of a file, and whether that is the whole file."""
     content = bytearray()
 
     async with aclosing(await sandbox.files.read(path, format="stream")) as pieces:
@@ -115,7 +115,7 @@ async def read_lines(
         path: The file.
         first_line: The first line wanted, from 1.
         max_lines: The most lines to return.
-        max_chars: How many characters at most; a longer line is cut.
+        max_chars: The most characters to return; a longer line is cut.
     """
     window = _Window(first_line, max_lines, 4 * max_chars)
 
@@ -141,7 +141,7 @@ class _Window:
         self._has_more = False
 
     def take(self, piece: bytes) -> bool:
-        """Take the next piece; True: no more are needed."""
+        """Take the next piece; return True if no more are needed."""
         if b"\0" in piece:
             self._is_binary = True
             return True
@@ -201,7 +201,7 @@ class _Window:
 
 
 def _end_of_lines(content: bytes | bytearray, count: int) -> int:
-    """Return where the line of this number ends; -1 when there are fewer."""
+    """Return the position at which the line of this number ends; -1 when there are fewer lines."""
     end = 0
 
     for _ in range(count):

@@ -32,7 +32,7 @@ class HttpTransport:
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, backend: Backend, max_network: str
     ) -> None:
-        """Answer one request of a caller, with the sandboxes of this backend and up to this much network."""
+        """Answer one request of a caller, with the sandboxes of this backend, and at most this network."""
         scope.setdefault("state", {})[CALLER_STATE] = Caller(
             backend=backend, max_network=max_network, tools=TOOL_NAMES
         )

@@ -29,7 +29,7 @@ def network_named(word: NetworkWord, most: str) -> Network:
 
     Args:
         word: The name.
-        most: The most that may be given: none, pip, listed or internet.
+        most: The most network that may be given: none, pip, listed or internet.
 
     Raises:
         NetworkForbiddenError: The network exceeds the allowed one.
@@ -47,7 +47,7 @@ def surroundings(network: Network, most: str, tools: Collection[str]) -> Surroun
 
     Args:
         network: The network of the sandbox.
-        most: The most that one of the caller's may be given: none, pip, listed or internet.
+        most: The most network that a sandbox of the caller may be given: none, pip, listed or internet.
         tools: The names of the tools that are served.
     """
     can_install = network.internet or "pip" in network.presets

@@ -29,7 +29,7 @@ async def reporting(context: CallContext, total_seconds: float | None) -> AsyncG
 
     Args:
         context: The context of the MCP call.
-        total_seconds: How long it may take at most.
+        total_seconds: The time limit of the call.
 
     Yields:
         A function to call with each piece of output; None when the client did not ask for progress.

@@ -52,7 +52,7 @@ class Setup:
 
         Raises:
             InvalidArgumentError: The folder has become too large.
-            FumehoodError: One cannot be written inside.
+            FumehoodError: A file cannot be written inside.
         """
         if self.folder:
             for path, inside in files_of(self.folder):

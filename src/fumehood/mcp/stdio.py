@@ -42,11 +42,11 @@ def serve_stdio(max_network: str, setup: Setup | None = None, *, tools: Collecti
 
     Args:
         max_network: The most network that a sandbox may be given: none, pip, listed or internet.
-        setup: How sandboxes are made; None: as usual.
+        setup: The default options of sandboxes; None: those of the library.
         tools: The names of the tools that are served; empty: all of them.
 
     Raises:
-        InvalidArgumentError: `max_network` is none of these, or a tool is unknown.
+        InvalidArgumentError: `max_network` is not one of these words, or a tool is unknown.
     """
     if max_network not in NETWORK_LEVELS:
         raise InvalidArgumentError(field="max_network", value=max_network, allowed=", ".join(NETWORK_LEVELS))
@@ -99,7 +99,7 @@ async def _serve(source: int, sink: int, caller: Caller) -> None:
 
 
 class _Lines:
-    """The lines of a descriptor, as they come."""
+    """Yields the lines of a descriptor, as they come."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -226,7 +226,7 @@ async def _when_ready(
 
 @contextmanager
 def _taken_streams() -> Iterator[tuple[int, int]]:
-    """Yields our standard input and output as descriptors that only this code has."""
+    """Yields copies of our standard input and output as descriptors that only this code has."""
     source, sink = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(nothing, 0)

@@ -27,10 +27,10 @@ def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, sa
     """Builds a template, unless the one in the store was made from the same inputs.
 
     Args:
-        recipe: Its recipe.
-        store: Holds it.
-        trial: Tests it, before it is published.
-        force: Build it even if nothing has changed.
+        recipe: The inputs of the template.
+        store: The store that the template is published in.
+        trial: Tests the build before it is published.
+        force: Build the template even if no input has changed.
         say: Called with each step.
 
     Raises:
@@ -121,8 +121,8 @@ def _make(
 def _has_own_interpreters(recipe: Recipe, made: Made) -> bool:
     """Returns whether each sandbox gets an interpreter of its own.
 
-    What an image's own Python loads can enter every sandbox that its process makes. So each has one of its own there,
-    unless the owner says otherwise.
+    Files of an image that its own Python loads could affect every sandbox forked from that process. So each sandbox of
+    such an image has an interpreter of its own, unless the recipe says otherwise.
     """
     if recipe.own_interpreter is not None:
         return recipe.own_interpreter

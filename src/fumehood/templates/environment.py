@@ -31,8 +31,8 @@ class Environment:
         hidden: Package folders of the installation that the environment does not see.
         scripts: Name and text of each console script, to be rewritten for the guest.
         programs: Names of other programs in `scripts_folder`.
-        scripts_folder: The folder of both.
-        shared_library: Whether the interpreter needs its libpython to be found.
+        scripts_folder: The folder of the scripts and the programs.
+        shared_library: Whether the interpreter was built with a shared libpython, which must be found at run time.
     """
 
     version: tuple[int, int, int]
@@ -50,7 +50,7 @@ def read_environment(template: Template) -> Environment:
     """Returns the paths of the template's environment.
 
     Raises:
-        TemplateError: Its interpreter cannot be started, or is older than 3.9.
+        TemplateError: The template's interpreter cannot be started, or is older than 3.9.
     """
     found = _ask(template, template.python) if template.python else interpreter_facts.read()
 

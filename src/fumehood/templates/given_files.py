@@ -39,7 +39,7 @@ def check_files(template: Template) -> None:
     """Checks that sandboxes can be given the files of a template as they are.
 
     Raises:
-        TemplateError: There are too many, or some that the guest, an unknown user on this machine, may not read.
+        TemplateError: There are too many files, or one that the guest, an unknown user on this machine, may not read.
     """
     if template.files is None:
         return
@@ -90,7 +90,7 @@ def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def copy_files(folder: str, target: str) -> None:
-    """Copies a folder that was described, readable for every guest."""
+    """Copies a folder that `describe_files` has checked, links as links."""
     shutil.copytree(folder, target, symlinks=True, dirs_exist_ok=True)
 
 

@@ -39,7 +39,7 @@ class Interpreter:
     """A Python of this machine.
 
     Attributes:
-        path: Its own answer about its path: the requested one may be the program of a version switcher.
+        path: The path that the interpreter reports; the requested one may be the program of a version switcher.
         version: Major, minor and micro version.
     """
 
@@ -57,7 +57,7 @@ def find_python(wanted: str | None, say: Say) -> Interpreter:
 
     Args:
         wanted: A version such as 3.12 or 3.12.1, a path, or None for the Python of this process.
-        say: Called when one is fetched.
+        say: Called with a line of text when uv fetches an interpreter.
 
     Raises:
         InvalidArgumentError: The Python does not exist, or is not supported for templates.
@@ -166,7 +166,7 @@ def _ask(path: str) -> Interpreter | None:
 
 
 def _fetched(wanted: str, say: Say) -> Interpreter | None:
-    """Lets uv fetch it; returns None when there is no uv, or it cannot."""
+    """Lets uv fetch the interpreter; returns None without uv, or when uv cannot fetch it."""
     uv = find_uv()
 
     if uv is None:

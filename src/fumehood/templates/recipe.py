@@ -1,9 +1,9 @@
 """A recipe: all inputs of a named template, checked, with one digest of them; and the interface of a source.
 
 A source describes its inputs as plain data, which a rebuild compares with those of the last build, and makes the
-environment in an empty folder. Requirements are one source, container images another; each needs only these two
-methods of the builder. A template is built again only when the digest of its recipe has changed. Modules of the
-preload list that are left out are reported with the reason.
+environment in an empty folder. Requirements are one source, container images another; each implements `Source`. A
+template is built again only when the digest of its recipe has changed. Modules of the preload list that are left out
+are reported with the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LeftOut:
 
     Attributes:
         module: Its name.
-        cause: It is not installed; it leaves threads running, which a fork would lose; or its import fails.
+        cause: Why: the module is not installed, leaves threads running (which a fork would lose), or fails to import.
         reason: The same in words.
     """
 
@@ -65,7 +65,7 @@ class Workshop:
         template: The name of the template, for messages.
         folder: An empty folder that stays where it is.
         lock_fd: The lock that marks `folder` as used; inherited by every program that writes into it, so that the
-            folder is not deleted under one that outlives its builder.
+            folder is not deleted while such a program outlives the builder.
         say: Called with each step.
     """
 
@@ -82,7 +82,7 @@ class Made:
     Attributes:
         python: The path of the environment's interpreter; None for an image.
         image: The root of an image; None for an environment.
-        files: A folder with what each sandbox finds in its home; None for nothing.
+        files: A folder with the files that each sandbox gets in its home; None: no files.
     """
 
     python: str | None = None
@@ -144,10 +144,10 @@ class Recipe:
         preload: Modules that are imported once.
         files: A folder to be copied, or None.
         envs: Environment of its sandboxes.
-        own_interpreter: Whether each of them has an interpreter of its own; None: where it is that of an image.
+        own_interpreter: Whether each sandbox has an interpreter of its own; None: only if the Python is an image's own.
         languages: The languages that it is made ready for; None: those that are installed, without preparation.
-        start: The command that each of them runs from its creation on.
-        limits: The limits that they have where a client of E2B's API makes them, by name.
+        start: The command that each sandbox runs from its creation on.
+        limits: The limits of sandboxes that a client of E2B's API makes, by name.
     """
 
     name: str

@@ -48,9 +48,9 @@ def run_program(
     Args:
         step: Its name, reported before it starts.
         program: The program.
-        workshop: Its workshop.
-        told: First words of the lines to report.
-        hint: The way out when it fails.
+        workshop: The folder and the template of the build.
+        told: The beginnings of the output lines to report.
+        hint: The hint of the error if the program fails.
 
     Raises:
         TemplateStoreError: The program could not be started, or did not exit with 0.

@@ -61,7 +61,7 @@ class TemplateInfo:
             leaves threads running, which a fork would lose. Code in sandboxes can import them.
         start: The command that each of its sandboxes runs from its creation on; None for none.
         languages: The languages that were asked for and are there, with their versions.
-        limits: The limits of its sandboxes where a client of E2B's API makes them, as its builder ordered.
+        limits: The limits of sandboxes that a client of E2B's API makes, as its builder ordered.
     """
 
     name: str
@@ -143,7 +143,7 @@ class TemplateStore:
         return LayerStore(self._path(_LAYERS))
 
     def prune(self) -> tuple[int, int]:
-        """Deletes the layers of images that no template is made of; returns how many, and their bytes.
+        """Deletes the layers that no template uses; returns their number and their total bytes.
 
         Raises:
             TemplateStoreError: A template is being built from an image.
@@ -267,7 +267,7 @@ class TemplateStore:
         )
 
     def copy(self, name: str, other: str) -> bool:
-        """Publishes the build of a template under another name too, in place of any other; False if it has none.
+        """Publishes a template's build under a second name too, replacing any build there; False if there is none.
 
         The two share what is on disk; it is deleted when neither names it any more.
         """
@@ -350,7 +350,7 @@ class TemplateStore:
             self.sweep()
 
     def publish(self, record: Record) -> None:
-        """Makes a build the one of its name, in one step."""
+        """Publishes a build as the template of its name, in one atomic step."""
         name = record.info.name
         part = self._path(f".{name}.part")
         fields = fields_of(record)

@@ -114,7 +114,7 @@ def code_interpreter_call(
     Args:
         result: Its result.
         code: The code that was run.
-        container_id: The container.
+        container_id: The container id to report.
         item_id: Id of the item; a new one unless given.
     """
     outputs: list[Item] = [{"type": "logs", "logs": result.text}]

@@ -142,7 +142,7 @@ class ChatScreen:
 
     Args:
         console: The terminal.
-        protocol: How it shows pictures.
+        protocol: The protocol by which it shows pictures.
         folder: The folder for pictures.
     """
 

@@ -205,7 +205,7 @@ class _Build:
 
 
 def _named(instruction: str, image: str, bench: Workbench) -> str:
-    """Returns the image of an instruction; refuses files of this machine, which the caller alone names."""
+    """Returns the image that an instruction names; refuses one on this machine's disk unless the caller named it."""
     is_callers = image == bench.image or image in bench.arguments.values()
 
     if not is_callers and read_reference(image).kind != "registry":

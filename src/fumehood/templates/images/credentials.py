@@ -46,8 +46,8 @@ class Logins:
     """Finds the login of a registry.
 
     Args:
-        environment: The variables that name the files: DOCKER_AUTH_CONFIG holds one itself, REGISTRY_AUTH_FILE,
-            DOCKER_CONFIG and XDG_RUNTIME_DIR lead to files, HOME to the usual ones.
+        environment: The variables that name the files: DOCKER_AUTH_CONFIG holds the content of one, REGISTRY_AUTH_FILE,
+            DOCKER_CONFIG and XDG_RUNTIME_DIR lead to files, HOME to those in the usual places.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:

@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"[^=\0]+=[^\0]*", re.DOTALL)
 
 
 class ImageSource(Protocol):
-    """The interface of what an image can be read from: a registry, a folder or an archive."""
+    """The interface of a source of images: a registry, a folder or an archive."""
 
     def read_manifest(self, version: str) -> bytes:
         """Returns the bytes of a manifest or an index."""
@@ -57,7 +57,7 @@ class LayerBlob:
 
 
 def image_path(path: str) -> str:
-    """Returns the one form of an absolute path in an image; POSIX leaves two slashes at its beginning as they are."""
+    """Returns the normalized absolute path in an image; two leading slashes, which `normpath` keeps, become one."""
     return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 
@@ -69,9 +69,9 @@ class ImageConfig:
         envs: Environment variables.
         workdir: The folder in which programs start.
         volumes: Folders for data, which sandboxes may write.
-        user: Name or number of their user, with a group behind a colon; empty is root.
+        user: The user of its programs, by name or number, with a group behind a colon; empty: root.
         entrypoint: The program that is always started.
-        command: Its arguments, or the program.
+        command: The arguments of `entrypoint`; without one, the program and its arguments.
         shell: The program with its arguments that runs the lines of RUN.
     """
 
@@ -129,7 +129,7 @@ def describe(source: ImageSource, reference: Reference) -> ImageDescription:
 
 
 def _manifest(source: ImageSource, reference: Reference) -> dict[str, Any]:
-    """Returns the manifest for this machine, through any index."""
+    """Returns the manifest for this machine; an index is followed to it."""
     version = reference.version
 
     for _ in range(_MOST_NESTED):
@@ -266,7 +266,7 @@ def _digest(descriptor: object, reference: Reference) -> str:
 
 
 def check_digest(content: bytes, digest: str, reference: Reference) -> None:
-    """Compares content with the digest that it was named by.
+    """Compares content with the digest that names it.
 
     Raises:
         ImageDamagedError: The digests differ.

@@ -112,7 +112,7 @@ def base_of(root: ImageRoot) -> Base:
 
 
 def _link_key(links: Mapping[str, str]) -> str:
-    """Returns the name of the layer with some links: a volume's copy has another name than a working directory's."""
+    """Returns the key of the layer with these links: a volume's copy has another name than a working directory's."""
     return layer_key(
         "link", "owned", *(f"{path}=" if name.startswith(_VOLUMES) else path for path, name in links.items())
     )
@@ -175,10 +175,10 @@ def _order(config: ImageConfig, path: str) -> dict[str, Any]:
 
 
 def _writable(config: ImageConfig) -> dict[str, str]:
-    """Returns the folders of which sandboxes get copies, with the names of the copies in the home.
+    """Returns the folders that are copied for each sandbox, each with the path of its copy within the home.
 
-    The bounds are of all copies together: the working directory comes first, then the volumes as they are named, and
-    each after those that it lies in.
+    The size bounds apply to all copies together, so the order matters: the working directory first, then the volumes in
+    the order of the configuration, each after the folders that contain it.
     """
     workdir = image_path(config.workdir)
     folders = {workdir: _copy_name(workdir)}
@@ -198,14 +198,14 @@ def _writable(config: ImageConfig) -> dict[str, str]:
 
 
 def _is_given(path: str) -> bool:
-    """Tells whether a path is the root, or lies where every sandbox has folders of its own, but for its home."""
+    """Returns whether a path is the root, or is in a folder that every sandbox has its own of, other than its home."""
     return path == "/" or any(
         path == place or path.startswith(f"{place}/") for place in _OWN if place != HOME_PATH
     )
 
 
 def _copy_name(workdir: str) -> str:
-    """Returns where the copy of the working directory is in the home of a sandbox."""
+    """Returns the path of the working directory's copy, within the home of a sandbox."""
     normal = image_path(workdir)
 
     if normal.startswith(f"{HOME_PATH}/"):
@@ -264,7 +264,7 @@ def _own_version() -> tuple[int, int, int]:
 
 
 def _workdir(config: ImageConfig, outcomes: Mapping[str, str], workshop: Workshop) -> str:
-    """Returns where code and commands start.
+    """Returns the folder in which code and commands start.
 
     Raises:
         ImageError: The folder is in the home, and is too large for a copy in each sandbox.
@@ -284,7 +284,7 @@ def _workdir(config: ImageConfig, outcomes: Mapping[str, str], workshop: Worksho
 
 
 def _links(config: ImageConfig, outcomes: Mapping[str, str], workshop: Workshop) -> tuple[str, ...]:
-    """Returns the folders of the image that are to lead to their copies in the home."""
+    """Returns the folders of the image to be replaced by links to their copies in the home."""
     for path, outcome in outcomes.items():
         if outcome == "large":
             workshop.say(
@@ -299,7 +299,7 @@ def _is_in_home(path: str) -> bool:
 
 
 def _link_layer(links: Mapping[str, str], store: LayerStore, workshop: Workshop) -> tuple[str, ...]:
-    """Returns the layer in which folders of the image are links to their copies of these names, if there are any."""
+    """Returns the key of the layer that replaces folders by links to their copies in the home; empty without links."""
     if not links:
         return ()
 
@@ -319,10 +319,10 @@ def _link_layer(links: Mapping[str, str], store: LayerStore, workshop: Workshop)
 
 
 def _link(path: str, name: str, content: str, uid: int, gid: int) -> None:
-    """Makes one link in a layer, and follows none.
+    """Makes one link in a layer, without following another link.
 
     Raises:
-        ImageError: The link would lead through another one.
+        ImageError: A parent folder of the link is itself a link.
     """
     folder = content
 

@@ -1,8 +1,8 @@
 """The Python that runs code in an image: the image's own, or a private one that uses none of the image's files.
 
-Runs in the host process. An image's own is asked about itself in a jail, never here. The private one is a copy of the
-interpreter that fumehood runs in, with every library that it needs, changed by patchelf so that all of it is found at
-`/opt/python`: it runs on any libc, and changes nothing for the image's own programs.
+Runs in the host process. An image's own interpreter is run in a jail only, to describe itself. The private one is a
+copy of the interpreter that fumehood runs in, with every library that it needs, changed by patchelf so that all of it
+is found at `/opt/python`: it runs on any libc, and changes nothing for the image's own programs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Found:
     """An interpreter in an image.
 
     Attributes:
-        path: Its path there.
+        path: Its path in the image.
         version: Major, minor and micro version.
     """
 

@@ -38,14 +38,14 @@ class Jailed:
     """A jailed process that was started.
 
     Attributes:
-        process: The process outside that waits for it.
+        process: The process outside of the jail that waits for the jailed one.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def feed(self, data: bytes) -> bool:
-        """Writes to its standard input; returns False once it takes no more."""
+        """Writes to the process's standard input; returns False once the process has closed it."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(data)
@@ -55,7 +55,7 @@ class Jailed:
         return True
 
     def answer(self) -> dict[str, Any]:
-        """Closes its input and returns its answer; `failed` if it gives none."""
+        """Closes the process's input and returns its answer; an answer with `failed` if it gives none."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -95,12 +95,12 @@ def image_ids(template: str) -> users.IdPlan:
 
 @contextmanager
 def jailed(plan: Mapping[str, Any], *pass_fds: int, **streams: Any) -> Iterator[Jailed]:
-    """Starts a jailed process; at the end, it and all that it has started are gone.
+    """Starts a jailed process for the block; at its end the process and all that it has started are gone.
 
     Args:
-        plan: What `fumehood_guest.image.jail` takes, without the descriptors.
-        pass_fds: Descriptors that it is given under their numbers.
-        streams: Where its standard streams lead, as `subprocess.Popen` takes them; pipes if not given.
+        plan: The plan for `fumehood_guest.image.jail`, without the descriptors.
+        pass_fds: Descriptors that the process inherits, under the same numbers.
+        streams: The targets of its standard streams, as `subprocess.Popen` takes them; pipes if not given.
     """
     plan_fd = os.memfd_create("fumehood-image-plan")
     host_pidfd = os.pidfd_open(os.getpid())
@@ -138,7 +138,7 @@ def jailed(plan: Mapping[str, Any], *pass_fds: int, **streams: Any) -> Iterator[
 
 
 def _wait_for_end(stdout: IO[bytes] | None) -> None:
-    """Waits until no process of the jail holds its output any more: what it wrote to may be deleted then."""
+    """Waits until no process of the jail holds its output open; the folders that it wrote to may be deleted then."""
     deadline = time.monotonic() + _END_SECONDS
 
     while stdout is not None and (left := deadline - time.monotonic()) > 0:

@@ -62,7 +62,7 @@ class LayerStore:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keeps `prune` away while layers are made that no template names yet.
+        """Makes `prune` refuse during the block, in which layers are made that no template names yet.
 
         Raises:
             TemplateStoreError: The folder cannot be made.
@@ -131,11 +131,11 @@ class LayerStore:
             return ()
 
     def size_bytes(self, keys: Iterable[str]) -> int:
-        """Returns how many bytes layers have together."""
+        """Returns the total size of these layers in bytes."""
         return sum(info.size_bytes for key in set(keys) if (info := self.info(key)) is not None)
 
     def prune(self, needed: set[str]) -> tuple[int, int]:
-        """Deletes the layers that nothing needs; returns how many, and their bytes.
+        """Deletes the layers that nothing needs; returns their number and their total bytes.
 
         Raises:
             TemplateStoreError: A build is running, which may need any of them.
@@ -222,7 +222,7 @@ def layer_key(kind: str, *parts: str) -> str:
 
 
 def delete_tree(folder: str) -> None:
-    """Deletes a folder and all in it, also what an image has closed to its owner.
+    """Deletes a folder and all in it, also folders whose mode denies access to their owner.
 
     No link is followed, and no path is longer than two names: every folder inside is moved up before it is emptied, so
     that neither the depth of a tree nor a change of it meanwhile leads anywhere else.
@@ -274,7 +274,7 @@ def _delete_entry(name: str, top: int, prefix: str) -> None:
 
 
 def _open_owned(name: str, folder: int | None) -> int:
-    """Opens a folder that is no link, whatever its mode, and opens it up to its owner."""
+    """Opens a folder, but no link, and first gives its owner all rights if its mode lacks some."""
     # A path alone needs no right to read the folder.
     path_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:

@@ -60,7 +60,7 @@ def check_builder(builder: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OuterBuild:
-    """What buildah is to build.
+    """The inputs of a build by buildah.
 
     Attributes:
         builder: `buildah`, or its absolute path.
@@ -76,7 +76,7 @@ class OuterBuild:
 
     @property
     def hidden(self) -> dict[str, str]:
-        """The arguments whose values go by the environment, which other users of this machine cannot read."""
+        """The build arguments whose values are passed in the environment, which other users cannot read."""
         return {
             name: value
             for name, value in self.arguments.items()
@@ -97,7 +97,7 @@ class OuterBuild:
 def build_outside(
     build: OuterBuild, template: str, store: LayerStore, say: Say
 ) -> tuple[ImageConfig, tuple[str, ...]]:
-    """Has buildah build an image, and stores its layers; the caller keeps the store in use.
+    """Lets buildah build an image, and stores its layers; the caller keeps the store in use.
 
     Args:
         build: The build to carry out.
@@ -109,7 +109,7 @@ def build_outside(
         The configuration of the image and the names of its layers, the lowest first.
 
     Raises:
-        TemplateStoreError: buildah is not there, or has failed.
+        TemplateStoreError: buildah is not installed, or has failed.
         ImageError: Its result is refused.
     """
     program = shutil.which(build.builder)
@@ -157,10 +157,10 @@ def _has_one_id() -> bool:
 
 
 def _store_options() -> tuple[str, ...]:
-    """Returns where buildah keeps its steps for a user with one id; otherwise where its own settings say.
+    """Returns buildah's storage options for a user with one id; none for others, whose own settings apply.
 
-    A store of its own: in that of subordinate ids files belong to those, and the root that it works as here would use
-    the system's. The driver is the one that needs neither whiteouts nor mounts.
+    The store is separate from the user's usual one, whose files belong to subordinate ids, and from the system's, which
+    buildah would choose since it runs as root here. The driver is the one that needs neither whiteouts nor mounts.
     """
     if not _has_one_id():
         return ()

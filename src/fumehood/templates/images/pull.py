@@ -1,7 +1,7 @@
 """Pulls an image: reads its description, and unpacks the layers that are not in the store yet.
 
 Runs in the host process. Stored bytes are hashed here while they stream to the jailed unpacker, and the digest of the
-unpacked archive, which that one reports, must be the one that the image's configuration names. A layer that fails
+unpacked archive, which the unpacker reports, must be the one that the image's configuration names. A layer that fails
 leaves nothing.
 """
 
@@ -43,9 +43,9 @@ class Bounds:
     Attributes:
         max_bytes: The largest size of all its layers together, unpacked.
         max_entries: Files, folders and links of all its layers.
-        max_growth: How many times larger than stored a layer may be when it is unpacked: gzip reaches a thousand, for
-            content that is all the same.
-        free_growth_bytes: How much larger any layer may be, besides.
+        max_growth: The largest ratio of a layer's unpacked size to its stored size; gzip reaches a thousand for uniform
+            content.
+        free_growth_bytes: Bytes that are added to that bound for every layer.
     """
 
     max_bytes: int = 32 << 30

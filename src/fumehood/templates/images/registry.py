@@ -45,7 +45,7 @@ class RegistrySource:
     Args:
         reference: The image in it.
         login: The credentials, or None for public ones.
-        seconds: How long a manifest may take, and how long all content together.
+        seconds: The time limit of a manifest, and that of all content together.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class _Clock:
     """Closes all connections of a request that takes too long, whichever call they block in.
 
     Attributes:
-        is_over: Whether the time is over.
+        is_over: Whether the time limit has passed.
     """
 
     def __init__(self) -> None:

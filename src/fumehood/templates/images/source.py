@@ -1,4 +1,4 @@
-"""The sources of named templates that are images: one as it is, and one that a Dockerfile builds, by us or by buildah.
+"""The sources of named templates from images: an image as it is, or one built from a Dockerfile, by us or by buildah.
 
 Runs in the host process. An image is equal to an earlier one when the digest that its registry, folder or archive names
 now is the same; a build, when all of its steps have led to the same layers.
@@ -38,7 +38,7 @@ class ImageOrder:
     Attributes:
         image: A reference; None with a Dockerfile.
         dockerfile: The path of a Dockerfile; None with an image.
-        context: The folder of COPY and ADD; None for that of the Dockerfile.
+        context: The folder of COPY and ADD; None: the folder of the Dockerfile.
         steps: Instructions that are carried out on the image.
         apt: Debian packages that are installed on it first.
         build_args: Values of ARGs.
@@ -46,7 +46,7 @@ class ImageOrder:
         instructions: Instructions that were read already, which are carried out on the image after the other steps.
         template: The name of a template that is built upon, in place of an image.
         uploads: Archives that those instructions copy from, by their names.
-        limits: The limits of its sandboxes where a client of E2B's API makes them, by name.
+        limits: The limits of sandboxes that a client of E2B's API makes, by name.
         builder: A program that builds the Dockerfile in place of ours; None for ours.
     """
 
@@ -65,7 +65,7 @@ class ImageOrder:
 
     @property
     def is_given(self) -> bool:
-        """Whether there is an image, in any of these ways."""
+        """Whether an image is given, in any of these ways."""
         return any(one is not None for one in (self.image, self.dockerfile, self.template))
 
     def source(self, store: LayerStore, logins: Logins) -> Source:
@@ -108,10 +108,10 @@ class ImageOrder:
         return DockerfileSource(dockerfile, name, store, logins, settings)
 
     def _outer_build(self, builder: str) -> OuterBuild:
-        """Returns what another builder builds.
+        """Returns the source for a build by another builder.
 
         Raises:
-            InvalidArgumentError: There is no Dockerfile, or the builder is none that we can use.
+            InvalidArgumentError: There is no Dockerfile, or the builder is not supported.
         """
         check_builder(builder)
 
@@ -181,7 +181,7 @@ class BuildSettings:
 
     Attributes:
         context: The folder of COPY and ADD; None for none.
-        network: The network that they may reach.
+        network: The network that the steps may reach.
         arguments: Values of ARGs.
         limits: The limits of each step.
         image: The image that the caller has named; None where a Dockerfile names it.
@@ -232,10 +232,10 @@ class OuterSource(_BuiltSource):
         self._build = build
 
     def prepare(self, name: str, say: Say) -> None:
-        """Has it built, so that `describe` can return the result.
+        """Lets the builder build the image, so that `describe` can return the result.
 
         Raises:
-            TemplateStoreError: The program is not there, or has failed.
+            TemplateStoreError: The builder is not installed, or has failed.
             ImageError: Its result is refused.
         """
         self._built = build_outside(self._build, name, self._store, say)

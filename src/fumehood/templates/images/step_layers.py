@@ -111,7 +111,7 @@ class StepLayers:
 
         Raises:
             TemplateStoreError: The files cannot be placed.
-            ImageError: The image that they come from has none of that name.
+            ImageError: The image that they come from has no file of that name.
         """
         owner = self._owner(state, expand(instruction.flags.get("chown", ""), state.variables))
 
@@ -369,7 +369,7 @@ class _Files:
 
     Attributes:
         digest: A digest of names and content.
-        is_folder: Whether it goes below the destination, and not to that very path.
+        is_folder: Whether the files go below the destination; otherwise a file gets exactly that path.
         is_archive: Whether it is an archive that ADD unpacks.
         write: Writes the files as an archive.
     """
@@ -426,7 +426,7 @@ class _Lines:
 
 
 class _Watch:
-    """Checks now and then how much a step has written."""
+    """Checks periodically how much a step has written."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder = folder
@@ -457,7 +457,7 @@ def _why(outcome: Outcome, limits: StepLimits) -> str:
 
 @contextmanager
 def _written(made: NewLayer, plan: dict[str, Any], ids: users.IdPlan) -> Iterator[None]:
-    """Adds a new layer, as the one that a jailed process may write to, to the plan of its jail for the block."""
+    """For the block, makes a new layer the one that the plan of a jail lets its process write to."""
     work = os.path.join(made.folder, "work")
     owner = ids.uid_map[0][1]
     os.mkdir(work, 0o755)

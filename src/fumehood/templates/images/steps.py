@@ -85,7 +85,7 @@ class StepRules:
         ids: The ids of images.
         network: The network that it may reach.
         seconds: Its time limit.
-        is_too_large: Called now and then; returns whether it has written too much.
+        is_too_large: Called periodically; returns whether the program has written too much.
         limits: Resource limits by their names, in place of those of every step.
         memory_bytes: The memory limit of all its processes together, where there is a control group.
     """
@@ -109,10 +109,10 @@ def run_program(
 
     Args:
         layers: The folders of the image, the lowest first.
-        made: The layer that takes what it writes; None drops that.
+        made: The layer that the program writes to; None: what it writes is dropped.
         program: The program.
         rules: The rules for it.
-        hear: Called with what it writes to standard output and error.
+        hear: Called with each piece of its standard output and error.
     """
     ids, network = rules.ids, rules.network
     work = None
@@ -210,7 +210,7 @@ def _proxy_envs(network: Network) -> dict[str, str]:
 
 @contextmanager
 def _proxy(network: Network) -> Iterator[socket.socket]:
-    """Serves the connections of one jail from a thread; yields the jail's end."""
+    """Serves the connections of one jail from a thread; yields the jail's end of the channel."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(

@@ -63,7 +63,7 @@ class Workbench:
         logins: The logins of registries.
         say: Called with each step.
         ids: The ids of images.
-        image: The image that the caller has named, which may lie on this machine; those that a Dockerfile names do not.
+        image: The image that the caller has named; only this one may be on the machine's disk.
         base: The image of a stage that begins with the template in place of an image.
         uploads: Archives that COPY takes files from, by the names behind `--from=upload:`.
     """
