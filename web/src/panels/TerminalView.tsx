@@ -98,9 +98,7 @@ export default function TerminalView({ sandboxId, pid, ended }: Given) {
       <section className="terminal-pane" ref={place} aria-label={`Terminal ${pid}`} />
       <p className="quiet small row">
         <span role="status">{state}</span>
-        <span>
-          <kbd>Shift F6</kbd> leaves the terminal
-        </span>
+        <span>Shift F6 leaves the terminal</span>
       </p>
       {asked && (
         <Question
