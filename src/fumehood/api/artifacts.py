@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Literal
@@ -93,10 +94,18 @@ def save_pictures(
         if picture is not None:
             content, ending = picture
             os.makedirs(into, exist_ok=True)
-            path = _free_path(
+            path, is_new = _free_path(
                 f"{into}/{stem}", ending, lambda path: path not in written and may_replace(path)
             )
-            _write_whole(content, path)
+
+            try:
+                _write_whole(content, path)
+            except BaseException:
+                if is_new:
+                    os.unlink(path)
+
+                raise
+
             written.add(path)
             saved.append(
                 Saved(
@@ -121,8 +130,8 @@ def picture_of(result: Result) -> tuple[bytes, str] | None:
     return None
 
 
-def _free_path(beginning: str, ending: str, may_replace: Callable[[str], bool]) -> str:
-    """Returns the first path that is not in use or may be replaced; one that was free is taken, by an empty file."""
+def _free_path(beginning: str, ending: str, may_replace: Callable[[str], bool]) -> tuple[str, bool]:
+    """Returns the first path that is not in use or may be replaced, and whether it is new: taken by an empty file."""
     number = 1
 
     while True:
@@ -132,23 +141,28 @@ def _free_path(beginning: str, ending: str, may_replace: Callable[[str], bool]) 
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
             if may_replace(path):
-                return path
+                return path, False
 
             number += 1
         else:
-            return path
+            return path, True
 
 
 def _write_whole(content: bytes, path: str) -> None:
     """Writes a file in one step: a reader, or a disk that is full, never leaves half of one."""
-    mode = os.stat(path, follow_symlinks=False).st_mode & 0o777
-    descriptor, temporary = tempfile.mkstemp(prefix=".fumehood-", dir=os.path.dirname(path) or ".")
+    old = os.lstat(path).st_mode
+    temporary = os.path.join(os.path.dirname(path), f".fumehood-{secrets.token_hex(8)}")
+    # Not mkstemp: the umask decides the mode, as of any new file.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
 
-        os.chmod(temporary, mode)
+        # The mode of a link is always 0777.
+        if stat.S_ISREG(old):
+            os.chmod(temporary, stat.S_IMODE(old) & 0o777)
+
         os.replace(temporary, path)
     finally:
         if os.path.lexists(temporary):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 import pytest
 
@@ -213,6 +215,43 @@ def test_dots_alone_hide_no_file(describe):
     """`...` is an ordinary name of a file, and of a folder."""
     files = Files([describe(path, 1) for path in ("/h/...", "/h/.../a", "/h/...b")])
     assert [entry.path for entry in list_tree(files, "/h")] == ["/h/...", "/h/.../a"]
+
+
+def test_a_picture_in_place_of_a_link_is_an_ordinary_file(tmp_path):
+    """A link has the mode 0777, which is none of the file's; what it leads to stays as it was."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "figure-1.png").symlink_to(tmp_path / "mine")
+    (tmp_path / "figure-2.png").write_text("old")
+    (tmp_path / "figure-2.png").chmod(0o640)
+    pictures = [Result(parts={"image/png": b"one"}), Result(parts={"image/png": b"two"})]
+    save_pictures(pictures, into=str(tmp_path), stem="figure", may_replace=lambda _: True)
+
+    (tmp_path / "plain").write_text("")
+    modes = [(tmp_path / name).lstat().st_mode for name in ("plain", "figure-1.png", "figure-2.png")]
+    assert modes[1:] == [modes[0], stat.S_IFREG | 0o640]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_picture_that_cannot_be_written_leaves_no_empty_file(tmp_path, monkeypatch):
+    """Its name was taken before the disk was full; a file that was there stays."""
+    (tmp_path / "figure-1.png").write_text("mine")
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+
+    for may_replace in (True, False):
+        with pytest.raises(OSError, match="No space left"):
+            save_pictures(
+                [Result(parts={"image/png": b"one"})],
+                into=str(tmp_path),
+                stem="figure",
+                may_replace=lambda _, answer=may_replace: answer,
+            )
+
+    assert os.listdir(tmp_path) == ["figure-1.png"]
+    assert (tmp_path / "figure-1.png").read_text() == "mine"
 
 
 def test_pictures_are_numbered_and_replace_nothing(tmp_path):
