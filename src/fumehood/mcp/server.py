@@ -86,15 +86,15 @@ class SandboxServer(MCPServer[Any]):
         Raises:
             ToolError: The tool failed, or its arguments are wrong.
         """
-        known = sorted(tool.name for tool in await super().list_tools())
-
-        if name not in known:
-            shown = visible_line(name, max_characters=50)
-            raise ToolError(f"There is no tool {shown}.\nNext: call one of {', '.join(known)}")
-
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
+            known = sorted(tool.name for tool in await super().list_tools())
+
+            if name not in known:
+                shown = visible_line(name, max_characters=50)
+                raise ToolError(f"There is no tool {shown}.\nNext: call one of {', '.join(known)}") from None
+
             if not isinstance(error.__cause__, ValidationError):
                 raise
 
