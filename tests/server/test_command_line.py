@@ -209,6 +209,18 @@ def test_files_are_copied_in_and_out(sandbox, tmp_path, capfdbinary, monkeypatch
     assert b"SOURCE='a' is refused" in capfdbinary.readouterr().err
 
 
+def test_a_file_is_harmless_at_a_terminal(sandbox, capfdbinary, monkeypatch):
+    """Its text alone, unless `--raw` says otherwise: what a guest has written could rule the terminal."""
+    code = "open('a.bin', 'wb').write(b'\\x1b]0;owned\\x07\\xff ' + 'é'.encode() + b'\\n')"
+    assert main(["exec", sandbox, code]) == 0
+    capfdbinary.readouterr()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["cp", f"{sandbox}:a.bin", "-"]) == 0
+    assert capfdbinary.readouterr().out == "\\x1b]0;owned\\x07\\xff é\n".encode()
+    assert main(["cp", "--raw", f"{sandbox}:a.bin", "-"]) == 0
+    assert capfdbinary.readouterr().out == b"\x1b]0;owned\x07\xff \xc3\xa9\n"
+
+
 def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
     """A token is alone on standard output; what a key may is what was asked for."""
     bounds = ["--max-sandboxes", "2", "--max-memory", "512M", "--max-limit", "wall_seconds=60"]
@@ -224,7 +236,8 @@ def test_keys_are_made_listed_rotated_and_revoked(sandbox, server, capsys):
         its = client.post("/v1/sandboxes", json={}).json()["id"]
         assert main(["ps"]) == 0
         (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(its)]
-        assert "  ci  " in line
+        # The id too: filters take it, and any key may have another's id as its name.
+        assert f"  ci ({key})  " in line
         client.delete(f"/v1/sandboxes/{its}")
 
     assert main(["ps", "--api-key", token]) == 0

@@ -151,7 +151,10 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
     assert main(["records", "list", *words, "--filter", name]) == 0
     assert name in capsys.readouterr().out
     assert main(["records", "--filter", "alpha", *words]) == 0
-    assert "no record has 'alpha' in its id, template, key, reason or a label" in capsys.readouterr().err
+    assert (
+        "no record has 'alpha' in its id, template, id of its key, reason or a label"
+        in capsys.readouterr().err
+    )
     assert main(["records", "show", name, *words]) == 0
     shown = capsys.readouterr().err
     assert "x = 20" in shown

@@ -5,7 +5,6 @@ Runs in the user's terminal. A key that may not list keys sees ids: that is no e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from fumehood.errors import FumehoodError
@@ -13,7 +12,9 @@ from fumehood.text import visible_line
 
 
 def names_of_keys(url: str | None, api_key: str | None) -> Mapping[str, str]:
-    """Return what to call each key by its id: its name, with the id behind it where a second key has the same.
+    """Return what to call each key by its id: its name with the id behind it, which filters take.
+
+    The name alone could be that of another key, or another key's id.
 
     Args:
         url: The server; None: FUMEHOOD_URL.
@@ -27,8 +28,4 @@ def names_of_keys(url: str | None, api_key: str | None) -> Mapping[str, str]:
     except FumehoodError:
         return {}
 
-    count = Counter(key["name"] for key in keys)
-    return {
-        key["id"]: visible_line(key["name"] if count[key["name"]] == 1 else f"{key['name']} ({key['id']})")
-        for key in keys
-    }
+    return {key["id"]: f"{visible_line(key['name'])} ({key['id']})" for key in keys}

@@ -64,7 +64,7 @@ def _why_none(text: str | None, *, is_kept: bool) -> str:
         return "no record is kept: a server keeps them with `fumehood serve --records keep`"
 
     if text:
-        return f"no record has {visible_line(text)!r} in its id, template, key, reason or a label"
+        return f"no record has {visible_line(text)!r} in its id, template, id of its key, reason or a label"
 
     return "no sandbox has ended yet whose record is kept"
 
@@ -242,7 +242,7 @@ RECORDS = Verbs(
                 Option(
                     ["--filter"],
                     metavar="TEXT",
-                    help="only with this in id, template, key, reason or a label",
+                    help="only with this in id, template, id of the key, reason or a label",
                 ),
                 Option(
                     ["--limit"], type=int, default=100, metavar="N", help="how many at most (default: 100)"

@@ -6,6 +6,7 @@ they are printed. Nothing here makes a sandbox, or lets one live longer.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
@@ -256,7 +257,7 @@ def run_cp(options: Options) -> int:
     sandbox = at_server(Options(sandbox=name, url=options.url, api_key=options.api_key))
 
     if options.destination == _STDIN:
-        return _write_out(sandbox, path)
+        return _write_out(sandbox, path, raw=options.raw or not sys.stdout.isatty())
 
     if options.source == _STDIN:
         return _read_in(sandbox, path)
@@ -267,17 +268,27 @@ def run_cp(options: Options) -> int:
     return _download(sandbox, path, options.destination)
 
 
-def _write_out(sandbox: Sandbox, path: str) -> int:
-    """Write a file of the sandbox to standard output, as it is."""
+def _write_out(sandbox: Sandbox, path: str, *, raw: bool) -> int:
+    """Write a file of the sandbox to standard output: as it is, or as harmless text for a terminal."""
     if sandbox.files.get_info(path).type == "dir":
         raise InvalidArgumentError(
             field="SOURCE", value=path, allowed="a file: a folder does not go to standard output"
         )
 
-    for piece in sandbox.files.read(path, format="stream"):
-        sys.stdout.buffer.write(piece)
+    pieces = sandbox.files.read(path, format="stream")
 
-    sys.stdout.buffer.flush()
+    if raw:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+
+        sys.stdout.buffer.flush()
+        return 0
+
+    screen = Screen()
+
+    for text in codecs.iterdecode(pieces, "utf-8", "backslashreplace"):
+        screen.out(text)
+
     return 0
 
 
@@ -458,5 +469,8 @@ CP = Command(
         Argument("source", metavar="SOURCE", type=PathWord(), about="a path, SANDBOX:PATH, or - for stdin"),
         Argument("destination", metavar="DESTINATION", type=PathWord(), about="the same; - for stdout"),
         *SERVER_OPTIONS,
+        Option(
+            ["--raw"], is_flag=True, help="to stdout: pass terminal escapes of the file on to this terminal"
+        ),
     ],
 )
