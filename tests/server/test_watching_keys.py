@@ -11,6 +11,8 @@ import httpx2
 import pytest
 from starlette.routing import BaseRoute
 
+from fumehood.cli.main import main
+
 from .walking import OPEN, SITE, filled, status_of_upgrade
 
 NewClient = Callable[..., httpx2.Client]
@@ -126,6 +128,48 @@ def test_watching_changes_nothing_by_any_route(
     assert holder.post(f"{place}/executions", json={"code": "1"}).status_code == 200
     assert state() != before
     assert holder.delete(place).status_code == 204
+
+
+def test_logs_and_watching_keys_see_what_ran_and_wake_nothing(
+    server: Any,
+    api: httpx2.Client,
+    client_of: NewClient,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A paused sandbox stays paused, an idle one stays idle, and no secret of the environment is in the history."""
+    watcher = client_of(api, "watch")
+    body = {"envs": {"DB_PASSWORD": "s3cr3t"}, "auto_resume": True, "idle_timeout_seconds": 600}
+    made = api.post("/v1/sandboxes", json=body).json()["id"]
+    place = f"/v1/sandboxes/{made}"
+    context = api.post(f"{place}/contexts", json={}).json()["id"]
+    assert api.post(f"{place}/executions", json={"code": "print(6 * 7)"}).status_code == 200
+    run = {"code": "print(7 * 8)", "context_id": context}
+    assert api.post(f"{place}/executions", json=run).status_code == 200
+    pid = api.post(f"{place}/commands", json={"command": "echo from a command"}).json()["pid"]
+    assert '"exited"' in api.get(f"{place}/commands/{pid}/output").text
+    token = api.post(f"/sandboxes/{made}/connect", json={"timeout": 600}).json()["envdAccessToken"]
+    reached = {"E2b-Sandbox-Id": made, "E2b-Sandbox-Port": "49983", "X-Access-Token": token}
+    assert api.get("/envs", headers=reached).json()["DB_PASSWORD"] == "s3cr3t"
+
+    monkeypatch.setenv("FUMEHOOD_URL", server.url)
+    monkeypatch.setenv("FUMEHOOD_API_KEY", watcher.headers["X-API-Key"])
+
+    def logs(*words: str) -> str:
+        assert main(["logs", made, *words]) == 0
+        return capsys.readouterr().out
+
+    idle_ends = api.get(place).json()["ends_at"]
+    assert logs() == "42\n56\nfrom a command\n"
+    assert api.get(place).json()["ends_at"] == idle_ends
+    assert api.post(f"{place}/pause").status_code == 200
+    assert logs() == "42\n56\nfrom a command\n"
+    data = logs("--json")
+    assert "from a command" in data
+    assert "s3cr3t" not in data
+    assert "s3cr3t" not in watcher.get(f"{place}/commands/history").text
+    assert api.get(place).json()["state"] == "paused"
+    assert api.delete(place).status_code == 204
 
 
 RUNS: list[tuple[str, dict[str, Any]]] = [

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fumehood.cli.parser import Argument, Command, Option, Options
 from fumehood.cli.run import show_error, show_result
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
     from fumehood.values.looking import Cell, CommandPage, RanCommand
 
+_T = TypeVar("_T")
 _LOOK_AGAIN_SECONDS = 0.5
 _PAGE = 100
 _DEFAULT = "default"
@@ -57,10 +58,12 @@ def _data(sandbox: Sandbox) -> dict[str, Any]:
     """Returns the record of the default context, and beside it those of the others and the commands."""
     from fumehood.values.plain_data import fields_data
 
-    others = [info.id for info in sandbox.list_code_contexts() if info.id != _DEFAULT]
+    others = [
+        record for name in _contexts(sandbox)[1:] for record in _living(sandbox.get_record, context=name)
+    ]
     return {
         **fields_data(sandbox.get_record()),
-        "other_contexts": [fields_data(sandbox.get_record(name)) for name in others],
+        "other_contexts": [fields_data(record) for record in others],
         "running": [fields_data(cell) for cell in _cells(sandbox) if cell.state == "running"],
         "commands": [fields_data(ran) for ran in sandbox.activity.commands().items],
     }
@@ -68,8 +71,24 @@ def _data(sandbox: Sandbox) -> dict[str, Any]:
 
 def _cells(sandbox: Sandbox) -> Iterator[Cell]:
     """Yields the newest cell of each context."""
-    for info in sandbox.list_code_contexts():
-        yield from sandbox.activity.executions(context=info.id, limit=1, whole=True).items
+    for name in _contexts(sandbox):
+        for page in _living(sandbox.activity.executions, context=name, limit=1, whole=True):
+            yield from page.items
+
+
+def _contexts(sandbox: Sandbox) -> list[str]:
+    """Returns the contexts that have a record, the default one first; a list of contexts would wake the sandbox."""
+    return [_DEFAULT, *(name for name in sandbox.activity.use().contexts if name != _DEFAULT)]
+
+
+def _living(ask: Callable[..., _T], **options: Any) -> list[_T]:
+    """Returns an answer about a context as the only item, or nothing when it was removed since it was named."""
+    from fumehood.errors import ContextNotFoundError
+
+    try:
+        return [ask(**options)]
+    except ContextNotFoundError:
+        return []
 
 
 @dataclass(slots=True)
@@ -115,8 +134,8 @@ class _Log:
             one for one in commands.items if one.number not in self._ended_commands
         ]
 
-        for info in self._sandbox.list_code_contexts():
-            found += self._new_cells(info.id)
+        for name in _contexts(self._sandbox):
+            found += self._new_cells(name)
 
         for one in sorted(found, key=_began):
             if isinstance(one, RanCommand):
@@ -136,7 +155,14 @@ class _Log:
         after = -1 if after is None else after
 
         while True:
-            page = self._sandbox.activity.executions(context=context, after=after, limit=_PAGE, whole=True)
+            pages = _living(
+                self._sandbox.activity.executions, context=context, after=after, limit=_PAGE, whole=True
+            )
+
+            if not pages:
+                return
+
+            (page,) = pages
 
             if is_first and page.dropped_cells:
                 note(

@@ -669,9 +669,11 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
     # -- commands and ports
 
     async def start_process(self, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
-        return self._read(
-            ProcessInfo, await self._ask("POST", sandbox_path(sandbox_id, "commands"), json=_fields(spec))
-        )
+        place = sandbox_path(sandbox_id, "commands")
+        # A host daemon alone has the parameter.
+        query = {"own": "true"} if spec.is_own and self._on_behalf else {}
+        body = _fields(spec, without=("is_own",))
+        return self._read(ProcessInfo, await self._ask("POST", place, json=body, params=query))
 
     def process_output(
         self, sandbox_id: str, pid: int, after_bytes: int | None = None

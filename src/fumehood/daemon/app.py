@@ -49,8 +49,9 @@ from fumehood.server.responses import GONE, stream_response, unless_gone
 from fumehood.server.routes import HOST_ROUTERS
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.ports import ROUTES as PORT_ROUTES
-from fumehood.server.routes.sandboxes import answer
+from fumehood.server.routes.sandboxes import SandboxId, answer
 from fumehood.server.routes.saved import load_for
+from fumehood.server.schemas.commands import CommandAnswer, NewCommand
 from fumehood.server.schemas.execute import RunGroupBody
 from fumehood.server.schemas.machines import NewDraining
 from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer
@@ -212,6 +213,14 @@ async def create_for(
         return Response(status_code=GONE) if info is None else answer(info, 201)
 
     return await once(request, idempotency_key, create)
+
+
+@_own_router.post("/{sandbox_id}/commands", status_code=201, response_model=CommandAnswer)
+async def start_command_for(
+    sandbox_id: SandboxId, body: NewCommand, backend: CallersBackend, own: bool = False
+) -> Response:
+    """Starts a command; `own`: the server in front starts it for itself."""
+    return answer(await backend.start_process(sandbox_id, replace(body.spec(), is_own=own)), 201)
 
 
 @_own_router.post("/load", status_code=201, response_model=LoadedAnswer)

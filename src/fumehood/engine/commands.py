@@ -141,8 +141,7 @@ class LiveProcesses:
 
         self._all[pid] = process
 
-        if given is None:
-            # Not what belongs to the template, such as its start command.
+        if not spec.is_own:
             self.history.begin(process)
 
         early = self._early_exits.pop(pid, None)

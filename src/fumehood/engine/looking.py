@@ -48,7 +48,8 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
         case ReadResult():
             return read_result(sandbox, request)
         case ReadUse():
-            return use_of(sandbox)
+            contexts = tuple(context.info.id for context in sandbox.contexts)
+            return replace(use_of(sandbox), contexts=contexts)
         case ReadCommands():
             return sandbox.processes.history.read(request)
         case ReadPorts():

@@ -39,7 +39,7 @@ async def start_and_wait(sandbox: LiveSandbox, start: StartCommand, envs: Mappin
         SandboxStartError: The command ended with an error before it was ready, or was not ready in time.
         CommandStartError: The command could not be started.
     """
-    started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, start.command)), envs)
+    started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, start.command), is_own=True), envs)
     check = start.check()
 
     if check is None:
@@ -99,7 +99,7 @@ async def _holds(sandbox: LiveSandbox, check: ReadyCheck, envs: Mapping[str, str
 
 
 async def _succeeds(sandbox: LiveSandbox, command: str, envs: Mapping[str, str]) -> bool:
-    started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, command)), envs)
+    started = await sandbox.processes.start(ProcessSpec(argv=(*_SHELL, command), is_own=True), envs)
 
     async with aclosing(sandbox.processes.output(started.pid)) as events:
         async for event in events:

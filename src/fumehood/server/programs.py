@@ -140,6 +140,7 @@ class Workbench:
             envs=program.envs,
             stdin=bool(program.stdin),
             timeout_seconds=program.timeout_seconds,
+            is_own=True,
         )
         begun = time.monotonic()
         process = await self.backend.start_process(self.sandbox_id, spec)

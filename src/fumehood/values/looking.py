@@ -529,6 +529,7 @@ class SandboxUse:
         last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None before the first.
         last_at: When that cell ended (UTC).
         watchers: How many followers its events have.
+        contexts: The ids of its contexts; empty in lists of sandboxes.
     """
 
     cpu_seconds: float | None = None
@@ -540,6 +541,7 @@ class SandboxUse:
     last_outcome: str | None = None
     last_at: datetime | None = None
     watchers: int = 0
+    contexts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -433,6 +433,8 @@ class ProcessSpec:
         stdin: True to keep its standard input open for `SendStdin`; otherwise it is empty.
         pty: The size of the terminal on which it runs; None: no terminal.
         timeout_seconds: The time after which it is killed; None means that it may run as long as the sandbox lives.
+        is_own: Whether the host starts it for itself, so that it is no part of the history of commands. No body of a
+            request has a field for it.
     """
 
     argv: tuple[str, ...]
@@ -441,6 +443,7 @@ class ProcessSpec:
     stdin: bool = False
     pty: PtySize | None = None
     timeout_seconds: float | None = None
+    is_own: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.argv, tuple) or not self.argv:
@@ -457,6 +460,7 @@ class ProcessSpec:
 
         check_envs(self.envs)
         check_bool("stdin", self.stdin)
+        check_bool("is_own", self.is_own)
         check_seconds("timeout", self.timeout_seconds)
 
 

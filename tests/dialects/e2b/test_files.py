@@ -350,12 +350,15 @@ def test_files_larger_than_the_server_takes_are_refused(start_server, http, head
     assert sandbox.files.get_info("big").size == 1 << 20
 
 
-def test_other_routes_of_the_daemon(shared, http, headers_of):
+def test_other_routes_of_the_daemon(server, shared, http, headers_of):
     """Its environment and measures; what the platform alone calls is not there."""
     assert http.get("/health", headers=headers_of(shared)).status_code == 204
     envs = http.get("/envs", headers=headers_of(shared)).json()
     assert envs["HOME"] == "/home/user"
     assert envs["E2B_SANDBOX_ID"] == shared.sandbox_id
+    # Its output would show the secrets of the environment to keys that watch.
+    place = f"{server.url}/v1/sandboxes/{shared.sandbox_id}/commands/history"
+    assert "/usr/bin/env" not in http.get(place, headers=server.headers).raise_for_status().text
     assert http.get("/metrics", headers=headers_of(shared)).json()["memTotal"] == 1 << 30
 
     for path in ("/init", "/freeze", "/v1/sandboxes", "/"):

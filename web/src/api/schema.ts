@@ -542,6 +542,7 @@ export type SandboxUse = {
   last_outcome: string | null;
   last_at: string | null;
   watchers: number;
+  contexts: (string)[];
 };
 
 export type SecurityEventCount = {

@@ -328,7 +328,10 @@ async def wake(backend: Backend, sandbox_id: str) -> None:
 
 async def _envs(backend: Backend, sandbox_id: str) -> dict[str, str]:
     """Returns the environment that commands see."""
-    spec = ProcessSpec(argv=("/usr/bin/env", "-0"), envs=shown_envs(sandbox_id, {}), timeout_seconds=10)
+    # Its output has the secrets of the environment, which the history would show to keys that watch.
+    spec = ProcessSpec(
+        argv=("/usr/bin/env", "-0"), envs=shown_envs(sandbox_id, {}), timeout_seconds=10, is_own=True
+    )
     info = await backend.start_process(sandbox_id, spec)
     output = bytearray()
 

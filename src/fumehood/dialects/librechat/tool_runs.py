@@ -178,6 +178,7 @@ class ToolRun:
                 cwd=DATA_PATH,
                 envs={**RUN_ENVS, "BASH_ENV": f"{guest_programs.FOLDER}/tools.sh"},
                 stdin=True,
+                is_own=True,
             ),
         )
         self._pid = process.pid
