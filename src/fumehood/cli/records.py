@@ -53,7 +53,10 @@ def run_list(options: Options) -> int:
     names = names_of_keys(options.url, options.api_key) if found.items else {}
     write_table(_COLUMNS, [_row(ended, now, names) for ended in found.items], sys.stdout)
 
-    if not found.items:
+    if found.left_out_hosts:
+        note(f"without the records of machines that do not answer: {', '.join(found.left_out_hosts)}")
+
+    if not found.items and not (found.left_out_hosts and not found.is_kept):
         note(_why_none(options.filter, is_kept=found.is_kept))
 
     return 0

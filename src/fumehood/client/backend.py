@@ -274,6 +274,8 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
         self._connection = HttpConnection(address, carrier)
         # The owner of new sandboxes: only a host daemon, whose socket is its owner's alone, accepts it.
         self._on_behalf = address.is_host
+        # A server of a cluster reaches host daemons through the carrier of their adapter.
+        self._has_host_alone = address.is_host and carrier is None
 
     # -- sandboxes
 
@@ -286,8 +288,7 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
             )
 
         body = {**_wish(spec), "limits": spec.limits_asked}
-        owner = spec.owner if self._on_behalf else None
-        answer = await self._ask("POST", "/v1/sandboxes", json=body, params=query_of(owner=owner or None))
+        answer = await self._ask("POST", "/v1/sandboxes", json=body, params=self._creation_query(spec))
         return self._read(SandboxInfo, answer)
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
@@ -535,11 +536,13 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
                 "data": {"options": json.dumps(wish)},
                 "files": {"state": ("state", file)},
             }
-            owner = spec.owner if self._on_behalf else None
-            answer = await self._ask(
-                "POST", "/v1/sandboxes/load", params=query_of(owner=owner or None), **form
-            )
-            return self._read(Loaded, answer)
+            query = self._creation_query(spec)
+            return self._read(Loaded, await self._ask("POST", "/v1/sandboxes/load", params=query, **form))
+
+    def _creation_query(self, spec: SandboxSpec) -> Mapping[str, str]:
+        """Returns what only a host daemon is told about a new sandbox; nothing for a server."""
+        owner = spec.owner if self._on_behalf else None
+        return query_of(owner=owner or None, alone="true" if self._has_host_alone else None)
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
         path = sandbox_path(sandbox_id, "contexts", context_id or DEFAULT_CONTEXT_ID, "record")

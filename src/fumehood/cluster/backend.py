@@ -266,16 +266,21 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
     # -- records of sandboxes that have ended, on the machines that had them
 
     async def find_records(self, request: ListRecords) -> RecordList:
-        """Return a page of those on all machines that answer; those of the others are left out."""
+        """Return a page of those on all machines that answer; it names the others."""
 
         async def asked(site: _Site) -> RecordList:
+            left_out = RecordList(is_kept=False, left_out_hosts=(site.machine.host_id,))
+
+            if site.presence.is_gone:
+                return left_out
+
             try:
                 return await site.backend.find_records(request)
             except (HostUnavailableError, HostVersionError) as error:
                 events.MACHINE_LEFT_OUT.log(host_id=site.machine.host_id, reason=error.message)
-                return RecordList(is_kept=False)
+                return left_out
 
-        pages = await asyncio.gather(*(asked(site) for site in self._sites_present))
+        pages = await asyncio.gather(*map(asked, self._sites.values()))
 
         try:
             return merged_records(request, pages)
@@ -472,7 +477,11 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
     async def _ask(self, site: _Site) -> None:
         """Asks a machine for its figures, and handles a missing answer."""
         machine, was_lost = site.machine, site.presence.was_lost
-        asked = query_of(lease=site.presence.take_token() or None, lost="true" if was_lost else None)
+        asked = query_of(
+            lease=site.presence.take_token() or None,
+            lost="true" if was_lost else None,
+            since=site.presence.last_token or None if was_lost else None,
+        )
         target = f"{_FIGURES}?{urlencode(asked)}" if asked else _FIGURES
 
         try:

@@ -52,6 +52,8 @@ class Presence:
         self._ended = 0
         self._token = ""
         self._token_at = 0.0
+        # The token of the last answer, sent back or not: the machine was not lost before.
+        self.last_token = ""
         self.is_lost = False
         # Whether its next answer has to be that to the words that it was lost.
         self.was_lost = False
@@ -79,7 +81,9 @@ class Presence:
         self._token = ""
 
     def note_token(self, token: str, now: float) -> None:
-        """Takes the token of an answer, unless an earlier one has still to be sent back."""
+        """Takes the token of an answer; it is not sent back while an earlier one has still to be."""
+        self.last_token = token
+
         if not self._token:
             self._token, self._token_at = token, now
 

@@ -40,6 +40,7 @@ def merged_records(request: ListRecords, pages: Iterable[RecordList]) -> RecordL
         is_kept=any(page.is_kept for page in found),
         items=tuple(item for _, item in shown),
         next_cursor=None if last is None else f"{last[0]}.{last[1]}",
+        left_out_hosts=tuple(sorted(host_id for page in found for host_id in page.left_out_hosts)),
     )
 
 

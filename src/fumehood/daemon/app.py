@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -26,7 +26,7 @@ from fumehood.assemble import backend_on_loop, template_store
 from fumehood.cancellation import stop
 from fumehood.client.abilities import ABILITIES
 from fumehood.client.stateless import GroupedRun
-from fumehood.daemon.lease import Lease
+from fumehood.daemon.lease import Lease, boot_seconds
 from fumehood.daemon.peers import PeerAuthenticator, PeerProtocol
 from fumehood.daemon.runs import RunGroups, RunIndex, RunName
 from fumehood.daemon.settings import HostSettings
@@ -110,9 +110,17 @@ class HostServices(AppServices):
         """Ends the sandboxes that may be restored elsewhere while the lease is over."""
         while True:
             await asyncio.sleep(_LEASE_LOOK_SECONDS)
+            await self.end_cut_off()
 
-            if self.lease.is_over:
-                await self.end_lost("it was cut off from the cluster")
+    async def end_cut_off(self) -> None:
+        """Ends the sandboxes that may be restored elsewhere if the lease is over."""
+        if self.lease.is_over:
+            await self.end_lost("it was cut off from the cluster")
+
+    async def leave_cluster(self) -> None:
+        """Ends a lease that is over for good, and first what it was about."""
+        await self.end_cut_off()
+        self.lease.leave()
 
     async def end_lost(self, reason: str) -> None:
         """Ends the sandboxes that are restored elsewhere when this machine is lost."""
@@ -140,8 +148,10 @@ class HostServices(AppServices):
 
 
 @asynccontextmanager
-async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenerator[HostServices, None]:
-    """Starts the engine, and ends it with all its sandboxes at the end of the block."""
+async def open_host_services(
+    settings: HostSettings, state: Path, clock: Callable[[], float] = boot_seconds
+) -> AsyncGenerator[HostServices, None]:
+    """Starts the engine, and ends it with all its sandboxes at the end of the block; `clock` is that of the lease."""
     engine = replace(
         settings,
         host_id=settings.host_id or kept_host_id(state),
@@ -153,12 +163,14 @@ async def open_host_services(settings: HostSettings, state: Path) -> AsyncGenera
     await backend.set_draining((state / _DRAINING).exists())
     warming = asyncio.create_task(backend.warm())
     batches, detached = Batches(), DetachedRuns()
+    lease = Lease((await backend.capacity()).incarnation, clock)
+    await backend.set_cut_off(lambda: lease.is_over)
     services = HostServices(
         settings=_app_settings(settings),
         state=state,
         backend=backend,
         engine=backend,
-        lease=Lease((await backend.capacity()).incarnation),
+        lease=lease,
         authenticator=PeerAuthenticator(),
         # The server in front has a queue; the engine refuses a sandbox beyond its capacity.
         queue=FairQueue(places=settings.max_sandboxes, capacity=settings.max_sandboxes),
@@ -195,6 +207,7 @@ def _app_settings(settings: HostSettings) -> ServerSettings:
 
 _own_router = guarded_router("sandboxes", "/v1/sandboxes")
 _Owner = Annotated[str | None, Query(max_length=255, description="Whose.")]
+_Alone = Annotated[bool, Query(description="The server is none of a cluster: it has this machine alone.")]
 
 
 @_own_router.post("", status_code=201, response_model=SandboxAnswer)
@@ -203,9 +216,13 @@ async def create_for(
     backend: CallersBackend,
     request: Request,
     owner: _Owner = None,
+    alone: _Alone = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Makes a sandbox that belongs to `owner`; an idempotency key is refused, since no answer is kept."""
+
+    if alone:
+        await _services(request).leave_cluster()
 
     async def create() -> Response:
         spec = replace(body.spec(), owner=owner or "")
@@ -224,8 +241,13 @@ async def start_command_for(
 
 
 @_own_router.post("/load", status_code=201, response_model=LoadedAnswer)
-async def load_as(backend: CallersBackend, request: Request, owner: _Owner = None) -> Response:
+async def load_as(
+    backend: CallersBackend, request: Request, owner: _Owner = None, alone: _Alone = False
+) -> Response:
     """Makes a sandbox from a saved state; it belongs to `owner`."""
+    if alone:
+        await _services(request).leave_cluster()
+
     return await load_for(backend, request, owner or "")
 
 
@@ -234,16 +256,22 @@ _cluster_router = guarded_router("cluster", "/v1/host")
 
 @_cluster_router.get("/figures")
 async def figures(
-    request: Request, lease: Annotated[str, Query(max_length=64)] = "", lost: bool = False
+    request: Request,
+    lease: Annotated[str, Query(max_length=64)] = "",
+    lost: bool = False,
+    since: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
     """Gives the capacity, the templates, and how many sandboxes each owner has.
 
     `lease` is that of an earlier answer, from a server that has seen since that this machine is in the cluster. `lost`
-    says that its sandboxes were called lost: those that may be restored elsewhere have to end.
+    says that its sandboxes were called lost: those that may be restored elsewhere have to end, unless the lease was
+    over since the answer with the token `since`, the last before the loss: then they have ended, and all are new.
     """
     services = _services(request)
+    # Before the lease begins again, or they would live on.
+    await services.end_cut_off()
 
-    if lost:
+    if lost and not services.lease.was_over_since(since):
         await services.end_lost("it was lost, and is back")
 
     services.lease.note_request(lease)
@@ -302,7 +330,7 @@ def _services(request: Request) -> HostServices:
     return services
 
 
-_ROUTERS = (_cluster_router, _own_router, *HOST_ROUTERS)
+ROUTERS = (_cluster_router, _own_router, *HOST_ROUTERS)
 
 
 async def keep_sandboxes(
@@ -312,7 +340,7 @@ async def keep_sandboxes(
     configure(settings.log_level, settings.log_format)
 
     async with open_host_services(settings, state) as services:
-        app = assemble_app(services, _ROUTERS, PORT_ROUTES)
+        app = assemble_app(services, ROUTERS, PORT_ROUTES)
         finish_traces = trace(app, os.environ, "fumehood-host", _UNTRACED)
         events.HOST_STARTED.log(
             address=settings.socket,

@@ -8,10 +8,14 @@ Each answer to a server that asks for figures carries a token: the moment of the
 server sends the token back only if it has seen afterwards that the machine is still in the cluster, and the lease then
 lasts `LEASE_SECONDS` from the moment in the token. So no delay on the way makes it longer, and no two clocks are
 compared. The clock also counts while the machine is suspended.
+
+A lease that is over begins again with a token. Nothing that may be restored elsewhere lives on from before that moment:
+the engine made none meanwhile, and ended what there was.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -19,7 +23,8 @@ from collections.abc import Callable
 LEASE_SECONDS = 45.0
 
 
-def _boot_seconds() -> float:
+def boot_seconds() -> float:
+    """Returns the seconds since the machine was started, in which it was suspended included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -31,10 +36,11 @@ class Lease:
         clock: Returns the seconds of a clock that only moves forward.
     """
 
-    def __init__(self, incarnation: str, clock: Callable[[], float] = _boot_seconds) -> None:
+    def __init__(self, incarnation: str, clock: Callable[[], float] = boot_seconds) -> None:
         self._incarnation = incarnation
         self._clock = clock
         self._ends_at: float | None = None
+        self._began_again_at = -math.inf
 
     def token(self) -> str:
         """Returns the token of this moment."""
@@ -42,7 +48,7 @@ class Lease:
 
     def note_request(self, token: str) -> None:
         """Takes a request for figures, with the token of an earlier answer or "": begins or extends the lease."""
-        now = self._clock()
+        now, was_over = self._clock(), self.is_over
 
         if self._ends_at is None:
             self._ends_at = now + LEASE_SECONDS
@@ -51,6 +57,20 @@ class Lease:
 
         if incarnation == self._incarnation and (asked_at := _number(moment)) is not None and asked_at <= now:
             self._ends_at = max(self._ends_at, asked_at + LEASE_SECONDS)
+
+        if was_over and not self.is_over:
+            self._began_again_at = now
+
+    def leave(self) -> None:
+        """Ends a lease that is over for good: there is none until a server of a cluster asks for figures again."""
+        if self.is_over:
+            self._ends_at, self._began_again_at = None, self._clock()
+
+    def was_over_since(self, token: str) -> bool:
+        """Whether the lease was over after the moment of a token, so that nothing restorable lives from then."""
+        incarnation, _, moment = token.partition(".")
+        given_at = _number(moment)
+        return incarnation == self._incarnation and given_at is not None and given_at < self._began_again_at
 
     @property
     def is_over(self) -> bool:

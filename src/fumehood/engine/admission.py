@@ -7,6 +7,7 @@ most ten times a second, and cached in between.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fumehood.bounds import MIB
@@ -47,6 +48,8 @@ class Admission:
     def __init__(self, runtime: Runtime, rules: AdmissionRules) -> None:
         self.rules = rules
         self.is_closed = False
+        # Whether this host's sandboxes may be restored elsewhere now.
+        self.is_cut_off: Callable[[], bool] = lambda: False
         self._runtime = runtime
         self._room: Room | None = None
         self._looked_at = 0.0
@@ -70,6 +73,16 @@ class Admission:
         """
         if self.is_closed:
             raise CapacityError(resource="places on a host that is being drained", used=sandboxes, maximum=0)
+
+    def check_restorable(self, sandboxes: int) -> None:
+        """Checks whether sandboxes that are restored elsewhere when this host is lost are made here.
+
+        Raises:
+            CapacityError: The host may be called lost, as its cluster does not see it.
+        """
+        if self.is_cut_off():
+            place = 'places for on_host_loss="restore" on a host that is cut off from its cluster'
+            raise CapacityError(resource=place, used=sandboxes, maximum=0)
 
     def check(self, sandboxes: int) -> None:
         """Checks whether one more sandbox may be made.

@@ -327,6 +327,10 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
     async def capacity(self) -> Capacity:
         return await self._do(self._later, self._supervisor.capacity)
 
+    async def set_cut_off(self, is_cut_off: Callable[[], bool]) -> None:
+        """Takes the question whether sandboxes of this host may be restored elsewhere now."""
+        await self._do(self._later, self._supervisor.set_cut_off, is_cut_off)
+
     async def end_restorable(self) -> int:
         """Ends the sandboxes that are restored elsewhere when this host is lost; returns how many."""
         return await self._do(self._later, self._supervisor.end_restorable)

@@ -126,6 +126,10 @@ class Supervisor:
 
         with logged_refusals(spec):
             self._admission.check_open(len(self._lifetimes))
+
+            if spec.on_host_loss == "restore":
+                self._admission.check_restorable(len(self._lifetimes))
+
             self._admission.check(len(self._lifetimes) + self._coming)
             self._coming += 1
             try:
@@ -236,9 +240,20 @@ class Supervisor:
         """Stops making new sandboxes, other than forks, or allows it again."""
         self._admission.is_closed = is_draining
 
+    def set_cut_off(self, is_cut_off: Callable[[], bool]) -> None:
+        """Takes the question whether sandboxes of this host may be restored elsewhere now.
+
+        While they may be, none of those is made here, and a call to one ends it.
+        """
+        self._admission.is_cut_off = is_cut_off
+
     def end_restorable(self) -> int:
         """Ends the sandboxes that their callers make again elsewhere, since this host is lost; returns how many."""
-        lost = [one for one in self._lifetimes.values() if one.spec.on_host_loss == "restore"]
+        lost = [
+            one
+            for one in self._lifetimes.values()
+            if one.sandbox.alive and one.spec.on_host_loss == "restore"
+        ]
 
         for lifetime in lost:
             lifetime.sandbox.end("lost")
@@ -416,6 +431,9 @@ class Supervisor:
 
     def _lifetime(self, sandbox_id: str) -> Lifetime:
         lifetime = self._lifetimes.get(sandbox_id)
+
+        if lifetime and lifetime.spec.on_host_loss == "restore" and self._admission.is_cut_off():
+            lifetime.sandbox.end("lost")
 
         if lifetime is not None and lifetime.sandbox.alive:
             return lifetime

@@ -98,8 +98,10 @@ class RecordList:
         is_kept: Whether records of sandboxes that end now are kept.
         items: The sandboxes, the latest end first.
         next_cursor: The `before` of the next page; None: this is the last page.
+        left_out_hosts: The names of the machines of a cluster that did not answer: their records are in no page.
     """
 
     is_kept: bool
     items: tuple[EndedSandbox, ...] = ()
     next_cursor: str | None = None
+    left_out_hosts: tuple[str, ...] = ()

@@ -84,3 +84,12 @@ def test_the_token_of_a_machine_that_was_away_is_never_sent_back() -> None:
     assert presence.take_token() == ""
     presence.note_there(102.0, 1)
     assert presence.take_token() == ""
+
+
+def test_the_last_token_is_known_although_another_waits() -> None:
+    """It says what the machine was asked for last before it was lost."""
+    presence = there()
+    presence.note_token("first", 100.2)
+    presence.note_token("second", 100.7)
+    looked(presence, 101, 162)
+    assert (presence.is_lost, presence.last_token) == (True, "second")

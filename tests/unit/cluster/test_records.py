@@ -88,3 +88,13 @@ def test_a_cursor_of_a_machine_that_is_none() -> None:
     """It is refused, as all that does not fit."""
     with pytest.raises(DataError):
         merged_records(ListRecords(), [RecordList(is_kept=True, next_cursor="x")])
+
+
+def test_machines_that_do_not_answer_are_named() -> None:
+    """In the order of their names, beside the records of the others."""
+    there = Machine(ended("a", 1))
+    request = ListRecords()
+    left_out = [RecordList(is_kept=False, left_out_hosts=(name,)) for name in ("later", "first")]
+    page = merged_records(request, [left_out[0], there.page(request), left_out[1]])
+    assert (page.is_kept, page.left_out_hosts) == (True, ("first", "later"))
+    assert [item.id for item in page.items] == ["a"]

@@ -74,3 +74,36 @@ def test_one_that_is_over_begins_again_with_a_token() -> None:
     assert lease.is_over
     lease.note_request(lease.token())
     assert not lease.is_over
+
+
+def test_what_lived_before_it_was_over_is_told_from_what_is_new() -> None:
+    """By tokens: one of before says that the lease was over since; one of later, of another run or none does not."""
+    clock = Clock()
+    lease = Lease("abcdef", clock)
+    lease.note_request("")
+    before = lease.token()
+    clock.seconds += LEASE_SECONDS + 1
+    assert not lease.was_over_since(before)
+    clock.seconds += 1
+    token = lease.token()
+    clock.seconds += 1
+    lease.note_request(token)
+    assert lease.was_over_since(before)
+    others = (lease.token(), Lease("ghijkl", clock).token(), "", "abcdef", "abcdef.", "abcdef.nan", "x" * 64)
+    assert not any(lease.was_over_since(other) for other in others)
+
+
+def test_one_that_is_over_can_end_for_good() -> None:
+    """The machine has left its cluster; one that lasts does not end that way, and another cluster begins a new one."""
+    clock = Clock()
+    lease = Lease("abcdef", clock)
+    lease.note_request("")
+    lease.leave()
+    clock.seconds += LEASE_SECONDS + 1
+    assert lease.is_over
+    lease.leave()
+    clock.seconds += 10 * LEASE_SECONDS
+    assert not lease.is_over
+    lease.note_request("")
+    clock.seconds += LEASE_SECONDS + 1
+    assert lease.is_over

@@ -458,6 +458,7 @@ export type RecordList = {
   is_kept: boolean;
   items: (EndedSandbox)[];
   next_cursor: string | null;
+  left_out_hosts: (string)[];
 };
 
 export type Relative = {

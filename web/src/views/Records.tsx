@@ -30,7 +30,8 @@ export default function Records() {
   });
   const pages = list.data?.pages ?? [];
   const items = pages.flatMap((page) => page.items);
-  const isKept = pages[0]?.is_kept ?? true;
+  const leftOut = pages[0]?.left_out_hosts ?? [];
+  const isKept = leftOut.length > 0 || (pages[0]?.is_kept ?? true);
 
   return (
     <div className="page scrolling">
@@ -49,6 +50,11 @@ export default function Records() {
         />
       </div>
       {list.error && <ProblemBox error={list.error} retry={() => list.refetch()} />}
+      {leftOut.length > 0 && (
+        <p className="quiet" role="status">
+          Without the records of machines that do not answer: {leftOut.join(", ")}
+        </p>
+      )}
       {list.isPending && <div className="skeleton" />}
       {list.data && items.length === 0 && (
         <Empty

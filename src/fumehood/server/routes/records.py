@@ -77,7 +77,7 @@ async def list_records(
 
     A page holds at most 4 MiB of descriptions: it may have fewer than `limit`, and is the last one where `next_cursor`
     is null. The server's owner sees the records of all keys. `is_kept` is false if the server keeps no records (see
-    `--records keep`).
+    `--records keep`). Machines of a cluster that do not answer are in `left_out_hosts`, and their records in no page.
     """
     request = ListRecords(owner=owner, text=q, before=cursor, limit=limit)
     return await off_loop_answer(await records_of(backend).find_records(request))
