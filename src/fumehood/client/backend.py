@@ -540,7 +540,7 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
             return self._read(Loaded, await self._ask("POST", "/v1/sandboxes/load", params=query, **form))
 
     def _creation_query(self, spec: SandboxSpec) -> Mapping[str, str]:
-        """Returns what only a host daemon is told about a new sandbox; nothing for a server."""
+        """Returns the query about a new sandbox for a host daemon; an empty one for a server."""
         owner = spec.owner if self._on_behalf else None
         return query_of(owner=owner or None, alone="true" if self._has_host_alone else None)
 
