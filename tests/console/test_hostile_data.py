@@ -1,6 +1,7 @@
 """Results and streams that want the page to stop: too deep, too wide, too many, or of another kind than they say.
 
-Each has a control: the same in a bare page, or without the bound, does what the test says that it would.
+Where the browser must be shown to do what a test holds it back from, a control does the same in a bare page. Storms,
+floods and data of odd shape have none: their tests say that the page goes on.
 """
 
 from __future__ import annotations
