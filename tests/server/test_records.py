@@ -192,7 +192,8 @@ def test_a_replay_keeps_the_time_limits(keeping: RunningServer, owner: httpx2.Cl
         while client.get(place).json()["state"] != "ended":
             pass
 
-        sandbox.run_code("1")
+        sandbox.files.write("/tmp/seen", "")
+        sandbox.run_code("import os\nwhile not os.path.exists('/tmp/seen'): time.sleep(0.01)")
 
     lines = []
 
@@ -204,6 +205,10 @@ def test_a_replay_keeps_the_time_limits(keeping: RunningServer, owner: httpx2.Cl
                 (replaying,) = owner.get("/v1/sandboxes").json()["items"]
                 # Although this server gives sandboxes no end.
                 assert replaying["ends_at"] is not None
+                # Its last cell waits for this.
+                Sandbox.connect(replaying["id"], url=keeping.url, api_key=keeping.token).files.write(
+                    "/tmp/seen", ""
+                )
 
     cells = [line for line in lines if line["type"] == "cell"]
     assert [cell["skip_reason"] for cell in cells] == ["", "interrupted", ""]
