@@ -1,7 +1,7 @@
 """Puts the parts together: the only module that knows the concrete classes.
 
 Settings are read from the environment here and nowhere else, at the first use, never at import. The engine is imported
-where one is made: a client of a server needs none, and `begin_start` is called before.
+where one is made: a client of a server needs none, and `begin_start` is called before that.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def begin_start(template: Template) -> None:
 
 
 def _begun_runtime(loop: asyncio.AbstractEventLoop) -> LinuxRuntime | None:
-    """Returns the runtime that `begin_start` has made, once, if it is one of this loop."""
+    """Returns the runtime that `begin_start` has made, once, if it belongs to this loop."""
     global _begun
 
     if _begun is None or shared_portal().loop is not loop:

@@ -126,7 +126,7 @@ def cancel_once(task: asyncio.Task[Any]) -> bool:
     """Cancels a task unless it has been already: a second cancellation would break off how it ends.
 
     Returns:
-        False when it is done, and not because it was cancelled.
+        False if the task ended without having been asked to cancel.
     """
     return task.cancelling() > 0 or task.cancel()
 

@@ -37,7 +37,7 @@ async def off_loop(kind: Kind, function: Callable[..., _T], *arguments: Any) -> 
 
 
 def json_in_pieces(value: Any, *, is_ascii: bool = False) -> str:
-    """Returns plain data as JSON, written in many short calls; where it is to be ASCII, with escapes for the rest."""
+    """Returns plain data as JSON, encoded in many short calls; with escapes where the text must be ASCII."""
     return "".join(_pieces(value, _ASCII if is_ascii else _UNICODE))
 
 

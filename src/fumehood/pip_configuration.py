@@ -52,7 +52,7 @@ def read_pip_configuration(said: str) -> dict[str, str]:
     """Returns the settings of `pip install`, by name.
 
     Args:
-        said: The output: lines such as `global.index-url='https://...'`.
+        said: The output of `pip config list`: lines such as `global.index-url='https://...'`.
     """
     by_section: dict[str, dict[str, str]] = {}
 

@@ -104,13 +104,13 @@ def check_bounds(settings: DeclaredSettings) -> None:
 
 
 def check_log_level(value: str) -> None:
-    """Raises InvalidArgumentError unless it is a log level."""
+    """Raises InvalidArgumentError unless the value is a log level."""
     if value not in LOG_LEVELS:
         raise InvalidArgumentError(field="log_level", value=value, allowed="debug, info, warning or error")
 
 
 def check_log_format(value: str) -> None:
-    """Raises InvalidArgumentError unless it is a log format."""
+    """Raises InvalidArgumentError unless the value is a log format."""
     if value not in FORMATS:
         raise InvalidArgumentError(field="log_format", value=value, allowed=" or ".join(FORMATS))
 
@@ -123,7 +123,7 @@ def state_path(folder: str, name: str) -> Path:
 def load(
     kind: type[_Settings], flags: Mapping[str, Any], *, environ: Mapping[str, str], file: str | None = None
 ) -> tuple[_Settings, dict[str, str]]:
-    """Reads the settings of a kind, and where each one came from.
+    """Reads the settings of a kind, and the source of each one.
 
     Args:
         kind: The dataclass.
@@ -170,11 +170,11 @@ def load(
 def names_as_given(
     kind: type[SettingsKind], sources: Mapping[str, str], path: str | None = None
 ) -> dict[str, str]:
-    """Returns for each setting the name that its user knows: of the flag, the variable, or the key of the file.
+    """Returns the name of each setting as its user knows it: the flag, the variable, or the key of the file.
 
     Args:
         kind: The dataclass.
-        sources: Where each one came from.
+        sources: The source of each setting, as `load` returns it.
         path: The file.
     """
     file = f"{path}: " if path else ""
@@ -215,7 +215,7 @@ def shown_settings(settings: SettingsKind) -> dict[str, Any]:
 
 
 def origin_of(item: Field[Any], source: str) -> str:
-    """Returns what a setting of a source came by, in words: its flag, its variable, or the file."""
+    """Returns the origin of a setting in words: its flag, its variable, or the file."""
     return {"flag": flag_of(item.name), "environment": variable_of(item)}.get(source, "the file of settings")
 
 
@@ -249,9 +249,9 @@ class DescribedSetting:
     Attributes:
         name: Its name.
         group: The heading of the help under which it stands.
-        help: What it is for.
+        help: Its description.
         value: Its value, as in the TOML file; a secret is not in it.
-        source: Where it came from: default, file, environment or flag.
+        source: Its source: default, file, environment or flag.
         origin: The flag, the variable or the option by which it was given; empty for a default.
     """
 

@@ -109,12 +109,12 @@ def visible_line(text: str, *, max_characters: int = 200) -> str:
 
 
 def shortened(text: str, max_characters: int) -> str:
-    """Return `text`, or its head with an ellipsis at the end where it has more than `max_characters`."""
+    """Return `text`; if it has more than `max_characters`, its head with an ellipsis."""
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
 def head_and_tail(text: str, max_characters: int) -> str:
-    """Return `text`, or its two ends and how much is left out between them where it has more than `max_characters`."""
+    """Return `text`; if it has more than `max_characters`, its two ends and the length of the omitted middle."""
     if len(text) <= max_characters:
         return text
 

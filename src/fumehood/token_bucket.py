@@ -14,9 +14,9 @@ class TokenBucket:
     """Full at first; each event takes one token, and tokens come back at a constant rate.
 
     Args:
-        size: How many tokens it holds.
-        per_second: How many come back in a second.
-        clock: Gives the time in seconds.
+        size: The number of tokens in a full bucket.
+        per_second: The number of tokens that come back in a second.
+        clock: Returns the time in seconds.
     """
 
     __slots__ = ("_clock", "_counted_at", "_left", "_per_second", "_size")
@@ -29,11 +29,11 @@ class TokenBucket:
         self._counted_at = clock()
 
     def missing_seconds(self) -> float:
-        """Returns how long it takes until there is a token to take; 0 when there is one."""
+        """Returns the seconds until a token is available; 0 if one is available now."""
         return max(0.0, (1 - self._refilled()) / self._per_second)
 
     def take(self) -> bool:
-        """Takes a token and returns True; without a whole one, leaves what there is and returns False."""
+        """Takes a token and returns True; with less than a whole token, changes nothing and returns False."""
         if self._refilled() < 1:
             return False
 

@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def try_everything() -> list[Layer]:
-    """Tries every layer in children of this process. Before: this is the only thread."""
+    """Tries every layer in children of this process, which must have only one thread."""
     facts = advice.read_facts()
     layers = [_kernel()]
     try:

@@ -177,7 +177,7 @@ def _lines(cell: Cell, code: str, first_line: int) -> str:
 
 
 def _special(cell: Cell, code: str, at: int, line: int) -> tuple[str, int] | None:
-    """The Python of a line in IPython's syntax, and where that ends; None for any other line."""
+    """Return the Python of a line in IPython's syntax, and its end; None for any other line."""
     if match := _ESCAPED_LINE.match(code, at):
         indent = code[at : match.start("sign")]
         rest = match["rest"].replace("\\\n", " ")

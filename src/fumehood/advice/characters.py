@@ -1,8 +1,8 @@
 """Characters that deceive a reader: those that cannot be seen, and names in letters that look like others.
 
-Pure functions. `fumehood.text` spells out controls and text direction; this adds what has no shape at all: zero-width
-characters, variation selectors and the tags in which whole sentences can be hidden. `сору` in Cyrillic is not `copy`;
-Greek letters in formulas are ordinary, as are names in one's own language.
+Pure functions. `fumehood.text` spells out controls and text direction; this module adds characters without a shape:
+zero-width characters, variation selectors and the tags in which whole sentences can be hidden. `сору` in Cyrillic is
+not `copy`; Greek letters in formulas are ordinary, as are names in one's own language.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def shown_line(text: str, *, max_characters: int) -> str:
 
 
 def hidden_kinds(text: str) -> dict[str, int]:
-    """Return which kinds of hidden characters there are, each with the place of the first."""
+    """Return the kinds of hidden characters in a text, each with the position of the first one."""
     kinds = {"control": KINDS["control"]} if text.isascii() else KINDS
     places = {kind: match.start() for kind, shape in kinds.items() if (match := shape.search(text))}
 
@@ -87,7 +87,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def lookalike(name: str) -> str:
-    """Return why a name may be taken for another one; an empty text if it may not."""
+    """Return why a name may be mistaken for another one; empty if it cannot be."""
     for word in _WORD.findall(name[:200]):
         if word.isascii():
             continue
@@ -106,7 +106,7 @@ def lookalike(name: str) -> str:
 
 
 def disguised_names(code: str) -> Iterator[tuple[str, int]]:
-    """Yield names that Python reads as other ones in plain letters, each with its place."""
+    """Yield names that Python normalizes to other names in plain letters, each with its position."""
     if code.isascii():
         return
 

@@ -1,7 +1,7 @@
 """Computes, within bounds, strings that hostile code builds from constants or decodes.
 
-Pure functions. Only what is harmless and short is done: joining, reversing, replacing, decoding. What a decompression
-gives is cut, and what was decoded is looked at, never run, loaded or looked up.
+Pure functions. Only harmless, short operations are evaluated: joining, reversing, replacing, decoding. Decompressed
+data is cut, and decoded data is searched, never run, loaded or looked up.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Text:
 
     Attributes:
         text: The text.
-        is_made: Whether it was put together.
-        is_decoded: Whether it came out of an encoding.
-        is_number: Whether the code says a number, the one of this character.
+        is_made: Whether the code builds it from parts.
+        is_decoded: Whether the code decodes it.
+        is_number: Whether the code has a number: the code of this one character.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Text:
 
 
 def sliced(text: Text, how: ast.Slice) -> Text | None:
-    """Return the part of a text that a slice with constants names."""
+    """Return the part of a text that a slice with constant bounds selects."""
     bounds: list[int | None] = []
 
     for part in (how.lower, how.upper, how.step):
@@ -236,7 +236,7 @@ _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"<svg", b"%PDF")
 
 
 def code_in_blob(text: str) -> tuple[str, str] | None:
-    """Return the rule and the words for a long encoded text; None if it is none, or a picture."""
+    """Return the rule and the message for a long encoded text; None if the text is not encoded, or is a picture."""
     head = text[:_MAX_LOOKED_AT]
     data = _decoded(head)
 

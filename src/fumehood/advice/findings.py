@@ -50,7 +50,7 @@ _PLACEHOLDER = re.compile(
 
 
 def secrets_in(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the kind and the place of each secret."""
+    """Yield the kind and the position of each secret."""
     for kind, marks, shape in _SHAPES:
         if any(mark in text for mark in marks):
             yield from (
@@ -116,9 +116,9 @@ class Findings:
 
     Attributes:
         found: The findings; at most 100 of each severity.
-        left_out: How many more there were.
-        blocks: True when the code must not run: something is at least as bad as was asked to block.
-        reason: Why it blocks, in one line for a model or a person; empty if it does not.
+        left_out: The number of further findings.
+        blocks: True when the code must not run: a finding has at least the severity that was chosen to block.
+        reason: Why the code is blocked, in one line for a model or a person; empty if it is not.
     """
 
     found: tuple[Finding, ...] = ()

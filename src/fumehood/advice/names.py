@@ -137,8 +137,8 @@ class Dotted:
 
     Attributes:
         name: Such as `os.system`, as it is called at home.
-        is_hidden: Whether it, or what it is in, was looked up by a text.
-        is_made: Whether that text was put together.
+        is_hidden: Whether the code looks it, or its module, up by a string.
+        is_made: Whether the code builds that string from parts.
     """
 
     name: str
@@ -190,7 +190,7 @@ class Names:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether more text was put together than is followed."""
+        """Whether the code builds more text than the bounds allow to follow."""
         return self._room < 0
 
     def comes_from(self, node: ast.AST, origin: Origin, depth: int = 0) -> bool:
@@ -395,7 +395,7 @@ class Names:
         return found
 
     def _argument(self, node: ast.expr) -> list[Text]:
-        """The texts of an argument; those of a list of texts stand behind one another, with a mark between."""
+        """Return the strings of an argument; the strings of a list are joined, with a mark between."""
         if isinstance(node, (ast.List, ast.Tuple)):
             pieces = [self.texts(item) for item in node.elts[:_MAX_PARTS]]
 
@@ -417,7 +417,7 @@ class Names:
         return self.texts(node)
 
     def _comprehended(self, node: ast.GeneratorExp | ast.ListComp) -> list[Text]:
-        """`chr(n) for n in (111, 115)` and `c for c in reversed("so")`: what such a row most likely says."""
+        """Return the likely text of `chr(n) for n in (111, 115)`, `c for c in reversed("so")` and the like."""
         several = node.generators[0].iter
         is_chr = isinstance(node.elt, ast.Call) and any(
             value.name == "chr" for value in self.dotted(node.elt.func)
@@ -456,7 +456,7 @@ class Names:
 
 
 def at_home(name: str) -> str:
-    """Return a dotted name as its home has it: `posix.system` and `pathlib.os.system` are `os.system`."""
+    """Return a dotted name as its defining module has it: `posix.system` and `pathlib.os.system` are `os.system`."""
     first, dot, rest = name.partition(".")
     name = f"{SAME_MODULE.get(first, first)}{dot}{rest}"
     parts = name.split(".")
@@ -472,7 +472,7 @@ def at_home(name: str) -> str:
 
 
 def _looked_up(text: Text) -> Dotted:
-    """The module that a text names."""
+    """Return the module that a string names."""
     return Dotted(at_home(text.text[:_MAX_NAME_CHARACTERS]), is_hidden=True, is_made=text.is_made)
 
 

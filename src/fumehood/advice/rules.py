@@ -1,4 +1,4 @@
-"""The rules of the scan as data: their ids, what they say, and the names, modules, methods and paths they are about.
+"""The rules of the scan as data: their ids, their messages, and the names, modules, methods and paths they concern.
 
 No code but tables and patterns over text; a path of hostile code is only parsed. For another rule, add a line here and
 a test beside it.
@@ -33,7 +33,7 @@ METADATA_NUMBER = 0xA9FEA9FE
 
 
 def outside_workspace(path: str) -> str:
-    """Return the path as the sandbox would find it, if that lies outside of its workspace; else an empty text."""
+    """Return the path as the sandbox would resolve it, if it is outside of the workspace; else an empty text."""
     if not path or len(path) > _MAX_PATH_CHARACTERS or "\0" in path:
         return ""
 

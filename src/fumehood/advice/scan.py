@@ -40,7 +40,7 @@ _MAX_REPORTED = 150
 
 
 class Places:
-    """Turns places in a text into lines and columns."""
+    """Converts positions in a text to lines and columns."""
 
     def __init__(self, text: str) -> None:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
@@ -129,10 +129,10 @@ def scan(
 
     Args:
         code: Python as IPython takes it, magics and shell lines included, or a script for a shell.
-        block: The lowest severity for which `Findings.blocks` is true; None: it never is. Code that cannot be read
-            blocks at each of them.
+        block: The lowest severity for which `Findings.blocks` is true; None: never. Code that cannot be read blocks at
+            each severity.
         allow: Ids of rules that are left out; `unparsable` cannot be.
-        language: python or bash. A script for a shell is read by the shapes of its words alone, and code in any other
+        language: python or bash. A script for a shell is searched by patterns of words only, and code in any other
             language is `unparsable`.
     """
     allowed = _checked(code, block, allow)
@@ -325,7 +325,7 @@ def scan_files(
 
 
 def _pieces(path: str) -> Iterator[tuple[int | None, str | None]]:
-    """The pieces of code in a file; None for one that cannot be read as text."""
+    """Return the pieces of code in a file; None for a file that cannot be read as text."""
     is_notebook = Path(path).suffix == ".ipynb"
 
     with Path(path).open("rb") as file:

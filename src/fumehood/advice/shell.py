@@ -1,4 +1,4 @@
-"""Commands for a shell, read by the shapes of words.
+"""Searches shell commands by patterns of words.
 
 Pure functions over bounded patterns. A shell's language is not parsed here: a command that is put together at run
 time is reported as such where that is visible, and missed where it is not.

@@ -1,8 +1,7 @@
 """The scan of parsed Python: imports, names, calls with their arguments, and loops.
 
-The tree is gone over once, from its leaves to its root, without recursion; each check looks at one node and at what
-its names may stand for. What is not known of an argument is reported where that alone is a reason to look twice.
-The code is not run.
+The tree is gone over once, from its leaves to its root, without recursion; each check looks at one node and at what its
+names may stand for. An unknown argument is reported where that alone is a reason to look twice. The code is not run.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _HUGE = 10**10
 
 
 def starts_without_end(node: ast.While | ast.For | ast.AsyncFor, names: Names) -> bool:
-    """Whether a loop without an end starts processes or threads."""
+    """Return whether a loop is endless and starts processes or threads."""
     if not _is_endless(node, names):
         return False
 
@@ -50,7 +49,7 @@ def starts_without_end(node: ast.While | ast.For | ast.AsyncFor, names: Names) -
 
 
 def huge_value(node: ast.BinOp) -> str:
-    """Return what an operation on constants would make, if no memory holds it; else an empty text."""
+    """Describe the result of an operation on constants if it is too large for any memory; else return an empty text."""
     right = node.right.value if isinstance(node.right, ast.Constant) else None
     left = node.left.value if isinstance(node.left, ast.Constant) else None
 
@@ -83,7 +82,7 @@ def _is_endless(node: ast.While | ast.For | ast.AsyncFor, names: Names) -> bool:
 
 
 def _power(node: ast.expr) -> int | None:
-    """The value of `10 ** 12`, if it is small enough to be made."""
+    """Return the value of a power such as `10 ** 12`, if it is small enough to be computed."""
     match node:
         case ast.BinOp(
             op=ast.Pow(), left=ast.Constant(value=int(base)), right=ast.Constant(value=int(exponent))
@@ -117,8 +116,8 @@ class Calls:
 
     Args:
         names: Resolves names.
-        add: Takes findings up.
-        read: Reads a text that is run as code, at a node; None where that is nested too deep already.
+        add: Adds a finding.
+        read: Scans a text that is run as code, at a node; None if the nesting is too deep already.
     """
 
     def __init__(self, names: Names, add: Add, read: Callable[[str, ast.AST], None] | None) -> None:
@@ -156,7 +155,7 @@ class Calls:
             self._looked_up(name, node)
 
     def _runs_magic(self, name: str, node: ast.Call) -> None:
-        """A magic that is called like a function is read as the cell that it stands for."""
+        """Scan a magic that is called like a function as the equivalent cell."""
         texts = [self._names.texts(argument) for argument in node.args[:3]]
 
         if not texts or not all(texts):
@@ -223,7 +222,7 @@ class Calls:
         ]
 
     def _command(self, node: ast.Call) -> str:
-        """The words of a command, as far as they are known."""
+        """Return the words of a command, as far as they are known."""
         words: list[str] = []
         given = [*node.args[:20], *(keyword.value for keyword in node.keywords[:20])]
 
@@ -272,9 +271,9 @@ class Tree:
 
     Args:
         collection: The collection to which findings are added.
-        read: Reads a further text as code: the text, its line, how deep it is.
-        depth: How many texts run as code are around this one.
-        at_line: The line of the whole code where a text within it stands; None: lines are those of the tree.
+        read: Scans a further text as code; takes the text, its line and its depth.
+        depth: The number of enclosing texts that are run as code.
+        at_line: The line of the whole code that all findings get, for a text within it; None: the lines of the tree.
     """
 
     def __init__(
@@ -347,7 +346,7 @@ class Tree:
         self._named(Dotted(at_home(name)), node, verb="is imported")
 
     def _reference(self, node: ast.Name | ast.Attribute | ast.Subscript | ast.Call) -> None:
-        """A name that is called, passed on or kept: each way of using it counts."""
+        """Check a name that is called, passed on or stored: each use counts."""
         for value in self._names.dotted(node):
             # `subprocess.run` is reported as a whole, not `subprocess` as well.
             if id(node) in self._bases and value.name not in NAMES:
@@ -412,7 +411,7 @@ class Tree:
             self._add("metadata-address", "169.254.169.254, written as a number", node)
 
     def _text(self, value: Text, node: ast.AST) -> None:
-        """A text, wherever it stands."""
+        """Check a string constant or a computed string, at any place in the code."""
         text = value.text
 
         if len(text) < 5:
@@ -462,7 +461,7 @@ class Tree:
 
 
 def _rule_of(name: str) -> tuple[str, Severity | None]:
-    """The rule that a dotted name falls under, by itself or by its module."""
+    """Return the rule for a dotted name, or for its module."""
     if name in NAMES:
         return NAMES[name]
 

@@ -1,4 +1,4 @@
-"""`fumehood audit`: verifies audit records that lie in files, and fetches those of sandboxes at a server.
+"""`fumehood audit`: verifies audit records in files, and fetches the records of sandboxes from a server.
 
 Runs in the user's terminal. Parts of a record come from guests: only its lines, which are ASCII, and the findings about
 them are printed.

@@ -285,7 +285,7 @@ def _portions(items: Iterator[tuple[Any, Run, int]], count: int) -> Iterator[lis
 
 
 def _answered(path: str) -> set[str]:
-    """Return the ids that have an answer, as JSON; passing problems and a torn last line are taken out of the file."""
+    """Return the ids that have an answer, as JSON; removes temporary problems and a torn last line from the file."""
     if not os.path.exists(path):
         return set()
 
@@ -326,7 +326,7 @@ def _summary(counts: _Counts) -> str:
 
 
 def _size_of(source: BinaryIO) -> int | None:
-    """Return the bytes of the input; None: it is no file."""
+    """Return the size of the input in bytes; None if it is empty or not a regular file."""
     status = os.fstat(source.fileno())
     return status.st_size or None
 

@@ -20,7 +20,7 @@ _IN_CHECKOUT = os.path.join(_PACKAGE, "..", "..", "benchmarks")
 
 
 def run(options: Options) -> NoReturn:
-    """Measure, print, and end with the exit code: this does not return."""
+    """Replace this process by the benchmarks, which print their figures; does not return."""
     given = [f"--{name}" for name in ("quick", "json", "markdown") if getattr(options, name)]
     groups = [word for group in options.only for word in ("--only", group)]
     words = [sys.executable, "-m", "fumehood_bench", *given, *groups]

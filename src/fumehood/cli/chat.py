@@ -78,7 +78,7 @@ def run(options: Options) -> int:
 
 
 def _edit_lines() -> None:
-    """Let the arrow keys work in `input`, where this Python can."""
+    """Make the arrow keys work in `input`, if this Python has readline."""
     try:
         import readline  # noqa: F401 - importing it is what enables it
     except ImportError:

@@ -90,7 +90,7 @@ def _folder(options: Options) -> Path:
 
 
 def _take_token(plan: Plan, path: str) -> None:
-    """Store the content of a file as the cluster token of this machine.
+    """Store the content of the given file as the cluster token of this machine.
 
     Raises:
         InvalidArgumentError: The file is empty.
@@ -294,7 +294,7 @@ def _leave(options: Options) -> int:
 
 
 def _living(plan: Plan) -> int:
-    """Return how many sandboxes live on this machine; none if its host daemon does not answer."""
+    """Return the number of living sandboxes on this machine; 0 if its host daemon does not answer."""
     try:
         return _capacity_at(str(plan.socket)).sandboxes
     except FumehoodError:
@@ -317,7 +317,7 @@ def _capacity_at(socket: str) -> Capacity:
 
 
 def _asked(options: Options, method: str, path: str, **body: Any) -> Any:
-    """Ask the server that the options or the environment name, or else the one of this machine."""
+    """Ask the server that the options or the environment name, else the server of this machine; return its answer."""
     from fumehood.assemble import ask_server
 
     url, api_key = options.url, options.api_key

@@ -2,7 +2,7 @@
 
 Runs in the user's terminal. It asks the runtime what is there, and then starts one real sandbox of the default
 template: packages of the environment can prevent what the machine allows. `doctor_report` words what was found. With
-`--attack` it hands over to the scorecard.
+`--attack` the scorecard takes over.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def _first_sandbox() -> list[dict[str, str]]:
 
 
 def _bytecode(modules: tuple[str, ...]) -> dict[str, str]:
-    """Returns the row of what a sandbox's packages are read from; an installer such as uv may leave sources alone.
+    """Returns the row about compiled bytecode of packages; an installer such as uv may leave sources alone.
 
-    A sandbox cannot write into the environment, so that it compiles them again at each start.
+    Without bytecode, sources are compiled at each start of a template: a sandbox cannot write into the environment.
     """
     packages = dict.fromkeys(["IPython", *(module.partition(".")[0] for module in modules)])
     found = {name: spec for name in packages if (spec := importlib.util.find_spec(name)) and spec.cached}

@@ -1,7 +1,7 @@
 """The output of `fumehood doctor`: missing or weaker layers and a verdict, or a table of all layers.
 
-Runs in the user's terminal. It joins rows that have one cause or one way out, and finds out nothing itself: a row comes
-in as `doctor` has made it, and `--json` prints it so.
+Runs in the user's terminal. It joins rows that have one cause or one way out, and examines nothing itself: `doctor`
+makes the rows, and `--json` prints them unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def full_report(layers: Sequence[Layer]) -> str:
 
 
 def _joined(layers: Sequence[Layer]) -> list[Layer]:
-    """Returns the layers, with the namespaces that are there as one row, and a cause in one row with what follows."""
+    """Returns the rows to print: present namespaces share a row, and layers missing for one cause share its row."""
     there = [layer for layer in layers if layer["state"] == "there" and layer["name"].endswith(_NAMESPACE)]
     rows: list[Layer] = []
 
@@ -73,7 +73,7 @@ def _joined_namespaces(there: Sequence[Layer]) -> Layer:
 
 
 def _is_setting(layer: Layer) -> bool:
-    """Returns whether it is a setting of the host's kernel that makes an escape harder."""
+    """Returns whether the row is a setting of the host's kernel that makes an escape harder."""
     return layer["need"] == "advice" and layer["how_to_get_it"].startswith(SET_AS_ROOT)
 
 

@@ -1,4 +1,4 @@
-"""Standard output that has no room: what is said of it, and that nothing more is written to it.
+"""Handles a full disk behind standard output: the message for the user, and the end of all further writes.
 
 Runs in the user's terminal. It is imported at the start of every run that a warm process serves, and imports next to
 nothing.
@@ -16,11 +16,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def reason_of_full_output(error: OSError) -> str:
-    """Return why an error without the name of a file says that what was printed has no room; empty: it does not."""
+    """Return the message for an error that means standard output has no space left; empty for any other error."""
     is_full = error.filename is None and error.errno in _FULL
     return f"standard output: {error.strerror}" if is_full else ""
 
 
 def give_up_output() -> None:
-    """Lead standard output nowhere: the interpreter would try to flush into it again at its end."""
+    """Redirect standard output to /dev/null: the interpreter would try to flush into the full file again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

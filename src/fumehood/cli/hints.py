@@ -1,6 +1,6 @@
 """The way out of an error in the words of the command line: commands and options, not calls of Python or HTTP.
 
-Runs in the user's terminal. The errors of the library name calls of Python and HTTP; here, in one place, stand the
+Runs in the user's terminal. The errors of the library name calls of Python and HTTP; this module alone names the
 commands that help with the same errors. It changes no message.
 """
 
@@ -53,7 +53,7 @@ class OwnHint(str):
 
 
 def hint_of(error: FumehoodError) -> str:
-    """Return the way out of an error, in the words of the command line."""
+    """Return the hint for an error, in terms of the command line."""
     if isinstance(error.hint, OwnHint):
         return error.hint
 
@@ -64,6 +64,6 @@ def hint_of(error: FumehoodError) -> str:
 
 
 def told(error: FumehoodError) -> str:
-    """Return the message of an error and its hint, as they are printed."""
+    """Return the text to print for an error: its message, and its hint if there is one."""
     hint = hint_of(error)
     return f"{error.message}\n\nhint: {hint}" if hint else error.message

@@ -40,7 +40,7 @@ def run(options: Options) -> int:
 
 
 async def _drain(socket: str) -> None:
-    """Have the daemon at a socket make no new sandboxes, and return when it has none."""
+    """Tell the daemon at a socket to make no new sandboxes, and return when it has none left."""
     # Imported late: a daemon needs no client.
     from fumehood.client.backend import connect_to_host
 

@@ -100,7 +100,7 @@ def run_remove(options: Options) -> int:
 
 
 def run_start(options: Options) -> int:
-    """Be a kernel until its client ends it; return the exit code."""
+    """Run as a kernel until the client ends it; return the exit code."""
     require_extra("kernel", "zmq", command="kernel start")
     # Imported late: only a kernel needs an engine and sockets.
     import asyncio
@@ -141,7 +141,7 @@ def _shown_name(options: Options, template: str) -> str:
 
 
 def _spec(options: Options) -> KernelSpec:
-    """Return the spec of a kernel that runs, with the version of its Python where it is known."""
+    """Return the spec of the kernel to start, with the version of its Python if that is known."""
     from fumehood.dialects.jupyter.spec import DEFAULT_SPEC, KernelSpec, all_specs
 
     if options.language != PYTHON.name:

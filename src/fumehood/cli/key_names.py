@@ -1,6 +1,6 @@
 """The names of a server's keys, for tables that have their ids.
 
-Runs in the user's terminal. A key that may not list keys sees ids: that is no error of the command that asks.
+Runs in the user's terminal. With a key that may not list keys, ids are shown; the command does not fail.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fumehood.text import visible_line
 
 
 def names_of_keys(url: str | None, api_key: str | None) -> Mapping[str, str]:
-    """Return what to call each key by its id: its name with the id behind it, which filters take.
+    """Return the shown name of each key, by id: its name followed by the id, which filters take.
 
     The name alone could be that of another key, or another key's id.
 

@@ -39,7 +39,7 @@ def run_create(options: Options) -> int:
 
 
 def _warn_of_namesakes(options: Options, made: Mapping[str, Any]) -> None:
-    """Say that other valid keys have the name of a new one: only ids tell their sandboxes and usage apart."""
+    """Warn that other valid keys have the name of a new key: only ids distinguish their sandboxes and usage."""
     keys = _asked(options, "GET", "/v1/keys")["items"]
     others = sorted(
         key["id"]
@@ -194,7 +194,7 @@ def _cell(value: object) -> str:
 
 
 def _path(options: Options) -> str:
-    """Returns the path of the key that the user means: by its id, or by a name that one valid key alone has."""
+    """Returns the URL path of the key that the user means, by its id or by a name that only one valid key has."""
     keys = _asked(options, "GET", "/v1/keys")["items"]
     found = {key["id"] for key in keys if key["id"] == options.key} or {
         key["id"] for key in keys if key["name"] == options.key and not key["revoked_at"]

@@ -33,7 +33,7 @@ def line_editing(history: str, before: Callable[[], str], ask: AskForNames) -> I
 
     Args:
         history: The file where lines are kept.
-        before: Returns the lines of the piece of code that come before the one that is edited.
+        before: Returns the earlier lines of the piece of code that is being edited.
         ask: Returns completions at the cursor.
     """
     try:

@@ -1,8 +1,8 @@
 """`fumehood`: picks the command and turns what it raises into a message and an exit code.
 
-Runs in the user's terminal. Data goes to standard output, everything else to standard error; a traceback of
-ours is never shown for an error that is in the tree, because its message and hint say more. No command is imported
-before it is used: the list of commands and `--version` cost a start of Python and of click.
+Runs in the user's terminal. Data goes to standard output, everything else to standard error; our own traceback is never
+shown for a fumehood error, because its message and hint say more. No command is imported before it is used: the list of
+commands and `--version` cost a start of Python and of click.
 """
 
 from __future__ import annotations
@@ -186,9 +186,9 @@ def _prepare_log(words: Sequence[str]) -> None:
 
 
 def _prepare_streams() -> None:
-    """Open standard streams that the parent closed (`<&-`, a service) on /dev/null; no socket gets their numbers.
+    """Open standard streams that the parent closed (`<&-`, a service) on /dev/null, so no socket gets their numbers.
 
-    Input that is no text is passed on, to be refused where it is used.
+    Input that is not text is passed on unchanged; the code that uses it refuses it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -100,7 +100,7 @@ def _words(given: Sequence[str]) -> list[str]:
 
 
 def _setup(options: Options) -> Setup:
-    """Return how sandboxes are made.
+    """Return the default options of sandboxes.
 
     Raises:
         InvalidArgumentError: A value is refused.
@@ -174,7 +174,7 @@ def _check_made_here(options: Options) -> None:
 
 
 def _check_unheard(options: Options) -> None:
-    """Refuse options of the address when the server does not listen."""
+    """Refuse `--host` and `--port` when the server does not listen on an address."""
     for name in ("host", "port"):
         if (value := getattr(options, name)) is not None:
             raise InvalidArgumentError(field=f"--{name}", value=value, allowed="a value beside --http alone")

@@ -22,7 +22,7 @@ _SHOWN_CODE_CHARACTERS = 60
 
 
 def run(options: Options) -> int:
-    """Run it and return the exit code."""
+    """Run the notebook and return the exit code."""
     parameters: dict[str, Any] = {name: read_value(value) for name, value in options.parameter}
     parameters |= dict(options.raw_parameter)
     # An error in it is reported before a sandbox starts.

@@ -43,7 +43,7 @@ _OPTIONS = {
 
 
 class Seconds(click.ParamType[float]):
-    """A number of seconds; whether so many are allowed is decided where they are used."""
+    """A number of seconds; the code that uses the number checks its range."""
 
     name = "seconds"
 
@@ -213,7 +213,7 @@ def open_sandbox(
 
     Args:
         options: The options of the command.
-        preload: The modules of the default template that are imported before; None: all of its list.
+        preload: The modules of the default template to import before the code runs; None: all in its preload list.
         folder: Where files without a DEST go; empty: the home directory.
         limits: Limits for which there is no option.
     """
@@ -272,8 +272,8 @@ def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, s
         folder: Where files without a DEST go; empty: the home directory.
 
     Raises:
-        InvalidArgumentError: One names no file.
-        OSError: One cannot be read.
+        InvalidArgumentError: A word names no file.
+        OSError: A file cannot be read.
     """
     return [
         _upload(word if ":" in word or not folder else f"{word}:{folder}/{os.path.basename(word)}")
@@ -282,7 +282,7 @@ def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, s
 
 
 def _upload(given: str) -> tuple[str, str]:
-    """Return a file of this machine and its name inside. That it can be read is seen before a sandbox starts."""
+    """Return a file of this machine and its path inside; checks before a sandbox starts that the file can be read."""
     path, destination = split_upload(given)
 
     with open(path, "rb"):

@@ -1,8 +1,8 @@
 """The words of the command line: commands, options and arguments as data, their help, and a sentence for a wrong one.
 
-Runs in the user's terminal. It recognises click's exceptions by type and never by message. A wrong argument is one
-sentence with the word that was probably meant, without the usage above it, and the exit code 64: click's own 2 is a
-code that programs of the user end with as well.
+Runs in the user's terminal. It recognises click's exceptions by type and never by message. A wrong argument gives one
+sentence with the word that was probably meant, without the usage above it, and the exit code 64, since click's own 2 is
+a code that programs of the user end with as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Option(click.Option):
     """An option, listed in the help under a heading.
 
     Args:
-        names: As click takes them, such as `["-o", "--output"]`.
+        names: The names of the option in click's form, such as `["-o", "--output"]`.
         heading: The group of options that it belongs to in the help.
         others: Arguments of `click.Option`.
     """
@@ -71,12 +71,12 @@ class PathWord(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Let the shell complete it."""
+        """Let the shell complete the path."""
         return [CompletionItem(incomplete, type=self._kind)]
 
 
 class OneOf(click.ParamType[str]):
-    """One word of a few.
+    """A word that must be one of a few.
 
     Args:
         words: The allowed words.
@@ -98,7 +98,7 @@ class OneOf(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Offer those that begin so."""
+        """Offer the words that begin with the typed text."""
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
@@ -173,7 +173,7 @@ class Command(_Help):
         self._run = run
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words; one that no argument takes is refused."""
+        """Read the words; a word that no argument takes is refused."""
         ctx.allow_extra_args = True
 
         try:
@@ -189,7 +189,7 @@ class Command(_Help):
         return left
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run it and return the exit code."""
+        """Run the command and return the exit code."""
         return self._run(Options(**ctx.params))
 
 
@@ -201,7 +201,7 @@ class Verbs(_Help, click.Group):
         commands: The verbs.
         brief: The line in the list of commands.
         about: The text of its help; the brief line unless given.
-        default: The verb that runs when none is given; none: one must be given.
+        default: The verb that runs when none is given; None: a verb must be given.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class LazyGroup(_Help, click.Group):
 
     Args:
         name: The name of the program.
-        listed: Under each heading of the help, the brief line of each command.
+        listed: The brief line of each command, by command, under each heading of the help.
         load: Imports and returns a command.
         others: Arguments of `click.Group`.
     """
@@ -324,7 +324,7 @@ def start(command: click.Command, program: str, words: Sequence[str]) -> int:
         The exit code.
 
     Raises:
-        SystemExit: The help was asked for, or a word is wrong: that was said, and the exit code is 64.
+        SystemExit: The help was printed, or a word is wrong: then the fault was printed, and the exit code is 64.
     """
     try:
         with command.make_context(program, list(words)) as context:
@@ -366,7 +366,7 @@ def _check_command(kind: str, word: str, known: Sequence[str], ctx: click.Contex
 
 
 def _about_choice(name: str, word: str, choices: Sequence[str]) -> str:
-    """Returns the message for a wrong word; of many choices only the similar one is named."""
+    """Returns the message for a wrong word; if there are many choices, it names only the similar one."""
     meant = _meant(word, choices)
 
     if meant and len(choices) > _FEW_CHOICES:

@@ -38,13 +38,13 @@ class Program:
 
     Attributes:
         cells: The code: one piece, or the cells of a notebook.
-        may_raise: Positions of the cells after whose error the next one runs all the same.
+        may_raise: Positions of the cells whose errors do not stop the run.
         language: The language of contexts that it is written in.
         opening: Python that is run before it; empty: nothing.
         file: The name of its file in the home directory; empty: it has none there.
         stem: The name of the files of its figures, without number and suffix.
-        has_stdin: Whether standard input is left for `input()`.
-        module: The name of the module that is run; empty: it is code.
+        has_stdin: Whether `input()` in the program may read standard input.
+        module: The name of the module that is run; empty: the program is code.
         is_fed: Whether questions ask for the next piece of standard input, as `next_piece` returns it, and not for a
             line of a terminal.
     """
@@ -86,7 +86,7 @@ class Program:
 
 
 def _imported(cells: Sequence[str]) -> set[str] | None:
-    """Returns the packages that code names in its imports; None: it is no plain Python, or too much to look through."""
+    """Returns the packages that code imports; None if the code is not plain Python, or too large to look through."""
     if sum(map(len, cells)) > _MAX_LOOKED_CHARS:
         return None
 
@@ -123,10 +123,10 @@ def read_program(
         words: The file and its arguments; of a module or a piece of code, the arguments.
         code: A piece of code, instead of a file.
         module: The name of a module, instead of a file.
-        read: Returns the content of a file, or of standard input for `-`; None: it is read here.
+        read: Returns the content of a file, or of standard input for `-`; None: this function reads it.
         is_fed: Whether it gets standard input in pieces; a program that comes from there gets none, and languages
             beside Python none yet.
-        language: Its language; None: the one of its file's suffix, or else Python.
+        language: The language; None: the language of the file's suffix, else Python.
 
     Raises:
         InvalidArgumentError: The program is not text, is too large, is not a notebook, or is not the name of a module.
@@ -185,7 +185,7 @@ def read_program(
 def _beside_python(
     language: ContextLanguage, text: str, arguments: Sequence[str], path: str = _STDIN
 ) -> Program:
-    """Returns a program in another language than Python."""
+    """Returns a program in a language other than Python."""
     file = "" if path == _STDIN else os.path.basename(path)
     return Program(
         cells=(_given(language, arguments, text) + text,),

@@ -1,7 +1,7 @@
 """Renews the life of a sandbox for as long as a command that uses it runs.
 
 Runs in the user's terminal, in a thread of its own. A sandbox at a server ends after the server's lifetime unless its
-end is put off. A command that ends without ending its sandbox, as when it is killed, leaves it to that lifetime.
+end is put off. If the command is killed before it ends its sandbox, the sandbox ends with that lifetime.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _RENEWALS_PER_LIFE = 3
 
 @contextmanager
 def kept_alive(sandbox: Sandbox) -> Iterator[None]:
-    """Keep a sandbox from reaching the end of its life until the block is left; one without an end is left alone.
+    """Extend the life of a sandbox until the block is left; a sandbox without an end is left alone.
 
-    The life that it was created with is granted again each time, so a server's longest life is never exceeded.
+    Each renewal sets the lifetime that the sandbox was created with, so a server's longest lifetime is never exceeded.
     """
     info = sandbox.get_info()
 

@@ -1,8 +1,7 @@
 """`fumehood repl`: a live prompt into one sandbox.
 
-Runs in the user's terminal. What is typed is sent when it is complete, the state stays from line to line,
-figures are saved and named, Ctrl-C interrupts what runs, and Ctrl-D ends the sandbox. Checkpoints and forks are
-words of the prompt's own.
+Runs in the user's terminal. Code is sent when it is complete, the state stays from line to line, figures are saved and
+named, Ctrl-C interrupts what runs, and Ctrl-D ends the sandbox. Checkpoints and forks are words of the prompt's own.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class _Prompt:
     """The sandbox at the prompt, and those that it was forked from.
 
     Args:
-        sandbox: The first one; it ends with the prompt.
+        sandbox: The first sandbox; it ends with the prompt.
         options: The options of the command.
     """
 
@@ -95,11 +94,11 @@ class _Prompt:
                 return exit_code_of(error)
 
     def lines_before(self) -> str:
-        """Return the lines of the piece of code that come before the one that is edited."""
+        """Return the earlier lines of the piece of code that is being edited."""
         return "".join(f"{line}\n" for line in self._lines)
 
     def names_at(self, code: str, cursor: int) -> CodeCompletion:
-        """Ask the sandbox what could stand at the cursor."""
+        """Return the sandbox's completions at the cursor."""
         # Imported late: only Tab needs it.
         from fumehood.api.handle import default_backend
         from fumehood.portal import call
@@ -120,7 +119,7 @@ class _Prompt:
         self._sandboxes.append((sandbox, stack))
 
     def _leave(self) -> bool:
-        """End the sandbox; return whether it was the last, else go on in the one that it was forked from."""
+        """End the current sandbox; return True if it was the last, else continue in the one it was forked from."""
         self._sandboxes.pop()[1].close()
 
         if not self._sandboxes:
@@ -184,7 +183,7 @@ class _Prompt:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether what was typed can be run, or lines are still to come; an empty line ends a block."""
+    """Return whether the typed code is complete and can be run; an empty line ends a block."""
     if text.lstrip().startswith(_SPECIAL) or text.rstrip().endswith("?"):
         return not text.startswith("%%") or text.endswith("\n")
 

@@ -56,7 +56,7 @@ back, 74 when a file of this machine could not be read or written, or standard o
 
 
 def run(options: Options) -> int:
-    """Run it and return the exit code."""
+    """Run the program and return the exit code."""
     if options.stop_daemon:
         return _stop_daemon()
 
@@ -120,7 +120,7 @@ def _stop_daemon() -> int:
 
 
 def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execution]:
-    """Run piece after piece, up to the first that fails and may not."""
+    """Run the pieces in order, up to the first failure that stops the run."""
     # Imported late: `--help` needs none of it.
     from fumehood.api.silent_runs import run_silently
 
@@ -178,7 +178,7 @@ def show_result(screen: Screen, result: Result) -> None:
 
 
 def show_program_error(screen: Screen, error: ExecutionError, program: Program) -> None:
-    """Print an error of a program; of a module that is not there one line, as `python -m` prints."""
+    """Print an error of a program; for a missing module one line, as `python -m` prints it."""
     # The line of our own that runs it would be in the traceback, and no line of the user's.
     if program.module and error.name == "ImportError" and "_get_module_details" in error.traceback:
         screen.note(error.value)
@@ -190,7 +190,7 @@ def show_program_error(screen: Screen, error: ExecutionError, program: Program) 
 
 
 def show_error(screen: Screen, error: ExecutionError, hints: Mapping[str, str] | None = None) -> None:
-    """Print an error as its language prints it; a plain exit is none.
+    """Print an error in the format of its language; a plain exit is not printed.
 
     Args:
         screen: The stream to which it is printed.
@@ -262,7 +262,7 @@ def _bring_back(
 
 
 def changed_since(before: Sequence[FileInfo], now: Sequence[FileInfo]) -> list[FileInfo]:
-    """Return the files that are new or changed."""
+    """Return the files that are new or changed since the earlier listing."""
     known = {(entry.path, entry.modified_at, entry.size_bytes) for entry in before}
     return [entry for entry in now if (entry.path, entry.modified_at, entry.size_bytes) not in known]
 
@@ -283,7 +283,7 @@ def note_dropped(executions: Sequence[Execution], say: Callable[[str], None] = n
 
 
 def data_of(executions: Sequence[Execution], *, is_notebook: bool) -> dict[str, object]:
-    """Return what ran as plain data, as `--json` prints it."""
+    """Return the executions as plain data, in the form that `--json` prints."""
     from fumehood.values.plain_data import as_data
 
     return {"executions": as_data(executions)} if is_notebook else {"execution": as_data(executions[0])}

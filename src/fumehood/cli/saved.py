@@ -46,7 +46,7 @@ SERVER_OPTIONS = (
 
 
 def at_server(options: Options) -> Sandbox:
-    """Return the sandbox that the options name, by its id or by a part of it that no other living one has.
+    """Return the sandbox that the options name, by its id or by a part of the id that no other living sandbox has.
 
     Raises:
         InvalidArgumentError: No server is named, or several sandboxes have that part.
@@ -74,7 +74,7 @@ def at_server(options: Options) -> Sandbox:
 
 
 def _name_record(error: FumehoodError, word: str, backend: Backend) -> None:
-    """Let an error about a sandbox that has ended name its record, where one is kept."""
+    """Make the hint of an error about an ended sandbox name its record, if one is kept."""
     if not isinstance(backend, RecordKeeping):
         return
 
@@ -99,7 +99,7 @@ def _name_record(error: FumehoodError, word: str, backend: Backend) -> None:
 
 
 def _is_part(word: str, sandbox_id: str) -> bool:
-    """Tell whether a word is the beginning or the end of an id; sandboxes of one host begin alike."""
+    """Return whether a word is the beginning or the end of an id; ids of one host's sandboxes begin alike."""
     return len(word) >= _MIN_PART and (sandbox_id.startswith(word) or sandbox_id.endswith(word))
 
 

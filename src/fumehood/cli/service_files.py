@@ -1,8 +1,8 @@
 """A unit of systemd, a compose file and a script for Docker, for a server with given settings.
 
-Runs in the user's terminal, on any system. All are made of the files of `deployment`, which come with the package:
-nothing is written here that is there. A secret never comes into them: each is read from a file beside, or from the
-environment, which the first lines name.
+Runs in the user's terminal, on any system. All are made from the files of `deployment`, which come with the package,
+and repeat none of their text here. A secret is never written into them: it is read from a file beside, or from the
+environment, as the first lines say.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def compose_file(settings: ServerSettings, sources: Mapping[str, str]) -> str:
         sources: The source of each setting, as `load_settings` returns it.
 
     Raises:
-        InvalidArgumentError: A setting names a place of this machine, or no port.
+        InvalidArgumentError: A setting names a path of this machine, or an address without a port.
     """
     values, secrets = _given(settings, sources)
     _check_for_containers(settings, values)
@@ -173,7 +173,7 @@ def docker_script(settings: ServerSettings, sources: Mapping[str, str]) -> str:
         sources: The source of each setting, as `load_settings` returns it.
 
     Raises:
-        InvalidArgumentError: A setting names a place of this machine, or no port.
+        InvalidArgumentError: A setting names a path of this machine, or an address without a port.
     """
     values, secrets = _given(settings, sources)
     _check_for_containers(settings, values)
@@ -268,7 +268,7 @@ def _unit_word(text: str, *, is_quoted: bool = False) -> str:
 
 
 def _dockerfile() -> str:
-    """Returns the Dockerfile, but with the package of this version in place of a checkout's."""
+    """Returns the Dockerfile, changed to install the released package of this version in place of a checkout."""
     text = (_DEPLOYMENT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     package = f"fumehood[data,fonts,server,postgres,mcp]=={metadata.version('fumehood')}"
     install = f"RUN pip install --no-cache-dir '{package}'\n"
@@ -288,5 +288,5 @@ def _indented(text: str, by: int) -> str:
 
 
 def _with_head(text: str, head: list[str]) -> str:
-    """Returns a file with other comments at its head."""
+    """Returns the file with its leading comments replaced."""
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + re.sub(r"\A(?:#.*\n)+", "", text)

@@ -61,12 +61,12 @@ def setting_flags(kind: Any) -> list[Option]:
 
 
 def given_flags(options: Options, kind: Any) -> dict[str, Any]:
-    """Return what was given on the command line, by setting; None: it was not."""
+    """Return the values from the command line, by setting; None for a setting that was not given."""
     return {item.name: getattr(options, item.name) for item in fields(kind)}
 
 
 def _metavar(name: str, default: object) -> str:
-    """Return what kind of value a setting takes, as its help shows it."""
+    """Return the placeholder for a setting's value in the help."""
     if isinstance(default, bool):
         return "true|false"
 

@@ -1,7 +1,7 @@
 """`fumehood share`: a read-only view of a sandbox of a server, by an address that can be handed on.
 
-Runs in the user's terminal. The secret in the address stands behind `#`, where no log and no proxy sees it, and is
-shown once.
+Runs in the user's terminal. The secret in the address follows the `#`, where no log and no proxy sees it, and is shown
+once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`fumehood template`: named templates are built, listed, removed and pruned.
 
-Runs in the user's terminal. Steps of a build go to standard error, with the time since its begin and at a terminal a
-bar that moves; the list goes to standard output.
+Runs in the user's terminal. Steps of a build go to standard error, with the time since the start and, at a terminal, a
+moving bar; the list goes to standard output.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def run_list(options: Options) -> int:
 
 
 def run_remove(options: Options) -> int:
-    """Remove one and return the exit code."""
+    """Remove a template and return the exit code."""
     from fumehood.api.templates import remove_template
 
     if options.name == "default":

@@ -1,4 +1,4 @@
-"""The user's terminal: guest text made harmless, colours, tables and bars, and a note when something takes long.
+"""The user's terminal: guest text made harmless, colours, tables and bars, and a note when work takes long.
 
 Runs in the user's terminal. Guest text is written through `Screen` and through nothing else, so that no escape sequence
 of a guest reaches the terminal unless the user asked for it with `--raw`; text that looks like markup of rich stays as
@@ -55,11 +55,11 @@ def console_of(stream: TextIO) -> Console | None:
 
 @contextmanager
 def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Callable[[float], None]]:
-    """Show a bar while the block runs, where colours are shown; gives a function that adds to what is done.
+    """Show a bar while the block runs, where colours are shown; yields a function that adds to the amount done.
 
     Args:
         stream: The stream on which the bar is shown.
-        what: The word in front of it.
+        what: The word in front of the bar.
         total: The total amount; None if it is not known.
     """
     console = console_of(stream)
@@ -79,7 +79,7 @@ def progress_bar(stream: TextIO, what: str, total: float | None) -> Iterator[Cal
 
 @contextmanager
 def reported_steps() -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints a step and the time since the begin; at a terminal, a bar moves meanwhile."""
+    """Yield a function that prints a step and the time since the start; at a terminal, a bar moves meanwhile."""
     started = time.monotonic()
 
     def say(step: str) -> None:
@@ -109,7 +109,7 @@ class CountedReader:
 
     Args:
         file: The open file.
-        step: Adds to what is done.
+        step: Called with the number of bytes read, to advance the bar.
     """
 
     def __init__(self, file: BinaryIO, step: Callable[[float], None]) -> None:
@@ -194,7 +194,7 @@ class Screen:
         self._write(sys.stderr, text)
 
     def result(self, text: str) -> None:
-        """Write a result to standard output; at a terminal, of a very long one its two ends."""
+        """Write a result to standard output; at a terminal, only both ends of a very long result."""
         self.out(text if self._raw else fit_for(sys.stdout, text))
 
     def traceback(self, text: str) -> None:
@@ -209,7 +209,7 @@ class Screen:
         note(text)
 
     def shown(self, text: str) -> str:
-        """Return a guest's text as it is written."""
+        """Return a guest's text in the form in which it is written."""
         # A lone carriage return would overwrite the line; progress bars use it, and read well line by line.
         return text if self._raw else visible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
@@ -219,17 +219,17 @@ class Screen:
 
 
 def fit_for(stream: TextIO, text: str) -> str:
-    """Return a text for a stream: at a terminal, of a very long one its two ends; otherwise all of it."""
+    """Return a text for a stream: at a terminal, only both ends of a very long text; otherwise all of it."""
     return head_and_tail(text, MAX_SHOWN_CHARACTERS) if stream.isatty() else text
 
 
 def note(text: str) -> None:
-    """Print a message, which is no data, to standard error; control characters are escaped."""
+    """Print a message to standard error, with control characters escaped."""
     print(f"fumehood: {visible(text)}", file=sys.stderr, flush=True)
 
 
 def line_of_path(path: str) -> str:
-    """Return a path of a guest's choosing as one line: a line end in a name would begin another note."""
+    """Return a path that a guest chose as one line, since a line break in a name could pass for another note."""
     return visible_line(path, max_characters=_MAX_PATH_CHARACTERS)
 
 
@@ -259,11 +259,11 @@ def patience(what: str) -> Iterator[None]:
 
 @contextmanager
 def waiting_for(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Say `what` goes on: by a progress bar at a terminal that has one, else as `patience` does.
+    """Show that `what` is in progress: by a progress bar at a terminal that can show one, else as `patience` does.
 
     Args:
         what: The name of the activity.
-        total: How much there is to do.
+        total: The total amount.
     """
     if console_of(sys.stderr) is None:
         with patience(what):

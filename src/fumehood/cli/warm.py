@@ -2,9 +2,9 @@
 
 Runs in the user's terminal, before anything heavy is imported: a run that the other process takes costs a start of
 Python, a connection, and the run. That process reads and writes no file of the user's: programs are read here, and
-figures written here; `warm_files` brings other files in and out. The socket lies in a folder that only the user can
-enter, and each end asks the kernel for the other's user. After an error before the run has begun, this process makes
-the sandbox itself.
+figures written here; `warm_files` brings other files in and out. The socket is in a folder that only the user can
+enter, and each end asks the kernel for the peer's user. After an error before the run has begun, this process makes the
+sandbox itself.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def idle_seconds() -> float:
 
 
 def start_daemon() -> None:
-    """Start the warm process without waiting for it, unless there is one."""
+    """Start the warm process, unless one runs already, without waiting for it."""
     # Imported late: this is the end of a run that took the ordinary way.
     import subprocess
 
@@ -121,10 +121,10 @@ def identity() -> list[object]:
 
 
 def runtime_folder() -> str:
-    """Return the folder of the sockets, which is the user's own, and is made.
+    """Return the user's own folder for the sockets, made if it is missing.
 
     Raises:
-        OSError: The folder cannot be made, or is another's.
+        OSError: The folder cannot be made, or belongs to another user.
     """
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = os.path.join(base, "fumehood") if _is_own(base) else f"/tmp/fumehood-{os.getuid()}"  # noqa: S108
@@ -141,10 +141,10 @@ def runtime_folder() -> str:
 
 
 def socket_path() -> str:
-    """Return where the socket is.
+    """Return the path of the socket.
 
     Raises:
-        OSError: Its folder cannot be made, or is another's.
+        OSError: The folder cannot be made, or belongs to another user.
     """
     name = zlib.crc32(json.dumps(identity()).encode())
     return os.path.join(runtime_folder(), f"run-{name:08x}.sock")
@@ -153,7 +153,7 @@ def socket_path() -> str:
 def _is_own(folder: str) -> bool:
     """Return whether only this user can replace entries of a folder.
 
-    After `su` the variable names the previous user's folder; that user could replace what root has made there.
+    After `su`, XDG_RUNTIME_DIR names the previous user's folder, whose owner could replace what root has made there.
     """
     try:
         found = os.stat(folder)
@@ -274,7 +274,7 @@ class _Run:
         return True
 
     def _ask(self, question: Mapping[str, object]) -> Mapping[str, Any]:
-        """Send a question and return the answer, where nothing else is sent meanwhile."""
+        """Send a question and return the answer; nothing else may be sent meanwhile."""
         assert self._lines is not None
         _send(self._connection, question)
         line = self._lines.readline()
@@ -332,7 +332,7 @@ class _Run:
 
 
 def _full(error: OSError) -> int | None:
-    """Report that standard output has no room; return the exit code, or None if the error says something else."""
+    """Report that standard output has no space left; return the exit code, or None for any other error."""
     reason = reason_of_full_output(error)
 
     if not reason:
@@ -382,7 +382,7 @@ def _fit_for(stream: Any, text: str) -> str:
 
 
 def _content(path: str) -> bytes | None:
-    """Returns the program, or None if it cannot be read; the ordinary path reports that."""
+    """Returns the program's content, or None if it cannot be read; the ordinary path reports that."""
     if path == "-":
         return b"" if sys.stdin is None else sys.stdin.buffer.read(_MAX_CODE_BYTES + 1)
 

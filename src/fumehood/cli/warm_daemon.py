@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def listen_at(path: str) -> socket.socket:
-    """Returns a socket that listens at a path; it has that name only then, so that no caller is refused by it."""
+    """Returns a socket that listens at a path; the path appears only once it listens, so no caller is refused."""
     listening = socket.socket(socket.AF_UNIX)
     unfinished = f"{path}~"
 
@@ -398,7 +398,7 @@ class _Run:
 
 
 def _options(words: object) -> Options | None:
-    """Returns the options of a run; None if it cannot be served here, or a word is wrong, which the caller reports."""
+    """Returns the options of a run; None if it cannot be served here, or if a word is wrong (the caller reports it)."""
     if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
         return None
 

@@ -31,7 +31,7 @@ class CarriedFiles:
     Args:
         paths: Files that go into the sandbox.
         folder: The folder to which its output files are copied; None: they are not.
-        overwrite: Whether they may replace every file that is there.
+        overwrite: Whether the output files may replace any existing file.
 
     Raises:
         OSError: A file cannot be read, or the folder cannot be made or written to.
@@ -51,7 +51,7 @@ class CarriedFiles:
                 raise PermissionError(folder)
 
     def save_pictures(self, results: Sequence[Result], stem: str) -> None:
-        """Write pictures into the folder, or into the current one where none was named.
+        """Write pictures into the folder, or into the current directory if no folder was named.
 
         Args:
             results: The pictures.
@@ -78,7 +78,7 @@ class CarriedFiles:
         """Write files of the sandbox into the folder.
 
         Args:
-            found: Below each directory of the sandbox, the files that are wanted.
+            found: The wanted files, by the directory of the sandbox that they are below.
             ask: Asks the other process for their content.
         """
         record = self._record

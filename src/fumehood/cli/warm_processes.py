@@ -1,8 +1,8 @@
 """Lists and ends the processes that keep sandboxes ready for `fumehood run`.
 
 Runs in the user's terminal. A process is found by the lock that it holds, in the folder that only its user can enter,
-and the kernel names the holder: a number in a file may be another process's by now. No lock is taken here, so that a
-process that is about to start is not kept from it.
+and the kernel names the holder: a pid stored in a file may be another process's by now. No lock is taken here, so that
+a process that is about to start is not kept from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def warm_processes() -> list[int]:
 
 
 def stop_warm_processes() -> list[int]:
-    """End them with all that runs in them, and wait until they have ended.
+    """End the warm processes with all that runs in them, and wait until they have ended.
 
     Returns:
         The processes that have ended.
@@ -65,7 +65,7 @@ def _holder(path: str) -> int | None:
 
 
 def _stop(process: int) -> bool:
-    """Ends a process; returns whether it was there."""
+    """Ends a process; returns whether it existed."""
     try:
         handle = os.pidfd_open(process)
     except ProcessLookupError:

@@ -38,7 +38,7 @@ class Answer:
 
 
 class NotAnAnswerError(ValueError):
-    """Bytes that no adapter of this version sends."""
+    """The bytes are not an answer that an adapter of this version sends."""
 
 
 def pack_headers(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -1,4 +1,4 @@
-"""Runs in sandboxes of their own that travel together: those for one machine that begin at the same time are one call.
+"""Groups single runs: runs for one machine that begin at the same time are sent as one call of Ray.
 
 Runs in the server process, on its loop; one object for each machine. A call of Ray costs the same for one run as for
 sixty. A run that comes alone is sent at once, as it would be without this. Answers come as runs end: a long run
@@ -41,7 +41,7 @@ class _Group:
     """Runs that were sent together.
 
     Args:
-        backend: The host daemon that was asked.
+        backend: The port to the host daemon.
         members: The runs.
     """
 
@@ -53,7 +53,7 @@ class _Group:
         self.work = apart(self._follow([member.run for member in members]))
 
     def leave(self, member: _Waiting) -> None:
-        """Ends a run whose caller has left; the last one takes the call along."""
+        """Ends a run whose caller has left; when no caller is left, the whole call is ended."""
         index = self._places[member]
 
         if self._left.pop(index, None) is not None:
@@ -96,7 +96,7 @@ class _Group:
 
 
 def _one_more(error: FumehoodError) -> FumehoodError:
-    """Returns an error of one caller's own: each adds to the traceback of the one that it raises."""
+    """Returns a copy of a lost host's error for one caller, since raising an error adds to its traceback."""
     if not isinstance(error, HostUnavailableError):
         return error
 

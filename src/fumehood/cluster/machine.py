@@ -37,12 +37,12 @@ class BrokenOffError(ConnectionError):
 class Presence:
     """Whether the cluster counts a machine in, and when its sandboxes are lost; all times are of the steady clock.
 
-    A machine ends what may be restored elsewhere when its lease is over (`fumehood.daemon.lease`). A token extends it
-    only if the machine was seen in the cluster afterwards, and sandboxes are lost only when it was seen to be away for
-    longer than a lease, without a break: so they are never in two places.
+    A machine ends the sandboxes that may be restored elsewhere when its lease is over (`fumehood.daemon.lease`). A
+    token extends it only if the machine was seen in the cluster afterwards, and sandboxes are lost only when it was
+    seen to be away for longer than a lease, without a break: so they are never in two places.
 
     Args:
-        grace_seconds: How long the sandboxes of a machine that is gone may come back with it.
+        grace_seconds: How long after a machine has gone its sandboxes may still come back with it.
     """
 
     def __init__(self, grace_seconds: float) -> None:
@@ -60,17 +60,17 @@ class Presence:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has left the cluster, or died."""
+        """Whether the machine has left the cluster, or died."""
         return self._gone_at is not None
 
     def note_there(self, looked_at: float, ended: int) -> None:
-        """Takes a look that found it; `ended` is how many times it has left in all."""
+        """Records that a look found the machine; `ended` is how many times it has left in all."""
         self.was_lost = self.was_lost or self.is_lost
         self._gone_at, self.is_lost = None, False
         self._looked_at, self._ended = looked_at, ended
 
     def note_away(self, looked_at: float, ended: int) -> None:
-        """Takes a look that did not find it."""
+        """Records that a look did not find the machine."""
         is_unbroken = ended == self._ended and looked_at - self._looked_at <= _LOOK_GAP_SECONDS
 
         if self._gone_at is None or not (is_unbroken or self.is_lost):
@@ -81,7 +81,7 @@ class Presence:
         self._token = ""
 
     def note_token(self, token: str, now: float) -> None:
-        """Takes the token of an answer; it is not sent back while an earlier one has still to be."""
+        """Stores the token of an answer; it is not sent back while an earlier token is still to be sent."""
         self.last_token = token
 
         if not self._token:
@@ -116,12 +116,12 @@ class Machine:
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def note_answer(self) -> None:
-        """Notes that it answers: calls are sent to it."""
+        """Records that the machine answers: calls are sent to it."""
         self.heard_at = self._loop.time()
         self.fault = ""
 
     def note_fault(self, reason: str) -> None:
-        """Notes that it does not answer: no call is sent to it until it does."""
+        """Records that the machine does not answer: no call is sent to it until it does."""
         self.fault = reason
 
     def break_off(self, reason: str) -> int:
@@ -138,12 +138,12 @@ class Machine:
         """Asks the adapter's `call` and returns the whole answer.
 
         Args:
-            request: What `HostAdapter.call` takes.
-            is_probe: Whether it is sent to a machine that does not answer as well.
+            request: The arguments of `HostAdapter.call`.
+            is_probe: Whether to send the call even if the machine does not answer.
 
         Raises:
             NotSentError: The machine, or its daemon, cannot be reached.
-            BrokenOffError: The answer will not come.
+            BrokenOffError: The connection broke after the call was sent.
         """
         return self._checked(await self._outcome(self._reachable(is_probe).call.remote(*request)))
 
@@ -236,7 +236,7 @@ class Machine:
             self._under_way.discard(outcome)
 
     def _settle_soon(self, outcome: asyncio.Future[bytes], done: Future[bytes]) -> None:
-        """Settles an outcome from a thread of Ray's."""
+        """Sets an outcome from one of Ray's threads."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_settle, outcome, done)
 
@@ -265,7 +265,7 @@ async def _item(items: Any) -> bytes | None:
 
 
 def _settle(outcome: asyncio.Future[Any], done: Future[Any] | asyncio.Future[Any]) -> None:
-    """Gives an outcome to its waiter, unless it was settled meanwhile."""
+    """Sets the outcome that a caller waits for, unless it was set meanwhile."""
     if outcome.done() or done.cancelled():
         return
 

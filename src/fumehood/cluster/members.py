@@ -46,9 +46,10 @@ class Seen:
     """What one look at the cluster has found.
 
     Attributes:
-        began_at: When it began, on the steady clock: what it found was so then, or later.
+        began_at: When the look began, on the steady clock: its findings are from that moment or later.
         alive: The machines that Ray says are alive, by host.
-        ended: How many times each machine has left or died, by host: more than before means that it was back meanwhile.
+        ended: How many times each machine has left or died, by host; a higher count than before means that the machine
+            was back meanwhile.
     """
 
     began_at: float
@@ -79,11 +80,11 @@ class Members:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends looking; the thread may be waiting for Ray's head, and ends with the process then."""
+        """Stops looking; a thread that waits for Ray's head ends with the process."""
         self._ended.set()
 
     def renew_adapter(self, host_id: str) -> None:
-        """Has the adapter of a machine made again if Ray has given it up."""
+        """Requests a new adapter for a machine, in case Ray has given up the old one."""
         self._lost_adapters.add(host_id)
 
     def want_hosts(self, count: int) -> None:
@@ -167,7 +168,7 @@ class Members:
 
 
 def _adapter_on(host_id: str) -> Any:
-    """Returns the handle of a machine's adapter, made unless it is there; all servers have the same one."""
+    """Returns the handle of a machine's adapter, made if missing; all servers share it."""
     import ray
 
     actor = ray.remote(HostAdapter).options(

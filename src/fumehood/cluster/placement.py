@@ -34,7 +34,7 @@ class Report:
         capacity: The capacity that its host reported.
         labels: The labels that the operator gave it, such as `zone`.
         templates: The names of the templates it has.
-        built_at: When those of them were built that can be carried to other machines, in seconds since 1970.
+        built_at: The build times, in seconds since 1970, of the templates that can be carried to other machines.
         key_sandboxes: How many living sandboxes each key has there.
         is_draining: Whether it takes no new sandbox.
         abilities: What its host daemon can do beyond the first version of its routes.
@@ -88,11 +88,11 @@ class _Machine:
         )
 
     def has_labels(self, wish: Wish) -> bool:
-        """Returns whether the machine has all labels that are asked for."""
+        """Returns whether the machine has all requested labels."""
         return all(self.report.labels.get(name) == value for name, value in wish.labels.items())
 
     def cost(self, wish: Wish) -> float:
-        """Returns how unwelcome a sandbox is here, from 0.0 for an idle machine that has all it needs."""
+        """Returns the cost of placing a sandbox here; 0.0 for an idle machine that has all it needs."""
         report, capacity = self.report, self.report.capacity
         sandboxes = capacity.sandboxes + self.placed
         free = capacity.memory_available_bytes - self.placed_bytes - wish.memory_bytes
@@ -116,7 +116,7 @@ class _Machine:
         return cost
 
     def add(self, wish: Wish) -> None:
-        """Counts a placement until the next report."""
+        """Counts a placement here until the next report."""
         self.placed += 1
         self.placed_bytes += wish.memory_bytes
         self.placed_of_key[wish.owner] += 1
@@ -158,7 +158,7 @@ class Placement:
 
         Args:
             wish: The requirements of a sandbox to place.
-            but: Hosts that have just refused it.
+            but: Hosts to leave out, because they have just refused the sandbox.
 
         Raises:
             CapacityError: No machine has room for it; the server answers 503 with Retry-After.

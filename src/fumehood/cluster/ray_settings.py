@@ -49,19 +49,19 @@ def environment(token_file: str) -> dict[str, str]:
 
 
 def head_environment(storage: str) -> dict[str, str]:
-    """Returns the variables that the head has besides: its state survives its restart.
+    """Returns the additional variables of the head, with which its state survives a restart.
 
     Args:
-        storage: The folder of that state.
+        storage: The folder of the head's state.
     """
     return {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": storage}
 
 
 def loopback_environment() -> dict[str, str]:
-    """Returns the variables of all processes of Ray on a machine that no other one reaches.
+    """Returns the variables of all processes of Ray on a machine that no other machine reaches.
 
-    Ray replaces a loopback address by the machine's own one, except where its clusters are turned off: the variable for
-    that has the name of the systems on which they are.
+    Ray replaces a loopback address by the machine's own address, unless its clusters are turned off. The variable that
+    turns them off is named after the systems on which they are off by default.
     """
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 

@@ -1,8 +1,8 @@
 """Pages of records of sandboxes that have ended, merged from those of all machines.
 
-Runs in the server process; it only computes. Each machine gives a page from the same place in the order of ends on. One
-that says that it has more has given all of its records down to the place in its `next_cursor`, and of older ones
-nothing is known: the merged page ends there, so that none is passed over.
+Runs in the server process; it only computes. Each machine gives a page from the same place in the order of ends on. A
+machine with more records has given all of its records down to the place in its `next_cursor`; older ones are not known
+yet, so the merged page ends there and skips none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _Place = tuple[int, str]
 
 
 def merged_records(request: ListRecords, pages: Iterable[RecordList]) -> RecordList:
-    """Returns one page of all, the latest end first.
+    """Returns one page merged from the pages of all machines, the latest end first.
 
     Raises:
-        DataError: The cursor of a page is none.
+        DataError: A page has a malformed cursor.
     """
     found = [*pages]
     ends = [_place_of(page.next_cursor) for page in found if page.next_cursor is not None]

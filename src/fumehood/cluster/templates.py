@@ -1,4 +1,4 @@
-"""Brings templates to the machines that lack them, or have an earlier build: each once, beside running work.
+"""Copies templates to machines that lack them or have an earlier build, each once, while other work continues.
 
 Runs in the server process, on its loop. It moves streams from one host daemon to another and looks at none of them.
 """
@@ -22,7 +22,7 @@ _REPORTED_SECONDS = 5.0
 
 
 class Templates:
-    """The templates of a cluster's machines.
+    """Copies the templates of a cluster's machines from one to another.
 
     Args:
         loop: The loop of the server.
@@ -47,16 +47,16 @@ class Templates:
         self._latest: dict[str, float] = {}
 
     def note(self, report: Report) -> None:
-        """Takes new figures of a machine: one with a later build of a template is the one that others get it from."""
+        """Takes new figures of a machine, and records the time of the latest build of each template."""
         for name, built_at in report.built_at.items():
             if built_at > self._latest.get(name, -math.inf):
                 self._latest[name] = built_at
 
     async def are_there(self, template: str, host_id: str) -> bool:
-        """Returns whether a machine can make sandboxes of a template, after bringing it there if need be.
+        """Returns whether a machine can make sandboxes of a template, after copying it there if necessary.
 
-        A machine with an earlier build gets the latest one; if it refuses that, it goes on with its own. True also for
-        a template that no machine has: the machine says what is wrong.
+        A machine with an earlier build gets the latest one; if it refuses that, it continues with its own. True also
+        for a template that no machine has: the machine then reports the fault.
         """
         reports = self._reports()
         there = reports.get(host_id)
@@ -113,7 +113,7 @@ class Templates:
         return await wait_shared(task)
 
     async def aclose(self) -> None:
-        """Ends what is under way."""
+        """Ends all copies under way."""
         await cancel_and_wait(*self._under_way.values())
 
     async def _bring(self, template: str, source: str, host_id: str) -> bool:

@@ -1,7 +1,8 @@
 """HTTP to the host daemon of another machine, carried by the adapter of that machine.
 
 Runs in the server process, on its loop. It only carries: requests and answers are those of `fumehood.client`, which
-knows what they mean. Requests whose answer is wanted whole cost one call of Ray, others a stream.
+knows what they mean. A request whose whole answer is wanted at once costs one call of Ray; any other request is a
+stream.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class AdapterCarrier(Carrier, httpx2.AsyncBaseTransport):
         """Sends a request and returns its answer.
 
         Raises:
-            httpx2.ConnectError: The machine cannot be reached: nothing was begun.
-            httpx2.ReadError: It broke off: the outcome is unknown.
+            httpx2.ConnectError: The machine cannot be reached: nothing was begun. httpx2.ReadError: The connection
+            broke off: the outcome is unknown.
         """
         headers = [header for header in request.headers.raw if header[0].lower() not in _DROPPED_HEADERS]
         is_short = isinstance(request.stream, httpx2.ByteStream)
@@ -129,7 +130,7 @@ class AdapterCarrier(Carrier, httpx2.AsyncBaseTransport):
 
 
 async def _with_upload(work: Awaitable[_T], sending: asyncio.Task[None] | None) -> _T:
-    """Returns what the work gives while an upload feeds it; an error of the source of the upload ends the work."""
+    """Returns the result of the work, which an upload feeds; an error of the upload's source ends the work."""
     if sending is None:
         return await work
 

@@ -1,7 +1,8 @@
 """The page and its assets: files of `dist/`, under the policy of the page.
 
-Every address of the page gives the same document, whose script reads the address; shares have one of their own, without
-what acts. The names of assets hold a digest of their content, so that a browser may keep them for good.
+Every address of the page gives the same document, whose script reads the address; shares have a document of their own,
+without any controls that act. The names of assets hold a digest of their content, so that a browser may keep them for
+good.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ async def _frame(request: Request) -> Response:
 
 
 async def _still_frame(request: Request) -> Response:
-    """The one frame document that a share's page can load: no script of a guest runs in it, whatever is asked."""
+    """Returns the only frame document that a share's page can load: it never runs a guest's scripts."""
     from fumehood.console.frames import frame
 
     return frame(with_scripts=False)

@@ -1,7 +1,7 @@
 """Runs in sandboxes of their own that a server of a cluster begins together: one request, and lines as they end.
 
-Runs in the host daemon. Each run has a sandbox of its own, is ended by itself, and delays no other; what has ended at
-nearly the same time is sent as one piece. The server in front has checked the runs, and counts them.
+Runs in the host daemon. Each run has a sandbox of its own, is ended by itself, and delays no other; answers of runs
+that end at nearly the same time are sent as one piece. The server in front has checked the runs, and counts them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class RunGroup:
         self._tasks = [asyncio.create_task(self._run(index, run)) for index, run in enumerate(runs)]
 
     def end(self, index: int) -> None:
-        """Ends a run; one that has ended, or never was, is no error."""
+        """Ends a run; does nothing if the run has ended or does not exist."""
         if index < len(self._tasks):
             self._tasks[index].cancel()
 
     async def lines(self) -> AsyncGenerator[Line, None]:
-        """Yields the lines of the runs as they end; closing it ends those that are left."""
+        """Yields a line for each run as it ends; closing the iterator ends the remaining runs."""
         left: set[asyncio.Task[Line]] = set(self._tasks)
 
         try:
@@ -94,7 +94,7 @@ class RunGroups:
         """Begins runs and yields their lines.
 
         Raises:
-            InvalidArgumentError: A group of this name runs.
+            InvalidArgumentError: A group of this name is running.
         """
         if name in self._groups:
             raise InvalidArgumentError(field="name", value=name, allowed="a name that no group has")
@@ -115,7 +115,7 @@ class RunGroups:
             await lines.aclose()
 
     def end(self, name: str, index: int) -> None:
-        """Ends a run of a group, also before the group comes; one that has ended is no error."""
+        """Ends a run of a group, even if the group has not arrived yet; does nothing if the run has ended."""
         if (group := self._groups.get(name)) is not None:
             group.end(index)
             return

@@ -1,6 +1,6 @@
 """Copies templates from machine to machine: streams on the daemon's loop, and threads that pack and unpack.
 
-A pipe lies between the two, so that neither holds more than some pieces of a template.
+A pipe connects the two, so that neither holds more than a few pieces of a template.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _PIECE_BYTES = 1 << 20
 
 
 class BuildTimes:
-    """When the templates of this machine were built; reads the record of one again only when it has changed."""
+    """The build times of this machine's templates; a record is read again only when it has changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, float | None]] = {}
 
     def times(self, store: TemplateStore) -> dict[str, float]:
-        """Returns seconds since 1970 by name; without those that cannot be carried, and those that are damaged."""
+        """Returns the build times in seconds since 1970, by name, without templates damaged or not portable."""
         self._known = {name: self._read(store, name) for name in store.names()}
         return {name: time for name, (_, time) in self._known.items() if time is not None}
 

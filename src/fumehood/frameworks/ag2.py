@@ -1,4 +1,4 @@
-"""Sandboxes for AG2: where its shell and code tools run what a model has written.
+"""Sandboxes for AG2: its shell and code tools run a model's code there.
 
 Runs in the user's process, on the loop of the agents. `FumehoodSandbox` is a backend for both tools, each command a
 process of its own; `FumehoodCodeEnvironment` is for the code tool alone and keeps variables from call to call.
@@ -39,7 +39,7 @@ class FumehoodSandbox(SandboxBase):
     """One sandbox, as AG2's tools take it: `SandboxShellTool(FumehoodSandbox())`.
 
     Args:
-        sandbox: A living one, to be used as it is. Without one the first use makes one, which `aclose` kills.
+        sandbox: A living sandbox to use as it is. Without one, the first use makes a sandbox, which `aclose` kills.
         options: Arguments of `fumehood.AsyncSandbox`, such as *template*, *limits* and *url*.
     """
 
@@ -65,14 +65,14 @@ class FumehoodSandbox(SandboxBase):
 
     @asynccontextmanager
     async def open(self, context: object = None) -> AsyncGenerator[FumehoodSandbox, None]:
-        """Give this sandbox for one call of a tool; it lives on."""
+        """Yield this sandbox for one call of a tool; the sandbox lives on afterwards."""
         await self.begin()
         yield self
 
     async def exec(
         self, argv: list[str], *, env: dict[str, str] | None = None, timeout: float | None = None
     ) -> ExecResult:
-        """Run a command; its output and its errors are one text, in the order in which they came."""
+        """Run a command; standard output and standard error come back as one text, in the order of writing."""
         sandbox = await self.begin()
         pieces: list[str] = []
 
@@ -119,7 +119,7 @@ class FumehoodCodeEnvironment:
     """The code tool's environment over a `FumehoodSandbox`: variables stay from call to call.
 
     Args:
-        sandbox: Where code runs; a `SandboxShellTool` may use the same one, over the same files.
+        sandbox: The sandbox that runs the code; a `SandboxShellTool` may share it and its files.
         timeout: Seconds of one call; `limits.wall_seconds` unless given.
         languages: The languages that the model may use, each with a context of its own; the template must support them.
     """

@@ -1,4 +1,4 @@
-"""Archives that a sandbox has packed, before something unpacks them on this machine.
+"""Checks archives that a sandbox has packed, before a framework unpacks them on this machine.
 
 Runs in the process of a framework. An archive is a guest's: a few kilobytes of it may stand for terabytes.
 """
@@ -13,7 +13,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def check_expansion(archive: Path, most_bytes: int) -> None:
-    """Raises ValueError unless a gzip archive is whole, and expands to at most so many bytes."""
+    """Raises ValueError unless a gzip archive is complete, and expands to at most this many bytes."""
     expanded = 0
 
     try:

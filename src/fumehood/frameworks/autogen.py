@@ -2,7 +2,7 @@
 
 Runs in the user's process, on the loop of the agents. Blocks of Python share one namespace, blocks of bash one shell,
 from call to call. It is a component: an agent that holds one can be saved as a configuration and loaded again. With an
-image or a Dockerfile it stands where `DockerCommandLineCodeExecutor` does, without Docker.
+image or a Dockerfile it replaces `DockerCommandLineCodeExecutor`, without Docker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FumehoodCodeExecutorConfig(BaseModel):
     Attributes:
         template: The named template that its sandbox starts from.
         image: A container image in place of a template, as `build_template` takes it.
-        dockerfile: The path of a Dockerfile that builds it.
+        dockerfile: The path of a Dockerfile that builds the image.
         limits: Fields of `fumehood.Limits`.
         timeout: Seconds of one block.
         url: The server that the sandbox lives at; its key is FUMEHOOD_API_KEY.
@@ -62,12 +62,12 @@ class FumehoodCodeExecutor(CodeExecutor, Component[FumehoodCodeExecutorConfig]):
     """Runs blocks of code in one sandbox.
 
     Args:
-        sandbox: A living one, to be used as it is. Without one the first use makes one, which `stop` kills.
+        sandbox: A living sandbox to use as it is. Without one, the first use makes a sandbox, which `stop` kills.
         limits: Fields of `fumehood.Limits` for a sandbox that is made here.
         timeout: Seconds of one block; `limits.wall_seconds` unless given.
-        url: The server that it lives at; None: FUMEHOOD_URL, or in this process.
-        origin: What that sandbox starts from: *template*, the name of one; or *image*, a container image as
-            `build_template` takes it; or *dockerfile*, the path of one. An image is built once, by `start`.
+        url: The server of the sandbox; None: the server of FUMEHOOD_URL, or else this process.
+        origin: The base of that sandbox: *template*, the name of a template; or *image*, a container image as
+            `build_template` takes it; or *dockerfile*, the path of a Dockerfile. An image is built once, by `start`.
     """
 
     component_config_schema = FumehoodCodeExecutorConfig

@@ -1,8 +1,8 @@
 """A sandbox as the backend of a deep agent: `create_deep_agent(..., backend=FumehoodSandbox())`.
 
-Runs in the agent's process; the synchronous verbs block their thread, and deepagents brings the asynchronous ones by
-threads of its own. Commands and files of the agent's tools are those of one sandbox: no file of the agent's machine
-is read or written here.
+Runs in the agent's process; the synchronous verbs block their thread, and deepagents runs the asynchronous ones in
+threads of its own. Commands and files of the agent's tools are those of one sandbox: no file of the agent's machine is
+read or written here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FumehoodSandbox(BaseSandbox):
 
     Args:
         sandbox: A living sandbox, which stays yours. Without one a sandbox is made here, which `close()` kills.
-        timeout: Seconds of a command that names none; `limits.wall_seconds` unless given.
+        timeout: Seconds of a command without a timeout of its own; `limits.wall_seconds` unless given.
         options: Arguments of `fumehood.Sandbox`, such as *template*, *limits* and *url*, when one is made here.
     """
 

@@ -81,7 +81,7 @@ __fumehood_load__()
 
 
 def _namespace_code(names: Sequence[str] | None) -> str:
-    """Return the definitions for a session whose answer has these fields, or is one value."""
+    """Return the code that defines `SUBMIT` for an answer with these fields, or for one value."""
     return _SUBMIT.replace("FIELDS", repr(None if names is None else [*names])) + _VALUES
 
 
@@ -140,7 +140,7 @@ class FumehoodInterpreter:
 
     @with_callbacks
     def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
-        """Run code: the submitted answer, or its last value, or what it printed and showed, or None."""
+        """Run code; return the submitted answer, else the last value, else the output, else None."""
         _check_names("tool", self.tools)
         self._check_variables(variables or {})
 
@@ -161,7 +161,7 @@ class FumehoodInterpreter:
 
     @with_callbacks
     def invoke_tool(self, tool_name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call one of the tools, as the code asked."""
+        """Call one of the tools with the arguments from the code."""
         return self.tools[tool_name](*args, **kwargs)
 
     @with_callbacks

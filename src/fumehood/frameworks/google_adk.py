@@ -26,7 +26,7 @@ _TIMED_OUT = 124
 
 
 class _Session:
-    """The interpreter of one session, and which files it was given."""
+    """The interpreter of one session, and the files that it was given."""
 
     def __init__(self, interpreter: CodeInterpreter) -> None:
         self.interpreter = interpreter
@@ -39,12 +39,12 @@ class FumehoodCodeExecutor(BaseCodeExecutor):
 
     Attributes:
         stateful: Whether the executions of a session share a sandbox, with its variables and files. Otherwise each
-            has one of its own.
+            execution has a sandbox of its own.
         options: Arguments of `fumehood.llm.CodeInterpreter`, such as *template*, *limits*, *url*, or *sandbox* to use
             one of yours for all sessions.
-        max_sessions: How many sessions may have a sandbox. One more ends that of the session which was not used for
-            longest.
-        max_file_bytes: A larger file of the sandbox becomes no artifact.
+        max_sessions: How many sessions may have a sandbox. A further session ends the sandbox of the least recently
+            used one.
+        max_file_bytes: The largest file of the sandbox that becomes an artifact.
     """
 
     stateful: bool = True

@@ -111,7 +111,7 @@ class FumehoodEnvironment(BaseEnvironment):
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        """Run a command in bash, or sh; each user is the one that a sandbox has.
+        """Run a command in bash, or sh, always as the sandbox's only user.
 
         Raises:
             RuntimeError: The command ran longer than `timeout_sec`.
@@ -153,7 +153,7 @@ class FumehoodEnvironment(BaseEnvironment):
         await asyncio.to_thread(Path(target_path).write_bytes, content)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        """Write a folder of the sandbox to this machine; Harbor refuses what would lead out of it."""
+        """Write a folder of the sandbox to this machine; Harbor refuses entries that lead out of it."""
         path = _temporary()
         packed = await self.exec(
             remote_pack_command(str(source_dir), path), cwd="/", timeout_sec=int(_TRANSFER_SECONDS)
@@ -175,7 +175,7 @@ class FumehoodEnvironment(BaseEnvironment):
             await asyncio.to_thread(extract_dir_from_file, archive, target_dir)
 
     async def reset_dirs(self, *, remove_dirs: Any, create_dirs: Any, chmod_dirs: Any = None) -> ExecResult:
-        """Empty folders and make others: those of the image itself can be emptied, and not removed."""
+        """Empty folders and make missing ones; folders of the image can be emptied, but not removed."""
         emptied = [_emptied(path) for path in remove_dirs]
         return await self.exec(" && ".join([*emptied, *(_made(path) for path in create_dirs)]) or "true")
 

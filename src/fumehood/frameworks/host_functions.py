@@ -3,7 +3,7 @@
 Shared by the adapters whose frameworks let models call functions by position and by name, and stop by calling one more.
 Runs in the user's process; nothing here knows a framework. The sandbox gets one tool, by which stubs of the same names
 call the functions; arguments are JSON, checked and bounded by the core, and the code sees the message of an exception
-in a function, as in these frameworks: put no secret into it.
+in a function, as in these frameworks: put no secret into a message.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class HostFunctions:
     """Functions that code inside calls by name.
 
     Args:
-        functions: By name; looked up at each call, so the mapping may change between executions.
-        encode: Makes JSON values of what they return; what `json` cannot hold becomes text otherwise.
+        functions: The functions by name; looked up at each call, so the mapping may change between executions.
+        encode: Converts returned values to JSON values; by default, values that `json` cannot encode become text.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class HostFunctions:
         self._encode = _as_json if encode is None else encode
 
     def tools(self, *, on_a_loop: bool = False) -> dict[str, HostTool]:
-        """The `tools` for `run_code`: of a `Sandbox`, or on a loop of an `AsyncSandbox`."""
+        """The `tools` argument of `run_code`: for a `Sandbox`, or with a loop for an `AsyncSandbox`."""
         tool = HostTool(
             self.call_on_a_loop if on_a_loop else self.call,
             parameters=_SCHEMA,
@@ -135,17 +135,17 @@ class HostFunctions:
 
 
 def binding(names: Iterable[str], more: str = "") -> str:
-    """Return the code that puts stand-ins for these functions, and those alone, into a sandbox's namespace.
+    """Return the code that defines stubs for exactly these functions in a sandbox's namespace.
 
     Args:
-        names: Identifiers.
+        names: The names of the functions, which must be identifiers.
         more: Further definitions, which may use `__fumehood_finish__(value, **parts)`.
     """
     return f"{_INSIDE}\n{more}\n__fumehood_bind__({json.dumps([*names])})\n"
 
 
 def final_result(execution: Execution) -> Result | None:
-    """Return the result with the final value of code that has ended itself; None if it ended in another way."""
+    """Return the result with the final value, if the code ended itself with one; else None."""
     if execution.error is None or execution.error.name != FINAL_ERROR:
         return None
 

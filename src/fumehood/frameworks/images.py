@@ -1,7 +1,7 @@
 """The base of an adapter's sandboxes: a template by its name, or an image that is built into one.
 
-Runs in the process of a framework. No container tool is used; a template of an image is named by what describes it:
-all sandboxes with the same image share one, and it is built again only when something that it is made of has changed.
+Runs in the process of a framework. No container tool is used; a template of an image is named by its description: all
+sandboxes with the same image share one, and it is built again only when one of its inputs has changed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Origin:
     """A template, an image or a Dockerfile.
 
     Attributes:
-        template: The name of a template, of which nothing is built.
+        template: The name of an existing template; nothing is built.
         image: A container image, as `build_template` takes it.
         dockerfile: The path of a Dockerfile; its folder is what COPY takes files from.
-        url: The server that sandboxes live at, which builds the image; None: FUMEHOOD_URL, or this process.
+        url: The server of the sandboxes, which builds the image; None: that of FUMEHOOD_URL, or else this process.
 
     Raises:
-        InvalidArgumentError: More than one of them is given.
+        InvalidArgumentError: More than one of template, image and dockerfile is given.
     """
 
     template: str = DEFAULT_TEMPLATE
@@ -53,7 +53,7 @@ class Origin:
 
     @property
     def is_image(self) -> bool:
-        """Whether there is something to build."""
+        """Whether an image must be built."""
         return self.image is not None or self.dockerfile is not None
 
     @property
@@ -66,14 +66,14 @@ class Origin:
         return f"image-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
 
     def build(self, on_progress: Callable[[str], None] | None = None) -> str:
-        """Build the image, unless that is done already, and return the name of the template.
+        """Build the image, unless it is built already, and return the name of the template.
 
         Args:
             on_progress: Called with a line of text for each step.
 
         Raises:
             InvalidArgumentError: The Dockerfile does not exist, or contains a refused instruction.
-            ImageError: The image could not be had.
+            ImageError: The image could not be pulled or unpacked.
             TemplateStoreError: A step failed.
         """
         if self.is_image:
@@ -88,5 +88,5 @@ class Origin:
         return self.name
 
     async def build_apart(self, on_progress: Callable[[str], None] | None = None) -> str:
-        """Build it as `build` does, in a thread: the loop continues."""
+        """Build the image as `build` does, in a thread, so that the loop continues."""
         return await asyncio.to_thread(self.build, on_progress)

@@ -54,10 +54,10 @@ class FumehoodSandboxConfig(BaseModel):
     Attributes:
         template: The named template that they start from.
         image: A container image in place of a template, as `build_template` takes it.
-        dockerfile: The path of a Dockerfile that builds it.
+        dockerfile: The path of a Dockerfile that builds the image.
         limits: Fields of `fumehood.Limits`.
         envs: Environment of everything that runs in them.
-        url: The server that they live at; None: FUMEHOOD_URL, or in this process. Its key is FUMEHOOD_API_KEY,
+        url: The server of the sandboxes; None: that of FUMEHOOD_URL, or else this process. Its key is FUMEHOOD_API_KEY,
             since a configuration is written to the log.
     """
 
@@ -89,7 +89,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     def config_files(cls) -> list[str]:
-        """The file beside a task that a sandbox without a configuration is made of."""
+        """The files beside a task from which a sandbox without a configuration is made."""
         return [_DOCKERFILE]
 
     @classmethod
@@ -149,7 +149,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a command; one that ran out of time has done something already, so it is not begun again."""
+        """Run a command; a command that timed out is not repeated, since it may have done part of its work."""
         if user not in _USERS:
             raise SandboxUserUnsupportedError(f"a sandbox of fumehood has one user, and {user!r} is not it")
 

@@ -1,8 +1,8 @@
 """A live Python interpreter as a tool of LangChain: `create_agent(model, [FumehoodTool()])`.
 
-Runs in the agent's process. What the model reads becomes the message's content, pictures as image blocks; what only the
-program needs becomes its artifact, as plain data that a checkpointer can keep. Code that fails is an answer to the
-model, never an exception.
+Runs in the agent's process. The model's text becomes the message's content, pictures become image blocks; data for the
+program alone becomes the message's artifact, as plain data that a checkpointer can keep. Code that fails is an answer
+to the model, never an exception.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class FumehoodTool(BaseTool):
     """The tool `run_code`: code of a model in one sandbox, whose variables and files stay from call to call.
 
     Args:
-        interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
-        name: How the model calls the tool.
+        interpreter: An interpreter of yours, which stays yours. Without one, an interpreter is made, and `close()` ends
+            it.
+        name: The name of the tool for the model.
         options: Arguments of `fumehood.llm.CodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """
 
@@ -54,7 +55,7 @@ class FumehoodTool(BaseTool):
 
     @property
     def interpreter(self) -> CodeInterpreter:
-        """The interpreter, for files, and for what the sandbox can do besides."""
+        """The interpreter, for access to files and to the other abilities of the sandbox."""
         return self._interpreter
 
     def close(self) -> None:

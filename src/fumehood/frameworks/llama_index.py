@@ -1,4 +1,4 @@
-"""A live Python interpreter for LlamaIndex: tools of an agent, or what executes the code of a `CodeActAgent`.
+"""A live Python interpreter for LlamaIndex: tools of an agent, or the executor of a `CodeActAgent`.
 
 Runs in the agent's process, on its loop. What the model reads comes back as a text block, pictures as image blocks.
 Code that fails is an answer to the model, never an exception.
@@ -25,7 +25,8 @@ class FumehoodToolSpec(BaseToolSpec):
     """The tool `run_code`, by `to_tool_list()`; its function is a `code_execute_fn` as well.
 
     Args:
-        interpreter: One of yours, which stays yours. Without it one is made here, and `close()` ends it.
+        interpreter: An interpreter of yours, which stays yours. Without one, an interpreter is made, and `close()` ends
+            it.
         functions: Functions of yours that the code may call while it runs: the `tools` of a `CodeActAgent`.
         options: Arguments of `fumehood.llm.AsyncCodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """

@@ -1,7 +1,7 @@
 """A code interpreter for an agent of the OpenAI Agents SDK: a function tool over one live sandbox.
 
-Runs in the user's process, on the loop of the run. What the model reads is what `fumehood.llm` makes for models, and
-its figures go to it as pictures.
+Runs in the user's process, on the loop of the run. The model reads the text that `fumehood.llm` makes for models, and
+gets figures as pictures.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ with needed("openai-agents"):
 def run_code_tool(interpreter: AsyncCodeInterpreter, **options: Any) -> FunctionTool:
     """Return a tool with one argument, `code`, that runs it with `interpreter`.
 
-    Code that fails is an answer that the model can act on, and no failure of the tool. A run that is cancelled, or a
-    *timeout* of the tool that is over, interrupts the code; its variables stay.
+    Code that fails is an answer that the model can act on, and no failure of the tool. A cancelled run, or the
+    *timeout* of the tool, interrupts the code; its variables stay.
 
     Args:
         interpreter: Holds the sandbox; the caller closes it. Agents that share it share variables and files.

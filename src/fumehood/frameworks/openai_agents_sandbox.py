@@ -1,8 +1,8 @@
 """Sandboxes for the sandbox agents of the OpenAI Agents SDK: `SandboxRunConfig(client=FumehoodSandboxClient(), ...)`.
 
-Runs in the user's process, on the loop of the run. A session is one sandbox: commands, files and ports. What is left of
-a workspace at the end of a run is a tar that the SDK keeps (its snapshots) and gives back. There are no terminals
-(`write_stdin`) and no mounts of cloud storage; the SDK offers a model only what is there.
+Runs in the user's process, on the loop of the run. A session is one sandbox: commands, files and ports. At the end of a
+run the workspace becomes a tar, which the SDK keeps as a snapshot and gives back later. There are no terminals
+(`write_stdin`) and no mounts of cloud storage; the SDK offers a model only the supported tools.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class FumehoodSandboxOptions(BaseSandboxClientOptions):
         template: The named template that they start from.
         limits: Fields of `fumehood.Limits`.
         envs: Environment of everything that runs in them.
-        timeout: Seconds after which one is killed; None: it lives until its session ends.
+        timeout: Seconds after which a sandbox is killed; None: it lives until its session ends.
         url: The server that they live at; its key is FUMEHOOD_API_KEY. None: FUMEHOOD_URL, or in this process.
-        exposed_ports: Ports that a program inside may be reached at.
+        exposed_ports: Ports inside that may be reached from outside.
     """
 
     type: Literal["fumehood"] = "fumehood"
@@ -125,7 +125,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
         return await self.sandbox.is_running()
 
     async def persist_workspace(self) -> io.IOBase:
-        """Give the workspace as a tar."""
+        """Return the workspace as a tar."""
         excluded = " ".join(shell_tar_exclude_args(self._persist_workspace_skip_relpaths()))
         root = shlex.quote(self.state.manifest.root)
 
@@ -246,7 +246,7 @@ class FumehoodSandboxClient(BaseSandboxClient[FumehoodSandboxOptions]):
         )
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
-        """Kill the sandbox of a session, if that was not done."""
+        """Kill the sandbox of a session, unless it was killed already."""
         inner = session._inner
 
         if not isinstance(inner, FumehoodSandboxSession):

@@ -51,7 +51,7 @@ class FumehoodWorkspace:
     """A workspace whose commands and files are those of one sandbox.
 
     Args:
-        sandbox: A living sandbox, to be used as it is. Without one the first use makes one, which `kill` ends.
+        sandbox: A living sandbox to use as it is. Without one, the first use makes a sandbox, which `kill` ends.
         ref: The `ref` of an earlier workspace, to continue in its sandbox.
         options: Arguments of `fumehood.AsyncSandbox`, such as *template*, *limits*, *timeout* and *url*; with a ref,
             where it lives: *url* and *api_key*.
@@ -81,7 +81,7 @@ class FumehoodWorkspace:
         return self._ref
 
     async def kill(self) -> None:
-        """End the sandbox that was made here, or that the ref names; one that was lent is left alone."""
+        """End the sandbox that was made here or that the ref names; a borrowed sandbox is left alone."""
         if self._opening is not None and _is_of_this_loop(self._opening):
             await asyncio.wait([self._opening])
 
@@ -92,7 +92,7 @@ class FumehoodWorkspace:
             await (await self._open()).kill()
 
     async def working_dir(self) -> str:
-        """Return where commands start."""
+        """Return the directory in which commands start."""
         if not self._home:
             self._home = (await self.run(["pwd", "-P"])).stdout.removesuffix("\n")
 
@@ -145,7 +145,7 @@ class FumehoodWorkspace:
             return await (await self._open()).files.read(path, format="bytes")
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a file, parents made; what a link leads to is written, not the link."""
+        """Write a file and make its parents; a link is followed to its target."""
         # A write of ours puts a new file in the place of the old one, whatever that one allowed.
         if (await self.run(["sh", "-c", '[ ! -e "$1" ] || [ -w "$1" ]', "sh", path])).exit_code != 0:
             raise PermissionError(errno.EACCES, "the file may not be written", path)
@@ -180,7 +180,7 @@ class FumehoodWorkspace:
                 raise FileExistsError(errno.EEXIST, "something else is there", path)
 
     async def remove(self, path: str) -> None:
-        """Remove a file, a link, or a directory with all that is in it; never where commands start."""
+        """Remove a file, a link, or a directory with its content; never the working directory."""
         home, parent = await self.working_dir(), await self.realpath(posixpath.dirname(path))
         target = posixpath.normpath(posixpath.join(parent, posixpath.basename(path)))
 
@@ -191,7 +191,7 @@ class FumehoodWorkspace:
             await (await self._open()).files.remove(path)
 
     async def exists(self, path: str) -> bool:
-        """Return whether something is at a path."""
+        """Return whether a path exists."""
         try:
             await self.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -200,7 +200,7 @@ class FumehoodWorkspace:
         return True
 
     async def realpath(self, path: str) -> str:
-        """Follow the links of a path, of which the last parts may be missing."""
+        """Return a path with its links resolved; its last parts need not exist."""
         result = await self.run(["realpath", "-mz", "--", path])
 
         if result.exit_code != 0:

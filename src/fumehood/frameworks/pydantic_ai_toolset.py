@@ -1,7 +1,7 @@
 """A live Python interpreter as a toolset of Pydantic AI: `Agent(model, toolsets=[FumehoodToolset()])`.
 
 Runs in the user's process, on the loop of the agent. Each run has a sandbox of its own, which ends with the run, unless
-one is lent. Code that fails is an answer to the model: no retry of the tool's is spent on it.
+one is lent. Code that fails is an answer to the model: it uses up no retry of the tool.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ with needed("pydantic-ai"):
 
 
 class FumehoodToolset(FunctionToolset[Any]):
-    """The tool `run_code`, and what the model has to know of the sandbox as instructions.
+    """The tool `run_code`, with instructions that describe the sandbox to the model.
 
     Args:
-        interpreter: One of yours, which stays yours and is shared by all runs. Without it each run makes its own.
+        interpreter: An interpreter of yours, which stays yours and is shared by all runs. Without one, each run makes
+            its own.
         id: The name of the toolset.
         options: Arguments of `fumehood.llm.AsyncCodeInterpreter`, such as *sandbox*, *template*, *limits* and *url*.
     """

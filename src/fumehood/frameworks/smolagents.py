@@ -61,7 +61,7 @@ class FumehoodExecutor(PythonExecutor):
         timeout: Seconds of one step, with the tools that it calls; `limits.wall_seconds` unless given.
         image: A container image in place of a *template*, as `build_template` takes it. The first use builds it,
             without Docker, where smolagents' own `DockerExecutor` needs one.
-        dockerfile: The path of a Dockerfile that builds it.
+        dockerfile: The path of a Dockerfile that builds the image.
         options: Arguments of `fumehood.Sandbox`, such as *template*, *limits* and *url*, when one is made here.
 
     Attributes:
@@ -106,11 +106,11 @@ class FumehoodExecutor(PythonExecutor):
         return self._sandbox
 
     def send_tools(self, tools: dict[str, Any]) -> None:
-        """Take the tools and managed agents that the code may call from now on."""
+        """Set the tools and managed agents that the code may call from now on."""
         self._tools = dict(tools)
 
     def send_variables(self, variables: dict[str, Any]) -> None:
-        """Put variables into the namespace: plain values, pictures, arrays, dates, as smolagents writes them."""
+        """Put variables into the namespace: plain values, pictures, arrays and dates, in smolagents' own encoding."""
         if not variables:
             return
 
@@ -156,7 +156,7 @@ class FumehoodExecutor(PythonExecutor):
         self.cleanup()
 
     def _answer(self, final: Result) -> Any:
-        """Return the final answer as the agent's own tool makes it from the value in the code."""
+        """Return the final answer that the agent's own tool makes from the value in the code."""
         tool: Callable[..., Any] = self._tools.get(_FINAL, _as_it_is)
         picture = _picture(final)
 

@@ -82,11 +82,11 @@ class FumehoodDeploymentConfig(BaseModel):
         type: The name of this kind of deployment.
         template: The named template that its sandbox starts from.
         image: A container image in place of a template, as `build_template` takes it.
-        dockerfile: The path of a Dockerfile that builds it.
+        dockerfile: The path of a Dockerfile that builds the image.
         limits: Fields of `fumehood.Limits`.
         network: Fields of `fumehood.Network`; none is no network.
         envs: Environment of everything that runs in it.
-        url: The server that it lives at; None: FUMEHOOD_URL, or in this process. Its key is FUMEHOOD_API_KEY.
+        url: The server of the sandbox; None: that of FUMEHOOD_URL, or else this process. Its key is FUMEHOOD_API_KEY.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -109,7 +109,7 @@ class FumehoodDeployment(AbstractDeployment):
     """One sandbox, from `start` to `stop`.
 
     Args:
-        logger: Where it logs; SWE-ReX's own for deployments unless given.
+        logger: The logger; SWE-ReX's own logger for deployments unless given.
         config: Fields of `FumehoodDeploymentConfig`, such as *image*, *dockerfile* and *limits*.
     """
 
@@ -127,7 +127,7 @@ class FumehoodDeployment(AbstractDeployment):
 
     @classmethod
     def from_config(cls, config: FumehoodDeploymentConfig) -> FumehoodDeployment:
-        """Make one of its configuration."""
+        """Make a deployment from its configuration."""
         return cls(**config.model_dump())
 
     def add_hook(self, hook: DeploymentHook) -> None:
@@ -143,7 +143,7 @@ class FumehoodDeployment(AbstractDeployment):
 
         Raises:
             DeploymentStartupError: The deployment was started before.
-            ImageError: The image could not be had.
+            ImageError: The image could not be pulled or unpacked.
         """
         if self._runtime is not None:
             raise exceptions.DeploymentStartupError("the deployment is started already")
@@ -246,7 +246,7 @@ class FumehoodRuntime(AbstractRuntime):
         """Run a command as `subprocess.run` does; *env* is added to the environment.
 
         Raises:
-            CommandTimeoutError: Its time was over.
+            CommandTimeoutError: The command ran out of time.
             NonZeroExitCodeError: The command failed, and `check` is set.
             FileNotFoundError: The program does not exist.
         """
@@ -427,7 +427,7 @@ class FumehoodRuntime(AbstractRuntime):
 
 
 async def _on(portal: Portal, work: Coroutine[Any, Any, _T]) -> _T:
-    """Await work on the loop of a portal; cancelling this cancels that."""
+    """Await work on the loop of a portal; cancelling the caller cancels the work."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, portal.loop))
 
 
@@ -450,7 +450,7 @@ def _prefix(message: str) -> str:
 
 
 def _translated(error: ShellEndedError | ShellTimeoutError, what: str) -> Exception:
-    """Return the error of SWE-ReX that says what ours says."""
+    """Return the error of SWE-ReX that corresponds to one of ours."""
     is_late = isinstance(error, ShellTimeoutError)
     kind: type[Exception] = exceptions.CommandTimeoutError if is_late else exceptions.SessionDoesNotExistError
     return kind(f"{what}: {error}")
@@ -461,7 +461,7 @@ def _observed(reply: Reply, *, exit_code: int | None, output: str) -> BashObserv
 
 
 def _checked(action: BashAction, reply: Reply) -> BashObservation:
-    """Return the observation of lines that have come back.
+    """Return the observation of lines that have ended.
 
     Raises:
         NonZeroExitCodeError: The commands failed, and `check` is "raise".

@@ -1,8 +1,8 @@
 """An interactive bash on a terminal of a sandbox: lines go in, and come back with their output and exit code.
 
 Runs in the process of a framework, on one asyncio loop. Where a line begins and ends is marked in the output, with a
-random word of this shell's own. The guest can read the word and forge a mark: output and exit code are its own claims
-anyway. Its output is kept up to a bound, and must never be interpreted as anything but text.
+random word of this shell's own. The guest can read the word and forge a mark, but output and exit code are the guest's
+own claims anyway. Its output is kept up to a bound, and must never be interpreted as anything but text.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Reply:
 
     Attributes:
         output: The output, without escape sequences and with plain line ends.
-        exit_code: Its code; None if it still runs and waits for input.
-        matched: The text that matched the pattern waited for; empty when it ended.
+        exit_code: The exit code; None if the line still runs and waits for input.
+        matched: The text that matched a pattern; empty when the line ended.
     """
 
     output: str
@@ -81,7 +81,7 @@ class TerminalShell:
 
     @classmethod
     async def start(cls, sandbox: AsyncSandbox, *, envs: Mapping[str, str] | None = None) -> TerminalShell:
-        """Start one, which has read its `.bashrc`.
+        """Start a shell, and wait until it has read its `.bashrc`.
 
         Raises:
             CommandStartError: The image has no bash.
@@ -108,11 +108,11 @@ class TerminalShell:
 
         Args:
             line: The lines; they may be any text that bash takes, here-documents included.
-            patterns: Regular expressions for output after which the reply comes although the line goes on.
-            timeout: Seconds; None is as long as it takes.
+            patterns: Regular expressions; output that matches one ends the wait, although the line continues to run.
+            timeout: Seconds; None: no limit.
 
         Raises:
-            ShellTimeoutError: The time was over.
+            ShellTimeoutError: The timeout has passed.
             ShellEndedError: The shell has ended.
         """
         async with self._turn:
@@ -124,15 +124,15 @@ class TerminalShell:
     async def type_line(
         self, line: str, *, patterns: Sequence[str] = (), timeout: float | None = None
     ) -> Reply:
-        """Type a line into the program that runs in front; when none does, run it.
+        """Type a line into the program in the foreground; without one, run the line as a command.
 
         Args:
             line: The line, which is typed as it is.
-            patterns: As for `run`; the end of the program is waited for as well.
-            timeout: Seconds; None is as long as it takes.
+            patterns: Regular expressions, as for `run`; the end of the program ends the wait too.
+            timeout: Seconds; None: no limit.
 
         Raises:
-            ShellTimeoutError: The time was over.
+            ShellTimeoutError: The timeout has passed.
             ShellEndedError: The shell has ended.
         """
         if self._is_at_prompt:
@@ -143,7 +143,7 @@ class TerminalShell:
             return await self._reply(patterns, timeout)
 
     async def interrupt(self, *, patterns: Sequence[str] = (), timeout: float = 1.0, tries: int = 3) -> Reply:
-        """Interrupt what runs in front, as Ctrl-C does; kill it when that does not help.
+        """Interrupt the foreground program, as Ctrl-C does; kill it if that does not end it.
 
         Args:
             patterns: Prompts of programs that outlive an interrupt.
@@ -195,7 +195,7 @@ class TerminalShell:
             self._turn.release()
 
     async def _command_of(self, line: str) -> str:
-        """Return what bash evaluates as these lines: they themselves, or the file that has them."""
+        """Return the command by which bash evaluates these lines: the lines themselves, or a file that holds them."""
         if len(line) > _LONGEST_TYPED_CHARS:
             path = f"/tmp/.line-{secrets.token_hex(8)}"  # noqa: S108 - of the sandbox
             await self._sandbox.files.write(path, line)
@@ -243,7 +243,7 @@ class TerminalShell:
         return reply
 
     def _look(self, patterns: Sequence[re.Pattern[str]]) -> Reply | None:
-        """Return what the output answers by now, and take it from the buffer."""
+        """Return the reply that the output holds so far, and remove it from the buffer."""
         if self._is_before_line:
             return None
 

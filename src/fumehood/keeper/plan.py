@@ -39,7 +39,7 @@ class Plan:
     Attributes:
         state: The folder of its files.
         head: The address of Ray's head, HOST:PORT.
-        is_head: Whether that is this machine.
+        is_head: Whether this machine is the head.
         node_address: The address by which the other machines reach this one, where Ray listens; `LOOPBACK`: none
             does. Empty: Ray finds one.
         labels: The machine's labels.
@@ -80,7 +80,7 @@ class Plan:
     def ray_folder(self) -> Path:
         """The folder of Ray's sockets and logs, for this user alone; below /tmp where the state folder's path is long.
 
-        Ray opens the folder that it is given to all users, so that it gets one inside of this.
+        Ray makes its folder accessible to all users, so it gets a folder inside of this one.
         """
         folder = self.folder / "ray"
 
@@ -129,7 +129,7 @@ class Part:
         address: HOST:PORT where it accepts connections once it has started; empty: nowhere.
         stale: A file that makes a start fail if a crash has left it behind.
         private: A folder that no other user may enter; made before the start.
-        stop_seconds: How long it may take to end.
+        stop_seconds: Seconds that it may take to end.
     """
 
     name: str
@@ -143,14 +143,14 @@ class Part:
 
 
 def host_part(plan: Plan) -> Part:
-    """Returns the host daemon."""
+    """Returns the part that runs the host daemon."""
     envs = {SOCKET_VARIABLE: str(plan.socket), "FUMEHOOD_HOST_STATE_FOLDER": str(plan.folder / "host")}
     signs = (plan.socket, _host_id_file(plan))
     return Part(name="host", argv=(sys.executable, "-P", "-m", "fumehood", "host"), envs=envs, signs=signs)
 
 
 def ray_part(plan: Plan) -> Part:
-    """Returns Ray; the host daemon has run before, and has a name."""
+    """Returns the part that runs Ray; the host daemon must have run before, so that the host has a name."""
     host_id = _host_id_file(plan).read_text(encoding="ascii").strip() if plan.has_host else plan.host_id
     arguments = start_arguments(
         address=plan.head,
@@ -178,7 +178,7 @@ def _reach(plan: Plan) -> dict[str, str]:
 
 
 def server_part(plan: Plan) -> Part:
-    """Returns the server; settings of the environment hold, but for these."""
+    """Returns the part that runs the server; settings from the environment apply, except those of the plan."""
     host, _, port = plan.server_address.rpartition(":")
     envs = {
         "FUMEHOOD_HOST": host,

@@ -1,4 +1,4 @@
-"""Runs the parts of a machine: in order, each again when it ends, until a signal ends them all in the opposite order.
+"""Runs the parts of a machine: starts them in order, restarts each that ends, and on a signal ends all in reverse.
 
 Runs in the keeper. The sandboxes end with the host daemon alone: Ray and the server may crash and be restarted
 beside it.
@@ -70,7 +70,7 @@ class _Keeper:
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        """Runs them until a signal, and ends them."""
+        """Runs the parts until a signal, then ends them."""
         loop = asyncio.get_running_loop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -176,7 +176,7 @@ def _make_private(folder: Path) -> None:
     """Makes a folder that no other user may enter.
 
     Raises:
-        InvalidArgumentError: The folder is another user's, or a link, which its owner could let lead elsewhere later.
+        InvalidArgumentError: The folder belongs to another user, or is a link, whose owner could redirect it later.
     """
     own_folder("--state-folder", folder)
 
@@ -216,7 +216,7 @@ async def _end(process: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:
-    """Kills what a part has left in its process group."""
+    """Kills the remaining processes of a part's process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -24,9 +24,9 @@ class NotebookStep:
 
     Attributes:
         number: The number of the cell among the code cells that are run, from 1.
-        total: How many they are.
+        total: The number of code cells that are run.
         code: Its code.
-        execution: Its execution; None before.
+        execution: Its execution; None before the run.
     """
 
     number: int
@@ -42,8 +42,8 @@ class NotebookRun:
     Attributes:
         notebook: The notebook, with the outputs of this run, as JSON holds it.
         executed: How many cells ran.
-        total: How many there are to run.
-        failed: The numbers of those that failed although they were not expected to.
+        total: The number of cells to run.
+        failed: The numbers of the cells that failed unexpectedly.
     """
 
     notebook: dict[str, Any]
@@ -64,7 +64,7 @@ async def run_cells(
     Args:
         notebook: A notebook from `read_notebook`.
         run: Runs the code of one cell.
-        stop_on_error: Leave the cells after the first that fails unrun.
+        stop_on_error: Do not run the cells after the first failure.
         on_step: Called before and after each cell.
     """
     cells = [cell for cell in notebook["cells"] if is_run(cell)]

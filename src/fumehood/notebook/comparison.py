@@ -50,8 +50,8 @@ class CellComparison:
         differences: The differences; empty when there are none, or nothing can be compared.
         is_known: Whether the record still has its outputs; without them there is nothing to compare with.
         is_skipped: Whether it was not run.
-        skip_reason: Why: undone, interrupted, or ended where it ran when its sandbox ended; empty when it was run. Only
-            one that was undone leaves nothing to compare with: the others count as unknown.
+        skip_reason: Why: undone, interrupted, or ended where it ran when its sandbox ended; empty when it was run. An
+            undone cell counts as the same; the others count as unknown.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""What can be fixed before code runs again: seeds, Python's use of the system's randomness, and the time of day.
+"""Fixes sources of differences before code runs again: seeds, the system's randomness in Python, the time of day.
 
 Pure: the text of code that a caller runs in the guest, before the first cell of a replay, and what that leaves open.
 """
@@ -97,7 +97,7 @@ del _fumehood_fix
 
 
 def fixing_code(seed: int = FIRST_SEED, clock_start: datetime = CLOCK_START) -> str:
-    """Returns the code that fixes them in a context in which nothing has run."""
+    """Returns the code that fixes these sources, for a context in which nothing has run."""
     start_ns = round(clock_start.timestamp()) * 1_000_000_000
     return _PROLOGUE.replace("{seed}", str(seed)).replace("{start_ns}", str(start_ns))
 

@@ -204,7 +204,7 @@ def read_notebook(source: NotebookSource) -> dict[str, Any]:
     """Return a notebook of nbformat 4, as JSON holds it.
 
     Args:
-        source: A path, or the notebook itself, which is left as it is.
+        source: A path, or the notebook itself, which is not changed.
 
     Raises:
         InvalidArgumentError: The source is not such a notebook, or its language is not Python.
@@ -236,12 +236,12 @@ def tags_of(cell: Mapping[str, Any]) -> frozenset[str]:
 
 
 def set_parameters(notebook: dict[str, Any], parameters: Mapping[str, Any]) -> None:
-    """Put a cell that sets variables behind the one with the tag `parameters`, or else before all others.
+    """Insert a cell that sets variables after the cell with the tag `parameters`, or else before all others.
 
-    A cell that was put there before is replaced.
+    A cell that was inserted earlier is replaced.
 
     Raises:
-        InvalidArgumentError: A name is none that a variable can have, or a value is none that JSON has.
+        InvalidArgumentError: A name is not a variable's name, or a value is not a JSON value.
     """
     if not parameters:
         return
@@ -356,7 +356,7 @@ def _checked_name(name: str) -> str:
 
 
 def _literal(name: str, value: Any, depth: int = 0) -> str:
-    """Returns the Python literal of a value, whose parts are checked, so that no other `repr` gets in."""
+    """Returns the Python literal of a value; its parts are checked, so that no `repr` of another type is used."""
     if depth <= _MAX_DEPTH:
         match value:
             case float() if not math.isfinite(value):

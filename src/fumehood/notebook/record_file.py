@@ -1,4 +1,4 @@
-"""A record in the form of a path's suffix, and its file; a Python file is its cells with `# %%` between them.
+"""Writes a record in the format of a path's suffix; a Python file has the cells with `# %%` between them.
 
 A file appears completely or not at all. Code that is no Python, such as magics, bash and cells that could not be
 parsed, is kept as comments, so that the file can be run; its content is neither run nor parsed here.
@@ -74,7 +74,7 @@ _FORMS: Mapping[str, Callable[[Record], str]] = {
 
 
 def record_as(ending: str) -> Callable[[Record], str]:
-    """Return the function that gives the text of a record as a file that ends so: .ipynb, .py or .html."""
+    """Return the function that converts a record to the text of a file with this suffix: .ipynb, .py or .html."""
     return _FORMS[ending]
 
 
@@ -90,7 +90,7 @@ def check_form(path: str | os.PathLike[str] | None) -> None:
 
 
 def write_record(record: Record, path: str | os.PathLike[str] | None = None) -> str:
-    """Return a record in the form of the path's suffix, a notebook without one; with a path, write it as well.
+    """Return a record in the format of the path's suffix; without a path, a notebook. With a path, write the file too.
 
     Args:
         record: The record.

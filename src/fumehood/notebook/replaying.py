@@ -1,6 +1,7 @@
-"""Runs the cells of a record again, one after another, and compares each with what it did.
+"""Runs the cells of a record again, one after another, and compares each with its record.
 
-The caller provides what runs them: this module knows no sandboxes. The code of a record is as hostile as it was.
+The caller provides the function that runs a cell: this module knows no sandboxes. The code of a record is as hostile as
+it was.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ async def replayed(
     begin: Callable[[bool], Awaitable[object]],
     run: Callable[[RecordedCell], Awaitable[Execution]],
 ) -> AsyncGenerator[CellComparison, None]:
-    """Run the cells of a record, and yield each as it compares.
+    """Run the cells of a record, and yield the comparison of each.
 
-    Cells that were undone, and those that were stopped from outside, are not run: these would do what they never did.
+    Cells that were undone or stopped from outside are not run: a full run of a stopped cell would do more than it did.
 
     Args:
         record: The record.
-        begin: Makes the context as a new one, before its first cell; called with whether it has never run any.
+        begin: Makes the context new, before each cell that ran first in a new one; called with True the first time.
         run: Runs a cell in it.
     """
     is_first = is_new = True

@@ -226,7 +226,7 @@ class _Packing:
     # -- contexts
 
     async def _at_rest(self) -> tuple[list[_AtRest], str]:
-        """Exports the variables of all contexts, and snapshots the files; returns the reason if it cannot."""
+        """Exports all contexts' variables and snapshots the files; the text is why there is no snapshot, or empty."""
         found: list[_AtRest] = []
 
         async with self._moment.at_rest() as contexts:

@@ -39,7 +39,7 @@ class Grade:
         letter: A to E; `-` if nothing could be tested.
         score: Passed weight by applicable weight, from 0 to 1.
         passed: Rows that hold.
-        failed: Ids of those that do not, by severity.
+        failed: Ids of the rows that do not hold, by severity.
         not_applicable: Rows that could not be tested, with a reason.
     """
 

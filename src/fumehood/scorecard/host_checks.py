@@ -328,7 +328,7 @@ def neighbours_see_nothing(stage: Stage, column: Column) -> list[str]:
 
 
 def nothing_is_left_to_the_next(stage: Stage, column: Column) -> list[str]:
-    """Leave files, end, and search for them from the next."""
+    """Leave files, end the sandbox, and search for them from the next one."""
     name = f"fumehood-{stage.canary}"
     place = stage.make() if isinstance(column.place, SandboxPlace) else column.place
     place.probe("command", "leave", name)
@@ -376,7 +376,7 @@ def _user_of(mark: str) -> str:
 
 
 def clones_diverge(stage: Stage, column: Column) -> list[str]:
-    """Draw from every source of randomness in two."""
+    """Draw from every source of randomness in two sandboxes."""
     if isinstance(column.place, SandboxPlace):
         return _same(column.place, stage.make())
 
@@ -389,7 +389,7 @@ def clones_diverge(stage: Stage, column: Column) -> list[str]:
 
 
 def clones_with_own_interpreters_diverge(stage: Stage, column: Column) -> list[str]:
-    """Do the same in two of a template that starts an interpreter for each."""
+    """Draw in two sandboxes of a template that starts an interpreter for each."""
     template = Template(name="own interpreters", preload=(), own_interpreter=True)
     return _same(stage.make(template=template), stage.make(template=template))
 

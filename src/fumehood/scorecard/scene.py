@@ -38,7 +38,7 @@ class Column:
 
     Attributes:
         place: Runs the program.
-        tight: The same with tight limits, where there are any to set.
+        tight: The same place with tight limits, if limits can be set there.
         scene: The preparations for its probes.
     """
 
@@ -48,7 +48,7 @@ class Column:
 
 
 def _open_both() -> tuple[socket.socket, socket.socket]:
-    """Opens both at one port; the port of one may be taken for the other."""
+    """Opens a TCP and a UDP socket at one port; retries, since a port free for one may be in use for the other."""
     while True:
         tcp = socket.create_server(("127.0.0.1", 0))
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -74,7 +74,7 @@ class Listener:
         self.tcp.setblocking(False)
 
     def visits(self) -> int:
-        """Return how many connections and datagrams have come since it was asked last."""
+        """Return how many connections and datagrams have come since the last call."""
         count = 0
 
         while True:

@@ -1,4 +1,4 @@
-"""`python -m fumehood.scorecard.weakened`: what a host says where Landlock is not there.
+"""`python -m fumehood.scorecard.weakened`: reports what a host without Landlock does.
 
 Runs as a process of its own, as it takes Landlock away from itself for good: a filter answers its system calls as a
 kernel without it would. Prints the layers that a sandbox then misses, and whether a strict one has started.

@@ -44,7 +44,7 @@ class Pace:
         self._due_at = 0.0
 
     async def wait(self, count: int) -> None:
-        """Returns when one more piece, of so many bytes, is within the rate."""
+        """Waits until the rate allows one more piece, of `count` bytes."""
         now = asyncio.get_running_loop().time()
         self._due_at = max(self._due_at, now - _BURST_SECONDS) + (count + _PIECE_BYTES) / _BYTES_PER_SECOND
 

@@ -77,7 +77,7 @@ def _be_program(order: Dict[str, Any]) -> NoReturn:
 
 
 def _reaped(program: int) -> Optional[int]:
-    """Reaps ended processes; returns the exit status of the program once it has."""
+    """Reaps ended processes; returns the exit status of the program if it has ended, else None."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -149,7 +149,7 @@ def connect_answer(error: FumehoodError, sandbox_id: str) -> Response:
 
 
 def connect_error(error: FumehoodError) -> dict[str, Any]:
-    """Returns an error as Connect writes it."""
+    """Returns an error in the JSON form of the Connect protocol."""
     return {"code": _CONNECT.get(error.code, "internal"), "message": message_of(error)}
 
 

@@ -323,7 +323,7 @@ def page_of(infos: Iterable[SandboxInfo], query: ListQuery) -> tuple[list[Sandbo
 
 
 def token_headers(token: str) -> dict[str, str]:
-    """Returns the header with the next page's token; no header on the last page, where an empty one is a token too."""
+    """Returns the header with the next page's token; none on the last page: clients take an empty value for a token."""
     return {"x-next-token": token} if token else {}
 
 

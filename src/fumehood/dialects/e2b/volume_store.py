@@ -380,7 +380,7 @@ class NewFiles:
     def _needed_room(self, entry: StoredFile, replaced: Sequence[str], left_bytes: int) -> Sequence[str]:
         """Returns the deleted entries to remove for more room.
 
-        First those with the same content, which were renamed.
+        Entries with the same content come first, since they were renamed.
         """
         others = (self._gone & self._entries.keys()) - set(replaced)
         waiting = sorted(others, key=lambda path: (self._same(path, entry), path))

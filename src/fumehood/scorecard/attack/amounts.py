@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def take_memory(mebibytes: int) -> str:
-    """Allocate so much memory and touch it: "ok", or how the process ended."""
+    """Allocate this much memory and touch it: "ok", or how the process ended."""
 
     def take() -> str:
         kept = [bytearray(MIB) for _ in range(mebibytes)]
@@ -28,7 +28,7 @@ def take_memory(mebibytes: int) -> str:
 
 
 def start_processes(most: int) -> dict[str, Any]:
-    """Start so many processes that do nothing; end them all again."""
+    """Start this many processes that do nothing; end them all again."""
     pids: list[int] = []
     answer = "ok"
 
@@ -100,7 +100,7 @@ def core_limit() -> int:
 
 
 def kernel_objects(most: int) -> dict[str, int]:
-    """Make so many instances of inotify, and so many terminals; return how many were made."""
+    """Make this many inotify instances and terminals; return how many were made."""
     return {
         "inotify": _count(most, lambda: [descriptor("inotify_init")]),
         "terminals": _count(most, lambda: list(os.openpty())),
@@ -130,7 +130,7 @@ def _count(most: int, make: Any) -> int:
 
 
 def fill(folder: str, mebibytes: int) -> dict[str, Any]:
-    """Write so many bytes into a file of a folder; remove it again."""
+    """Write this many bytes into a file of a folder; remove it again."""
     path = f"{folder}/fumehood-fill"
     written = 0
     answer = "ok"
@@ -147,7 +147,7 @@ def fill(folder: str, mebibytes: int) -> dict[str, Any]:
 
 
 def fill_with_files(folder: str, most: int) -> dict[str, Any]:
-    """Make so many empty files in a folder of their own; remove them again."""
+    """Make this many empty files in a folder of their own; remove them again."""
     place = f"{folder}/fumehood-files"
     os.mkdir(place)
     count = 0

@@ -351,7 +351,7 @@ def descriptors() -> dict[str, Any]:
 
 
 def read_paths(paths: list[str]) -> dict[str, str]:
-    """Read the beginning of each: "" for an empty file, the errno, or the content."""
+    """Read the beginning of each file: "" for an empty file, the errno, or the content."""
     said = {}
 
     for path in paths:
@@ -368,7 +368,7 @@ def read_paths(paths: list[str]) -> dict[str, str]:
 
 
 def open_for_writing(paths: list[str]) -> dict[str, str]:
-    """Open each for writing, and close it."""
+    """Open each file for writing, and close it."""
     return {path: outcome(open_and_close, path, os.O_WRONLY) for path in paths}
 
 

@@ -285,7 +285,7 @@ def draw_in_forks() -> list[dict[str, str]]:
 
 
 def go_out(targets: list[list[Any]], patience_seconds: float = 5) -> dict[str, Any]:
-    """Connect or send to each; return the kernel's result and the seconds it took."""
+    """Connect or send to each address; return the kernel's result and the seconds it took."""
     said = {}
 
     for kind, address, port in targets:

@@ -194,7 +194,7 @@ class _Exchange:
 
 
 class _Carried(Response):
-    """The response of the server inside; its connection is closed after it, also when the client has left."""
+    """The response of the server inside, whose connection is closed afterwards, even if the client has left."""
 
     def __init__(self, exchange: _Exchange, status: int, headers: list[Header]) -> None:
         self.status_code = status
