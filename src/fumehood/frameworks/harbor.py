@@ -175,7 +175,7 @@ class FumehoodEnvironment(BaseEnvironment):
             await asyncio.to_thread(extract_dir_from_file, archive, target_dir)
 
     async def reset_dirs(self, *, remove_dirs: Any, create_dirs: Any, chmod_dirs: Any = None) -> ExecResult:
-        """Empty folders and make missing ones; folders of the image can be emptied, but not removed."""
+        """Empty some folders and make others; folders of the image can be emptied, but not removed."""
         emptied = [_emptied(path) for path in remove_dirs]
         return await self.exec(" && ".join([*emptied, *(_made(path) for path in create_dirs)]) or "true")
 
