@@ -172,8 +172,8 @@ class AsyncActivity:
         """Return the commands of the sandbox, those that run and those that have ended, with the ends of their output.
 
         Args:
-            after: Only those after this number.
-            limit: How many at most; the newest are returned.
+            after: Only those after this number: `next_cursor` of the previous page; unless given, from the oldest on.
+            limit: How many at most; a page with much output has fewer.
         """
         handle = self._sandbox_handle
         return await handle.backend.look(handle.id, ReadCommands(after=after, limit=limit))

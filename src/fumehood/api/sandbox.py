@@ -1419,8 +1419,8 @@ class Activity:
         """Return the commands of the sandbox, those that run and those that have ended, with the ends of their output.
 
         Args:
-            after: Only those after this number.
-            limit: How many at most; the newest are returned.
+            after: Only those after this number: `next_cursor` of the previous page; unless given, from the oldest on.
+            limit: How many at most; a page with much output has fewer.
         """
         return call(self._async.commands, after=after, limit=limit)
 

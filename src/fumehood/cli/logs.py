@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +21,7 @@ from fumehood.text import visible_line
 
 if TYPE_CHECKING:
     from fumehood.api.sandbox import Sandbox
-    from fumehood.values.looking import Cell, CommandPage, RanCommand
+    from fumehood.values.looking import Cell, CommandPage, CommandPiece, RanCommand
 
 _T = TypeVar("_T")
 _LOOK_AGAIN_SECONDS = 0.5
@@ -47,8 +47,10 @@ def run(options: Options) -> int:
 
     try:
         while True:
+            began = time.monotonic()
             log.show(is_last=False)
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            # A look that takes long is a load on the server.
+            time.sleep(max(_LOOK_AGAIN_SECONDS, 4 * (time.monotonic() - began)))
     except (SandboxClosedError, SandboxNotFoundError) as error:
         note(error.message)
         return 0
@@ -65,7 +67,7 @@ def _data(sandbox: Sandbox) -> dict[str, Any]:
         **fields_data(sandbox.get_record()),
         "other_contexts": [fields_data(record) for record in others],
         "running": [fields_data(cell) for cell in _cells(sandbox) if cell.state == "running"],
-        "commands": [fields_data(ran) for ran in sandbox.activity.commands().items],
+        "commands": [fields_data(ran) for page in _pages(sandbox) for ran in page.items],
     }
 
 
@@ -74,6 +76,16 @@ def _cells(sandbox: Sandbox) -> Iterator[Cell]:
     for name in _contexts(sandbox):
         for page in _living(sandbox.activity.executions, context=name, limit=1, whole=True):
             yield from page.items
+
+
+def _pages(sandbox: Sandbox, after: int = -1) -> Iterator[CommandPage]:
+    """Yields the commands behind a number, page by page."""
+    place: int | None = after
+
+    while place is not None:
+        page = sandbox.activity.commands(after=place)
+        yield page
+        place = page.next_cursor
 
 
 def _contexts(sandbox: Sandbox) -> list[str]:
@@ -96,12 +108,14 @@ class _Shown:
     """How much of a cell or a command was printed.
 
     Attributes:
-        characters: How many characters of its output.
+        characters: How many characters of the output of a cell.
         results: How many of its results.
+        ends: How many bytes of each stream of a command.
     """
 
     characters: int = 0
     results: int = 0
+    ends: dict[str, int] = field(default_factory=lambda: {"stdout": 0, "stderr": 0})
 
 
 class _Log:
@@ -128,11 +142,11 @@ class _Log:
         # Imported late: `--help` needs none of it.
         from fumehood.values.looking import RanCommand
 
-        commands = self._sandbox.activity.commands(after=self._last_command)
-        self._note_dropped(commands)
-        found: list[Cell | RanCommand] = [
-            one for one in commands.items if one.number not in self._ended_commands
-        ]
+        found: list[Cell | RanCommand] = []
+
+        for page in _pages(self._sandbox, self._last_command):
+            self._note_dropped(page.dropped_commands)
+            found += (one for one in page.items if one.number not in self._ended_commands)
 
         for name in _contexts(self._sandbox):
             found += self._new_cells(name)
@@ -143,10 +157,14 @@ class _Log:
             else:
                 self._show_cell(one, is_last=is_last)
 
-    def _note_dropped(self, commands: CommandPage) -> None:
-        if commands.dropped_commands > self._last_command + 1:
-            missing = commands.dropped_commands - self._last_command - 1
-            self._last_command = commands.dropped_commands - 1
+    def _note_dropped(self, dropped: int) -> None:
+        """Say how many commands are gone of which the end was not printed."""
+        gone = {number for number in self._ended_commands if number < dropped}
+        missing = dropped - self._last_command - 1 - len(gone)
+        self._ended_commands -= gone
+        self._last_command = max(self._last_command, dropped - 1)
+
+        if missing > 0:
             note(f"{counted(missing, 'command')} before these are not kept any more")
 
     def _new_cells(self, context: str) -> Iterator[Cell]:
@@ -212,9 +230,7 @@ class _Log:
         kind = "terminal" if ran.is_terminal else "command"
         self._head(name, f"{_time(ran.started_at)}, {kind} in {visible_line(ran.cwd)}", f"$ {ran.command}")
         shown = self._shown.setdefault(name, _Shown())
-        self._write(
-            shown, ((piece.stream, _with_gap(piece.skipped_bytes, piece.text)) for piece in ran.output)
-        )
+        self._write_pieces(shown, ran.output)
 
         if ran.exit_code is None:
             if is_last:
@@ -248,6 +264,20 @@ class _Log:
         else:
             self._screen.err(f"--- {about}\n" + "".join(f"    {line}\n" for line in code.splitlines()))
 
+    def _write_pieces(self, shown: _Shown, pieces: Iterable[CommandPiece]) -> None:
+        """Print the output of a command behind what was printed of each stream, and how much is missing between."""
+        for piece in pieces:
+            write = self._screen.err if piece.stream == "stderr" else self._screen.out
+            printed, end = shown.ends[piece.stream], piece.begin_bytes + piece.size_bytes
+
+            if piece.begin_bytes > printed:
+                write(f"\n[... {piece.begin_bytes - printed:,} bytes ...]\n")
+
+            if end > printed:
+                write(_behind(piece, max(0, printed - piece.begin_bytes)))
+
+            shown.ends[piece.stream] = max(printed, end)
+
     def _write(self, shown: _Shown, pieces: Iterable[tuple[str, str]]) -> None:
         """Print the output behind what was printed."""
         skipped = shown.characters
@@ -261,8 +291,16 @@ class _Log:
                 (self._screen.err if stream == "stderr" else self._screen.out)(fresh)
 
 
-def _with_gap(skipped_bytes: int, text: str) -> str:
-    return f"\n[... {skipped_bytes:,} bytes ...]\n{text}" if skipped_bytes else text
+def _behind(piece: CommandPiece, skipped_bytes: int) -> str:
+    """Returns the text of a piece behind its first bytes."""
+    data = piece.text.encode("utf-8", "replace")
+
+    if len(data) != piece.size_bytes:
+        # Then each byte that is no UTF-8 has become U+FFFD.
+        data = piece.text.replace("\ufffd", "\0").encode("utf-8", "replace")
+        return data[skipped_bytes:].decode("utf-8", "replace").replace("\0", "\ufffd")
+
+    return data[skipped_bytes:].decode("utf-8", "replace")
 
 
 def _began(one: Cell | RanCommand) -> datetime:

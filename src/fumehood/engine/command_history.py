@@ -7,10 +7,14 @@ typed.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
+from sys import getsizeof
 from typing import Protocol
 
 from fumehood.bounds import KIB, MIB
@@ -25,6 +29,11 @@ _END_BYTES = 16 * KIB
 _MAX_COMMAND_CHARACTERS = 8 * KIB
 # Estimate of the objects of an entry.
 _ENTRY_BYTES = 1 * KIB
+# Estimate of the objects of a piece of output.
+_PIECE_BYTES = 200
+# Of one page; the last command of it may exceed it.
+_PAGE_BYTES = 256 * KIB
+_ESCAPED = re.compile("[\udc80-\udcff]")
 
 
 class Running(Protocol):
@@ -44,20 +53,30 @@ class Running(Protocol):
 
 @dataclass(slots=True)
 class _Ran:
-    number: int
-    command: str
-    info: ProcessInfo
-    started_at: datetime
+    # Without its output.
+    about: RanCommand
     # None once it has ended.
     process: Running | None
-    ended_at: datetime | None = None
-    exit_code: int | None = None
-    timed_out: bool = False
-    output: tuple[ProcessOutput, ...] = ()
+    output: Sequence[ProcessOutput] = ()
 
     @property
     def size_bytes(self) -> int:
-        return _ENTRY_BYTES + len(self.command) + sum(len(piece.data) for piece in self.output)
+        return _ENTRY_BYTES + getsizeof(self.about.command) + getsizeof(self.about.cwd) + _size(self.output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCommands:
+    """A page of commands whose output is still bytes: `text_page` decodes it, and belongs off the loop.
+
+    Attributes:
+        items: The commands, each with its output.
+        dropped_commands: How many older ones are not kept any more.
+        next_cursor: The number of the last, if others follow.
+    """
+
+    items: list[tuple[RanCommand, Sequence[ProcessOutput]]]
+    dropped_commands: int
+    next_cursor: int | None
 
 
 class CommandHistory:
@@ -68,11 +87,23 @@ class CommandHistory:
         self._dropped = 0
         self._size_bytes = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """What it holds, without the output of commands that run, which is bounded with them."""
+        return self._size_bytes
+
     def begin(self, process: Running) -> None:
         """Notes a command that has started."""
-        number = self._dropped + len(self._all)
-        command = command_line(process.info.argv)[:_MAX_COMMAND_CHARACTERS]
-        ran = _Ran(number, command, process.info, datetime.now(UTC), process)
+        info = process.info
+        about = RanCommand(
+            number=self._dropped + len(self._all),
+            pid=info.pid,
+            command=command_line(info.argv)[:_MAX_COMMAND_CHARACTERS],
+            cwd=info.cwd,
+            is_terminal=info.is_pty,
+            started_at=datetime.now(UTC),
+        )
+        ran = _Ran(about, process)
         self._all.append(ran)
         self._size_bytes += ran.size_bytes
         self._drop()
@@ -85,17 +116,32 @@ class CommandHistory:
         if ran is None:
             return
 
-        self._size_bytes -= ran.size_bytes
-        ran.process, ran.ended_at, ran.exit_code = None, datetime.now(UTC), exit_code
-        ran.timed_out = process.timed_out
-        ran.output = tuple(process.excerpt(_END_BYTES))
-        self._size_bytes += ran.size_bytes
+        ended_at = datetime.now(UTC)
+        ran.about = replace(ran.about, ended_at=ended_at, exit_code=exit_code, timed_out=process.timed_out)
+        ran.process, ran.output = None, process.excerpt(_END_BYTES)
+        self._size_bytes += _size(ran.output)
         self._drop()
 
-    def read(self, request: ReadCommands) -> CommandPage:
-        """Returns the commands that a request asks for, in the order of their start."""
-        found = [ran for ran in self._all if request.after is None or ran.number > request.after]
-        return CommandPage(items=tuple(map(_shown, found[-request.limit :])), dropped_commands=self._dropped)
+    def find(self, request: ReadCommands) -> FoundCommands:
+        """Returns the commands that a request asks for, in the order of their start, up to a bound of bytes."""
+        after = -1 if request.after is None else request.after
+        following = islice(self._all, max(0, after + 1 - self._dropped), None)
+        items: list[tuple[RanCommand, Sequence[ProcessOutput]]] = []
+        room = _PAGE_BYTES
+
+        for ran in islice(following, request.limit):
+            output = ran.output if ran.process is None else ran.process.excerpt(_END_BYTES)
+            items.append((ran.about, output))
+            room -= _ENTRY_BYTES + len(ran.about.command) + _size(output)
+
+            if room <= 0:
+                break
+
+        last = items[-1][0].number if items else None
+        is_more = last is not None and last < self._dropped + len(self._all) - 1
+        return FoundCommands(
+            items=items, dropped_commands=self._dropped, next_cursor=last if is_more else None
+        )
 
     def _drop(self) -> None:
         while len(self._all) > 1 and (len(self._all) > _MAX_COMMANDS or self._size_bytes > _MAX_BYTES):
@@ -103,29 +149,34 @@ class CommandHistory:
             self._dropped += 1
 
 
+def text_page(found: FoundCommands) -> CommandPage:
+    """Returns found commands with their output as text."""
+    return CommandPage(
+        items=tuple(replace(about, output=tuple(_pieces(output))) for about, output in found.items),
+        dropped_commands=found.dropped_commands,
+        next_cursor=found.next_cursor,
+    )
+
+
 def command_line(argv: tuple[str, ...]) -> str:
     """Return a command as its caller typed it: without the shell that runs a line."""
     return argv[-1] if argv[1:-1] == ("-l", "-c") else shlex.join(argv)
 
 
-def _shown(ran: _Ran) -> RanCommand:
-    output = ran.output if ran.process is None else tuple(ran.process.excerpt(_END_BYTES))
-    return RanCommand(
-        number=ran.number,
-        pid=ran.info.pid,
-        command=ran.command,
-        cwd=ran.info.cwd,
-        is_terminal=ran.info.is_pty,
-        started_at=ran.started_at,
-        ended_at=ran.ended_at,
-        exit_code=ran.exit_code,
-        timed_out=ran.timed_out,
-        output=tuple(
-            CommandPiece(
-                stream="stderr" if piece.stream == "stderr" else "stdout",
-                text=piece.data.decode("utf-8", "replace"),
-                skipped_bytes=piece.skipped_bytes,
-            )
-            for piece in output
-        ),
-    )
+def _size(output: Sequence[ProcessOutput]) -> int:
+    return sum(_PIECE_BYTES + len(piece.data) for piece in output)
+
+
+def _pieces(output: Sequence[ProcessOutput]) -> Iterator[CommandPiece]:
+    ends = {"stdout": 0, "stderr": 0}
+
+    for piece in output:
+        begin_bytes = ends[piece.stream] + piece.skipped_bytes
+        ends[piece.stream] = begin_bytes + len(piece.data)
+        text = piece.data.decode("utf-8", "surrogateescape")
+        yield CommandPiece(
+            stream="stderr" if piece.stream == "stderr" else "stdout",
+            text=_ESCAPED.sub("\ufffd", text),
+            begin_bytes=begin_bytes,
+            size_bytes=len(piece.data),
+        )

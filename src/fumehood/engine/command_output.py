@@ -24,6 +24,8 @@ _PIECE_BYTES = 1 << 16
 # How many switches between the two streams are recorded; beyond that only the order within each is kept.
 _MAX_RUNS = 20_000
 _MAX_UNSEEN_BYTES = 1 * MIB
+# Each is an object, and takes time on the loop.
+_EXCERPT_PIECES = 64
 # The size up to which read output of a terminal is kept.
 SCROLLBACK_BYTES = 256 * 1024
 
@@ -115,6 +117,8 @@ class CommandOutput:
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         """Returns the beginning of the output in its order, and the end of each stream that goes on behind it.
 
+        It has at most 64 pieces of the beginning and one for each stream, however often the streams take turns.
+
         Args:
             end_bytes: How much of the beginning, and of the ends.
         """
@@ -123,28 +127,42 @@ class CommandOutput:
         room = end_bytes
 
         for piece in self._heads():
-            if piece is None or room <= 0:
+            if piece is None or room <= 0 or len(found) == _EXCERPT_PIECES:
                 break
 
             data = piece.data[:room]
-            room -= len(data)
+            room = 0 if len(data) < len(piece.data) else room - len(data)
+            data = data if room else data[: len(data) - _begun_character(data)]
             taken[piece.stream] += len(data)
             found.append(replace(piece, data=data))
 
-        for stream, tail in self._tails.items():
-            kept = self._kept[stream]
-            left_bytes = len(kept) - taken[stream] + self._dropped[stream]
+        found += [last for stream in self._kept if (last := self._last(stream, taken[stream], end_bytes))]
 
-            if left_bytes == 0:
-                continue
+        if not self._has_ended:
+            # The rest of the last character of each may still come.
+            ends = {piece.stream: place for place, piece in enumerate(found)}
 
-            last = bytes(tail[-end_bytes:])
-            first = len(kept) - (end_bytes - len(last)) if len(tail) == self._dropped[stream] else len(kept)
-            last = bytes(kept[max(first, taken[stream]) :]) + last
-            skipped_bytes = left_bytes - len(last)
-            found.append(ProcessOutput(stream=stream, data=last, skipped_bytes=skipped_bytes))
+            for place in ends.values():
+                piece = found[place]
+                found[place] = replace(
+                    piece, data=piece.data[: len(piece.data) - _begun_character(piece.data)]
+                )
 
         return found
+
+    def _last(self, stream: StreamName, taken_bytes: int, end_bytes: int) -> ProcessOutput | None:
+        """Returns the end of a stream behind what was taken; None if there is no more."""
+        kept, tail = self._kept[stream], self._tails[stream]
+        left_bytes = len(kept) - taken_bytes + self._dropped[stream]
+
+        if left_bytes == 0:
+            return None
+
+        last = bytes(tail[-end_bytes:])
+        first = len(kept) - (end_bytes - len(last)) if len(tail) == self._dropped[stream] else len(kept)
+        last = bytes(kept[max(first, taken_bytes) :]) + last
+        last = last[rest_of_character(last) :] if len(last) < left_bytes else last
+        return ProcessOutput(stream=stream, data=last, skipped_bytes=left_bytes - len(last))
 
     def _heads(self) -> Iterator[ProcessOutput | None]:
         taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
@@ -247,3 +265,15 @@ class TerminalOutput:
         if surplus > 0:
             del self._kept[:surplus]
             self._first_byte += surplus
+
+
+def _begun_character(data: bytes) -> int:
+    """Returns how many bytes at the end belong to a UTF-8 character that goes on behind them."""
+    for size in range(1, min(3, len(data)) + 1):
+        byte = data[-size]
+
+        if byte & 0xC0 != 0x80:
+            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return size if size < needed else 0
+
+    return 0

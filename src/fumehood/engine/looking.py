@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from fumehood.engine.cells import Underway, cell_of
+from fumehood.engine.command_history import text_page
 from fumehood.engine.moments import compare, read_kept_file, variables_at
 from fumehood.engine.records import Recorder
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.variables import existing_context, list_variables, page_of, show_variable
 from fumehood.errors import ExecutionNotFoundError, InvalidArgumentError
+from fumehood.off_loop import off_loop
 from fumehood.values.execution import Execution, RecordedCell
 from fumehood.values.looking import (
     Cell,
@@ -51,7 +53,7 @@ async def answer_look(sandbox: LiveSandbox, request: Look[Any]) -> Any:
             contexts = tuple(context.info.id for context in sandbox.contexts)
             return replace(use_of(sandbox), contexts=contexts)
         case ReadCommands():
-            return sandbox.processes.history.read(request)
+            return await off_loop("answers", text_page, sandbox.processes.history.find(request))
         case ReadPorts():
             return await list_ports(sandbox)
         case ReadVariables(at=str(checkpoint_id)):

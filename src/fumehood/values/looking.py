@@ -267,7 +267,7 @@ class ReadCommands(Look["CommandPage"]):
 
     Attributes:
         after: Only those after this number.
-        limit: How many at most; the newest are given.
+        limit: How many at most; a page with much output has fewer.
     """
 
     after: int | None = None
@@ -286,13 +286,15 @@ class CommandPiece:
 
     Attributes:
         stream: stdout or stderr.
-        text: The text; bytes that are no UTF-8 are replaced.
-        skipped_bytes: How much of the stream was left out directly before it.
+        text: The text; U+FFFD stands for each byte that is no UTF-8.
+        begin_bytes: Its place in its stream. What lies between the end of the piece before and this was left out.
+        size_bytes: Its size in the stream.
     """
 
     stream: Literal["stdout", "stderr"]
     text: str
-    skipped_bytes: int = 0
+    begin_bytes: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +311,8 @@ class RanCommand:
         ended_at: When it ended (UTC); None while it runs.
         exit_code: Its exit code; None while it runs.
         timed_out: Whether it was killed because its time was over.
-        output: The first and the last 16 KiB of its output; of one that runs, of its output so far.
+        output: The first 16 KiB of its output (less where the streams take turns often), and the last of each
+            stream; of one that runs, of its output so far.
     """
 
     number: int
@@ -330,11 +333,13 @@ class CommandPage:
 
     Attributes:
         items: The commands.
-        dropped_commands: How many older ones are not kept any more.
+        dropped_commands: How many of all are not kept any more, the oldest ones.
+        next_cursor: The `after` of the next page; None: this is the last one.
     """
 
     items: tuple[RanCommand, ...] = ()
     dropped_commands: int = 0
+    next_cursor: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

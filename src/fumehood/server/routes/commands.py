@@ -17,7 +17,7 @@ from starlette.responses import Response
 from fumehood.server.admission import while_right_lasts
 from fumehood.server.auth import CallersBackend, until_refused
 from fumehood.server.openapi import stream_of
-from fumehood.server.responses import Line, stream_response
+from fumehood.server.responses import Line, off_loop_answer, stream_response
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import SANDBOX_PROBLEMS, SandboxId, answer, items
 from fumehood.server.schemas.commands import (
@@ -53,7 +53,9 @@ AfterBytes = Annotated[
     ),
 ]
 AfterNumber = Annotated[int | None, Query(ge=-1, le=1 << 53, description="Only those after this number.")]
-HowMany = Annotated[int, Query(ge=1, le=MAX_CELLS, description="How many at most; the newest are given.")]
+HowMany = Annotated[
+    int, Query(ge=1, le=MAX_CELLS, description="How many at most; with much output fewer are given.")
+]
 _WITH_BODY = SANDBOX_PROBLEMS | problems(400, 413)
 
 
@@ -85,10 +87,11 @@ async def list_ran_commands(
 ) -> Response:
     """Lists the commands of a sandbox, those that run and those that have ended, with the ends of their output.
 
-    The last 256 are kept, and 1 MiB of output; a fork begins with none.
+    The oldest come first; `next_cursor` is the `after` of the next page. The last 256 are kept, within 1 MiB; a fork
+    begins with none. What the server starts for itself is not among them.
     """
     page = await backend.look(sandbox_id, ReadCommands(after=after, limit=limit))
-    return answer(page)
+    return await off_loop_answer(page)
 
 
 @router.get(
