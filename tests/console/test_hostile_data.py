@@ -72,7 +72,7 @@ def test_a_result_that_cannot_be_shown_takes_nothing_else_along(new_page: NewPag
 
     _cell(page, 2).get_by_text("after it", exact=True).wait_for()
     _cell(page, 1).locator(".result").nth(3).wait_for()
-    assert page.get_by_role("textbox", name="Code to run").is_visible()
+    page.get_by_role("textbox", name="Code to run").wait_for()
     assert _answers(page) < 1_000
     page.get_by_role("tab", name="Isolation").click()
     page.get_by_text("It runs as a user that owns nothing on this machine.").wait_for()

@@ -36,6 +36,7 @@ EXPECTED = {
     "demo": ["41.66666", "801.954", "scatter chart", "KeyError", "isolation level"],
     "files": ["/mnt/data/mass.csv", "Gentoo,5076.0"],
     "limits": ["time_limit after 1.", "state: 'still here'", "4001 bytes left out"],
+    "repair_tasks": ["words    not resolved", "3 of 4 resolved, on 1 machine(s)"],
     "over_http": [
         "printed:   42",
         "not there: PathNotFoundError",

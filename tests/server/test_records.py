@@ -300,7 +300,12 @@ def test_nothing_is_kept_unless_that_is_set(
     with Sandbox(url=server.url, api_key=server.token) as sandbox:
         sandbox.run_code("1")
 
-    assert api.get("/v1/records").json() == {"is_kept": False, "items": [], "next_cursor": None}
+    assert api.get("/v1/records").json() == {
+        "is_kept": False,
+        "items": [],
+        "next_cursor": None,
+        "left_out_hosts": [],
+    }
     assert api.get(f"/v1/records/{sandbox.id}").json()["code"] == "record_not_found"
     assert Records(url=server.url, api_key=server.token).list() == []
     assert main(["records", "--filter", "alpha", "--url", server.url, "--api-key", server.token]) == 0

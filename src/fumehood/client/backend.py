@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from os import PathLike
 from typing import Any, TypeVar
@@ -287,7 +288,9 @@ class HttpBackend(LoopBound, Backend, Sharing, RecordKeeping):
                 hint="build it there with `fumehood template build`, and give its name",
             )
 
-        body = {**_wish(spec), "limits": spec.limits_asked}
+        # A server decides itself whether it keeps records.
+        wished = spec if self._on_behalf else replace(spec, is_recorded=True)
+        body = {**_wish(wished), "limits": spec.limits_asked}
         answer = await self._ask("POST", "/v1/sandboxes", json=body, params=self._creation_query(spec))
         return self._read(SandboxInfo, answer)
 
