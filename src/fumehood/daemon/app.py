@@ -54,7 +54,7 @@ from fumehood.server.routes.saved import load_for
 from fumehood.server.schemas.commands import CommandAnswer, NewCommand
 from fumehood.server.schemas.execute import RunGroupBody
 from fumehood.server.schemas.machines import NewDraining
-from fumehood.server.schemas.sandboxes import LoadedAnswer, NewSandbox, SandboxAnswer
+from fumehood.server.schemas.sandboxes import HostSandbox, LoadedAnswer, SandboxAnswer
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
@@ -212,7 +212,7 @@ _Alone = Annotated[bool, Query(description="The server is none of a cluster: it 
 
 @_own_router.post("", status_code=201, response_model=SandboxAnswer)
 async def create_for(
-    body: NewSandbox,
+    body: HostSandbox,
     backend: CallersBackend,
     request: Request,
     owner: _Owner = None,
@@ -225,7 +225,7 @@ async def create_for(
         await _services(request).leave_cluster()
 
     async def create() -> Response:
-        spec = replace(body.spec(), owner=owner or "")
+        spec = replace(body.spec(), owner=owner or "", is_recorded=body.is_recorded)
         info = await unless_gone(request, backend.create(spec))
         return Response(status_code=GONE) if info is None else answer(info, 201)
 

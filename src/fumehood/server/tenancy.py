@@ -284,9 +284,7 @@ class TenantBackend(Backend, RecordKeeping):
         Raises:
             QuotaError: The caller has the maximum number of sandboxes, or has used up its time.
         """
-        # Whether records are kept is the server's decision, here as at `POST /v1/sandboxes`.
-        wished = replace(request.spec, owner=self._principal.key_id, is_recorded=True)
-        spec = self._allowance.bounded(wished)
+        spec = self._allowance.bounded(replace(request.spec, owner=self._principal.key_id))
 
         async with self._way("load") as inner, self._allowance.new_sandboxes():
             loaded = await inner.load(replace(request, spec=spec), archive)

@@ -87,8 +87,7 @@ class SandboxSpec:
         network: The network that it may reach.
         isolation: The weakest level of isolation that is accepted; None: the level in the settings of the host.
         security: Its security settings: telemetry and rules.
-        is_recorded: Whether its record is kept after its end, if the host keeps records; False for a stateless run, and
-            refused to keys.
+        is_recorded: Whether its record is kept after its end, if the host keeps records; False for a stateless run.
     """
 
     template: str | Template = "default"

@@ -12,7 +12,7 @@ from fastapi import Path, Query, Request
 from starlette.responses import Response
 
 from fumehood.api.screenshots import take_screenshot
-from fumehood.errors import ForbiddenError, InvalidArgumentError
+from fumehood.errors import InvalidArgumentError
 from fumehood.server.auth import CallersBackend
 from fumehood.server.idempotency import IdempotencyKey, once
 from fumehood.server.responses import GONE, unless_gone
@@ -86,15 +86,8 @@ async def create_sandbox(
         # The owner, for one, is the caller's key and cannot be chosen.
         raise InvalidArgumentError(field="query", value=name, allowed="nothing: everything is in the body")
 
-    spec = body.spec()
-
-    if not spec.is_recorded:
-        raise ForbiddenError(
-            reason="whether records are kept is the server's decision", hint="leave `is_recorded` away"
-        )
-
     async def create() -> Response:
-        info = await unless_gone(request, backend.create(spec))
+        info = await unless_gone(request, backend.create(body.spec()))
         return Response(status_code=GONE) if info is None else answer(info, 201)
 
     return await once(request, idempotency_key, create)

@@ -12,7 +12,7 @@ import dataclasses
 import re
 import textwrap
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -98,15 +98,20 @@ def described_fields(source: type) -> dict[str, str]:
     return words | {item.name: item.metadata["description"] for item in declared if item.metadata}
 
 
-def with_flags_of(source: type) -> Callable[[type[_B]], type[_B]]:
-    """Adds to a body the fields of a request that are True or False, as the request declares and describes them."""
+def with_flags_of(source: type, *, without: Collection[str] = ()) -> Callable[[type[_B]], type[_B]]:
+    """Adds to a body the fields of a request that are True or False, as the request declares and describes them.
+
+    Args:
+        source: The class of the request.
+        without: The fields that a caller may not set.
+    """
 
     def extended(body: type[_B]) -> type[_B]:
         words = described_fields(source)
         flags: Any = {
             item.name: (bool, Field(item.default, description=words[item.name]))
             for item in dataclasses.fields(source)
-            if isinstance(item.default, bool) and item.name not in body.model_fields
+            if isinstance(item.default, bool) and item.name not in {*body.model_fields, *without}
         }
         return create_model(
             body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **flags

@@ -198,7 +198,8 @@ class NewLimits(Body):
         return tuple(sorted({sizes.get(name, name) for name in named}))
 
 
-@with_flags_of(SandboxSpec)
+# Whether records are kept is the server's decision, and not that of a key.
+@with_flags_of(SandboxSpec, without=("is_recorded",))
 class NewSandbox(Body):
     """The options of a new sandbox."""
 
@@ -245,7 +246,14 @@ class NewSandbox(Body):
             security=self.security.settings(),
             # The owner is the caller's key: the tenant guard sets it.
             owner="",
+            is_recorded=True,
         )
+
+
+class HostSandbox(NewSandbox):
+    """The options of a new sandbox at a host daemon, with those that only a server may choose."""
+
+    is_recorded: bool = Field(True, description="Whether its record is kept after its end.")
 
 
 class NewTimeout(Body):
