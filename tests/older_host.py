@@ -14,7 +14,7 @@ from fumehood.server.schemas import sandboxes
 _FIGURES = ("capacity", "templates", "built_at", "owners")
 
 
-class OlderSandbox(sandboxes.NewSandbox):
+class OlderSandbox(sandboxes.HostSandbox):
     """The options of a new sandbox, without the later ones."""
 
     on_host_loss: ClassVar[str] = "raise"  # type: ignore[misc]
@@ -22,7 +22,7 @@ class OlderSandbox(sandboxes.NewSandbox):
 
 def main() -> int:
     """Run the command with the words of this process."""
-    sandboxes.NewSandbox = OlderSandbox  # type: ignore[misc]
+    sandboxes.HostSandbox = OlderSandbox  # type: ignore[misc]
     # Late: its routes take the options as they are then.
     from fumehood.cli.start import main as run_command
     from fumehood.daemon import app
