@@ -82,7 +82,7 @@ class Gate:
         os.close(self._read_fd)
 
         if not passed:
-            raise EOFError("the parent gave up before the jail was mapped")
+            raise EOFError("the parent has failed before it wrote the id maps")
 
 
 def write_map(pid: int, inside: int, outside: int, spare: Sequence[tuple[int, int, int]] = ()) -> None:

@@ -129,7 +129,7 @@ def test_one_that_hangs_at_its_start_is_given_up(images, impatient):
     """Its processes are killed, and the error says why; whether it answers the engine makes no difference."""
     assert "not ready in time" in str(_fault(images.template("trap '' TERM HUP INT; sleep 1000 & wait")))
     half_done = images.template(f"printf '%s' '{_READY}' >&4; trap '' TERM; sleep 1000 & wait")
-    assert "init said nothing for 1 s" in str(asyncio.run(_spawned(half_done)))
+    assert "init sent nothing for 1 s" in str(asyncio.run(_spawned(half_done)))
     assert _groups() == []
 
 

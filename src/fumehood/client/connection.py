@@ -491,7 +491,7 @@ def process_event_of(line: dict[str, Any]) -> ProcessEvent:
     skipped_bytes = line.get("skipped_bytes", 0)
 
     if not isinstance(skipped_bytes, int) or skipped_bytes < 0:
-        raise DataError("what a line left out is no number of bytes")
+        raise DataError("the number of bytes that a line left out is malformed")
 
     if isinstance(text := line.get("text"), str):
         return ProcessOutput(stream=kind, data=text.encode(), skipped_bytes=skipped_bytes)

@@ -162,7 +162,7 @@ async def answers_of(
                 index, answer = answer_in(line)
 
                 if index not in left:
-                    raise DataError(f"request {index} was not asked, or is answered twice")
+                    raise DataError(f"request {index} was not sent, or is answered twice")
 
                 yield left.pop(index), answer
     except DataError as error:

@@ -54,4 +54,4 @@ def _place_of(cursor: str) -> _Place:
     try:
         return int(at), name
     except ValueError:
-        raise DataError("the cursor of a page of records is none") from None
+        raise DataError("the cursor of a page of records is malformed") from None

@@ -60,7 +60,7 @@ def _handshake(data: bytes) -> bytes | None:
         records += 1
 
         if records > MAX_RECORDS:
-            raise HelloError("a first message in too many pieces")
+            raise HelloError("the first TLS message is in too many pieces")
 
         kind, major = data[at], data[at + 1]
         size = int.from_bytes(data[at + 3 : at + 5], "big")
@@ -79,7 +79,7 @@ def _handshake(data: bytes) -> bytes | None:
             length = int.from_bytes(collected[1:4], "big")
 
             if length > MAX_HELLO_BYTES:
-                raise HelloError("a first message that is too long")
+                raise HelloError("the first TLS message is too long")
 
             if len(collected) >= 4 + length:
                 return collected[4 : 4 + length]

@@ -78,7 +78,7 @@ async def read_hello(incoming: Incoming) -> Hello:
     """
     while (hello := read_client_hello(incoming.held)) is None:
         if len(incoming.held) > 2 * MAX_HELLO_BYTES:
-            raise HelloError("a first message that is too long")
+            raise HelloError("the first TLS message is too long")
 
         if not await incoming.more():
             raise PipeEndError

@@ -65,7 +65,7 @@ class naming_faults:  # noqa: N801 - said like a function, and used in a `with`
             exc_info=error, reason=errno_text(error.errno), errno=errno.errorcode.get(error.errno)
         )
         raise SandboxError(
-            f"the host could not go on: {errno_text(error.errno)}",
+            f"the host failed: {errno_text(error.errno)}",
             hint="the sandboxes are still there unless a call says otherwise; see the host's log",
             outcome_unknown=self._outcome_unknown,
         ) from error

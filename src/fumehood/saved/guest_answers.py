@@ -131,11 +131,11 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
                 content += piece
 
                 if len(content) > _MAX_ANSWER_BYTES:
-                    raise GuestStepError(f"it says more than {_MAX_ANSWER_BYTES:,} bytes of itself")
+                    raise GuestStepError(f"its description has more than {_MAX_ANSWER_BYTES:,} bytes of itself")
 
         return await asyncio.to_thread(lambda: read_value(kind, parse(bytes(content), MAX_VALUES)))
     except (ValueError, DataError, RecursionError) as error:
-        raise GuestStepError(f"what it says does not fit: {error}") from None
+        raise GuestStepError(f"its description is invalid: {error}") from None
     except FileError as error:
         raise GuestStepError(error.message) from None
 
@@ -256,4 +256,4 @@ class Segments:
         self.left_bytes = 0 if self._current is None else self._current.size_bytes
 
         if self._current is not None and self.left_bytes <= 0:
-            raise GuestStepError("it says that a variable takes no bytes")
+            raise GuestStepError("it describes a variable of no bytes")

@@ -287,7 +287,7 @@ class _Packing:
         self, kept: SavedContext, found: FoundState, hashed: Segments, pickle: SavedPart
     ) -> SavedContext:
         if hashed.left_bytes or sum(one.size_bytes for one in found.variables) != pickle.size_bytes:
-            raise GuestStepError("it says something else of its variables than it gives")
+            raise GuestStepError("it describes other variables than it returns")
 
         for unkept in found.left_out:
             self._leave_out("variable", unkept.name, unkept.reason, kept.id)

@@ -38,7 +38,7 @@ class NotApplicableError(Exception):
 def no_missing_layer_is_silent(stage: Stage, column: Column) -> list[str]:
     """Start with Landlock hidden: strict must refuse, and otherwise the level must show it."""
     if not isinstance(column.place, SandboxPlace):
-        raise NotApplicableError("it tells nothing of its layers")
+        raise NotApplicableError("it does not report its layers")
 
     layers = {layer.name: layer.state for layer in column.place.sandbox.get_info().isolation.layers}
 

@@ -257,6 +257,6 @@ def read_answer(text: str) -> Any:
     found = re.findall(r"<<(.*?)>>", text.replace("\r", "").replace("\n", ""))
 
     if not found:
-        raise RuntimeError(f"the program said nothing: {text[-300:]!r}")
+        raise RuntimeError(f"the program printed no answer: {text[-300:]!r}")
 
     return json.loads(found[-1])

@@ -458,7 +458,7 @@ def _check_header(place: str, name: object, text: object) -> None:
         raise InvalidArgumentError(
             field=f"network.secrets[{place!r}]",
             value=name,
-            allowed="names of headers that say nothing of the way",
+            allowed="names of headers that have no meaning for the connection",
         )
 
     if not isinstance(text, str) or not _HEADER_VALUE.fullmatch(text) or text != text.strip():

@@ -110,7 +110,7 @@ class LandlockSpawner(KeptSpawner[LandlockGuest], LandlockGuestSpawner):
         except TimeoutError:
             guest.abandon()
             raise SandboxStartError(
-                step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s"
+                step="greeting", reason=f"init sent nothing for {_GREETING_SECONDS:g} s"
             ) from None
         except BaseException:
             guest.abandon()

@@ -330,7 +330,7 @@ class LinuxGuest(CountedGuest):
         if not isinstance(origin, LinuxContext) or not origin.refused_calls.listens:
             raise ForkError(
                 step="move a process into the fork",
-                reason="the kernel gave no listener for the system call filter of the context",
+                reason="the kernel refuses a listener for the system call filter of the context",
                 hint="fumehood runs under the seccomp listener of another program, as in a container: run it outside",
             )
 

@@ -302,7 +302,7 @@ async def _hear(sock: socket.socket) -> int:
         raise _no_word(word)
 
     if not pid:
-        raise ForkError(step=STEP, reason="it is not known which process spoke")
+        raise ForkError(step=STEP, reason="the sender of the message is unknown")
 
     return pid
 
@@ -619,7 +619,7 @@ def _check(pid: int, place: Place, lent: Sequence[int]) -> None:
         raise ForkError(step=STEP, reason="the kernel says that it is in other control groups")
 
     if any(os.path.lexists(f"/proc/{pid}/fd/{fd}") for fd in lent):
-        raise ForkError(step=STEP, reason="the kernel says that it has kept what it was lent")
+        raise ForkError(step=STEP, reason="the kernel says that it still holds a descriptor that it was lent")
 
     # A fork can end only when all its processes are reaped: no process outside may be its parent.
     if parent_of(pid) != place.init_pid:

@@ -169,7 +169,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
         except TimeoutError:
             guest.abandon()
             raise SandboxStartError(
-                step="greeting", reason=f"init said nothing for {_GREETING_SECONDS:g} s"
+                step="greeting", reason=f"init sent nothing for {_GREETING_SECONDS:g} s"
             ) from None
         except BaseException:
             guest.abandon()
@@ -184,7 +184,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             raise ForkDepthError(generation=parent.generation, maximum=MAX_GENERATION)
 
         if self.ended.done() or parent.ended.done():
-            raise ForkError(step="ask the jail init", reason="what it would lie beneath has ended")
+            raise ForkError(step="ask the jail init", reason="the sandbox that it would be nested in has ended")
 
         slot = self._slots.take()
         number = next(self._numbers)

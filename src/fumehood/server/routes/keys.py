@@ -208,7 +208,7 @@ def _check_gives(scopes: frozenset[str], principal: Principal, *, may_watch: boo
     own = principal.scopes | ({"watch"} if may_watch and "sandboxes" in principal.scopes else set())
 
     if beyond := sorted(scopes - own):
-        raise ForbiddenError(reason=f"it gives no scope that it lacks: {', '.join(beyond)}")
+        raise ForbiddenError(reason=f"a key cannot give a scope that it lacks: {', '.join(beyond)}")
 
 
 async def _keys_under(principal: Principal, services: Services) -> list[KeyRecord]:

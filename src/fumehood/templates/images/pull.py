@@ -264,7 +264,7 @@ def _info(reference: Reference, layer: LayerBlob, answer: Mapping[str, Any]) -> 
 
     if not all(isinstance(one, int) and one >= 0 for one in numbers):
         raise ImageError(
-            image=reference.text, reason=f"the unpacker of layer {layer.digest} gave no sensible answer"
+            image=reference.text, reason=f"the unpacker of layer {layer.digest} gave an invalid answer"
         )
 
     size_bytes, entries, set_id, devices = (int(one) for one in numbers if one is not None)
