@@ -215,7 +215,7 @@ class Machine:
 
         def has_started() -> bool:
             # A raylet gives its agents 15 s, and dies if they need longer: on a busy machine it is started again, as by
-            # the keeper or a unit.
+            # the node agent or a unit.
             if self.processes["ray"].poll() is not None:
                 self.processes.pop("ray")
                 self.kill_all_of_ray()

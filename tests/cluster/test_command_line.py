@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 
-from fumehood.keeper.plan import STATE_NAME, Plan
+from fumehood.node_agent.plan import STATE_NAME, Plan
 
 from .machines import CLUSTER_PYTHON, Machine, Network, missing
 
@@ -79,7 +79,7 @@ def test_a_machine_goes_up_and_leaves(machine: Machine) -> None:
     _, why = cluster(machine, "up", code=64)
     assert "fumehood cluster leave" in why
 
-    # The keeper starts what ends again.
+    # The node agent starts what ends again.
     assert machine.kill("fumehood host") >= 1
     until(lambda: state() == "absent", "the host is gone", seconds=60)
     until(lambda: state() == "ready", "the host is back", seconds=120)

@@ -32,7 +32,8 @@ _ODD = re.compile(
     r"|\b(?:says?|said|tells?) so\b"
     r"|\bthat (?:is|are) none\b"
     r"|\blets? go of\b"
-    r"|\bsee(?:s|n|) off\b",
+    r"|\bsee(?:s|n|) off\b"
+    r"|\b(?:founders?|keepers?|wardens?|heirs|epitaphs?|farewells?|tenures?)\b",
     re.IGNORECASE,
 )
 # An entry without its noun: the reader must look for what "It" or "Of" belongs to in the summary, or in the code.

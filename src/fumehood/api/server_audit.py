@@ -29,5 +29,7 @@ def read_server_audit(*, url: str | None = None, api_key: str | None = None) -> 
         return read_value(AuditLog, answer)
     except DataError as error:
         raise HostUnavailableError(
-            host=url or "the server", reason=f"its answer is not an audit record: {error}", outcome_unknown=False
+            host=url or "the server",
+            reason=f"its answer is not an audit record: {error}",
+            outcome_unknown=False,
         ) from None

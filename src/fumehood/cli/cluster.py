@@ -1,7 +1,7 @@
 """`fumehood cluster`: many machines behind one server.
 
-Runs in the user's terminal. `up` and `join` start the keeper of this machine in the background, and print its progress;
-the others ask the server of the cluster.
+Runs in the user's terminal. `up` and `join` start the node agent of this machine in the background, and print its
+progress; the others ask the server of the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fumehood.cli.saved import SERVER_OPTIONS
 from fumehood.cli.terminal import note, write_table
 from fumehood.cluster.ray_settings import DEFAULT_PORT
 from fumehood.errors import FumehoodError, InvalidArgumentError
-from fumehood.keeper.plan import LOOPBACK, STATE_NAME, Plan, check_address, check_label
+from fumehood.node_agent.plan import LOOPBACK, STATE_NAME, Plan, check_address, check_label
 from fumehood.setting_fields import state_path
 from fumehood.values.sandbox import Capacity
 
@@ -114,28 +114,28 @@ def _write_token(path: Path, token: str) -> None:
 
 
 def _start(plan: Plan, options: Options) -> int:
-    from fumehood.keeper.run import keep, keeper_pid
+    from fumehood.node_agent.run import node_agent_pid, run_node_agent
 
-    if (pid := keeper_pid(plan.folder)) is not None:
+    if (pid := node_agent_pid(plan.folder)) is not None:
         raise InvalidArgumentError(
             field="--state-folder",
             value=plan.state,
-            allowed=f"one without a keeper: process {pid} uses it, and `fumehood cluster leave` ends it",
+            allowed=f"one that is not in use: process {pid} uses it, and `fumehood cluster leave` ends it",
         )
 
     plan.save()
 
     if options.foreground:
-        return keep(plan, os.environ)
+        return run_node_agent(plan, os.environ)
 
-    with open(plan.folder / "keeper.log", "ab") as log:
+    with open(plan.folder / "node_agent.log", "ab") as log:
         argv = [sys.executable, "-P", "-m", "fumehood", "cluster", "keep", "--state-folder", plan.state]
-        keeper = subprocess.Popen(
+        agent = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
         )
 
     note(f"files, logs and the token of this machine: {plan.folder}")
-    code = _wait_started(plan, keeper)
+    code = _wait_started(plan, agent)
 
     if code == 0:
         _say_next(plan)
@@ -143,9 +143,9 @@ def _start(plan: Plan, options: Options) -> int:
     return code
 
 
-def _wait_started(plan: Plan, keeper: subprocess.Popen[bytes]) -> int:
+def _wait_started(plan: Plan, agent: subprocess.Popen[bytes]) -> int:
     """Print each part as it starts, and return the exit code."""
-    from fumehood.keeper.run import read_status
+    from fumehood.node_agent.run import read_status
 
     said: set[str] = set()
     wanted = ["host"] * plan.has_host + ["ray"] + ["server"] * bool(plan.server_address)
@@ -157,7 +157,7 @@ def _wait_started(plan: Plan, keeper: subprocess.Popen[bytes]) -> int:
                 note(_started(plan, name, state["pid"]))
                 said.add(name)
 
-        if keeper.poll() is not None or time.monotonic() > deadline:
+        if agent.poll() is not None or time.monotonic() > deadline:
             late = ", ".join(name for name in wanted if name not in said)
             note(
                 f"not started: {late}; see {plan.folder}/*.log; `fumehood cluster leave` ends what was started"
@@ -189,10 +189,10 @@ def _say_next(plan: Plan) -> None:
 
 
 def _keep(options: Options) -> int:
-    """Run the keeper of this machine's parts until its end, and return the exit code."""
-    from fumehood.keeper.run import keep
+    """Run the node agent of this machine's parts until its end, and return the exit code."""
+    from fumehood.node_agent.run import run_node_agent
 
-    return keep(Plan.read(Path(options.state_folder)), os.environ)
+    return run_node_agent(Plan.read(Path(options.state_folder)), os.environ)
 
 
 def _status(options: Options) -> int:
@@ -262,10 +262,10 @@ def _sandboxes_of(options: Options) -> int:
 
 def _leave(options: Options) -> int:
     """End what `up` or `join` has started on this machine; return the exit code."""
-    from fumehood.keeper.run import keeper_pid
+    from fumehood.node_agent.run import node_agent_pid
 
     plan = Plan.read(state_path(options.state_folder or "", STATE_NAME))
-    pid = keeper_pid(plan.folder)
+    pid = node_agent_pid(plan.folder)
 
     if pid is None:
         note("nothing of a cluster runs here")
@@ -282,9 +282,9 @@ def _leave(options: Options) -> int:
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _END_SECONDS
 
-    while keeper_pid(plan.folder) is not None:
+    while node_agent_pid(plan.folder) is not None:
         if time.monotonic() > deadline:
-            note(f"process {pid} still runs: see {plan.folder / 'keeper.log'}")
+            note(f"process {pid} still runs: see {plan.folder / 'node_agent.log'}")
             return 1
 
         time.sleep(_LOOK_SECONDS)

@@ -288,21 +288,21 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
             raise self._unknown(str(error)) from None
 
     async def ended_sandbox(self, sandbox_id: str) -> EndedSandbox:
-        return await self._keeper_of(sandbox_id).ended_sandbox(sandbox_id)
+        return await self._record_host(sandbox_id).ended_sandbox(sandbox_id)
 
     async def look_back(self, sandbox_id: str, request: Look[_T]) -> _T:
-        return await self._keeper_of(sandbox_id).look_back(sandbox_id, request)
+        return await self._record_host(sandbox_id).look_back(sandbox_id, request)
 
     async def kept_record(self, sandbox_id: str, context_id: str | None = None) -> Record:
-        return await self._keeper_of(sandbox_id).kept_record(sandbox_id, context_id)
+        return await self._record_host(sandbox_id).kept_record(sandbox_id, context_id)
 
     async def kept_audit(self, sandbox_id: str) -> AuditLog:
-        return await self._keeper_of(sandbox_id).kept_audit(sandbox_id)
+        return await self._record_host(sandbox_id).kept_audit(sandbox_id)
 
     async def delete_record(self, sandbox_id: str) -> None:
-        await self._keeper_of(sandbox_id).delete_record(sandbox_id)
+        await self._record_host(sandbox_id).delete_record(sandbox_id)
 
-    def _keeper_of(self, sandbox_id: str) -> HttpBackend:
+    def _record_host(self, sandbox_id: str) -> HttpBackend:
         """Returns the port to the machine that has the record of a sandbox."""
         try:
             return self._backend_of(sandbox_id)

@@ -682,11 +682,11 @@ HOST_FAULT = LogEvent(
     "A fault of the operating system that a call ran into; the line has a traceback.",
 )
 
-# The keeper of a machine in a cluster.
+# The node agent of a machine in a cluster.
 PART_STARTED = LogEvent(
     "part.started",
     INFO,
-    "keeper",
+    "node_agent",
     "a part of this machine was started",
     ("part", "pid"),
     "host, ray or server.",
@@ -694,7 +694,7 @@ PART_STARTED = LogEvent(
 PART_ENDED = LogEvent(
     "part.ended",
     WARNING,
-    "keeper",
+    "node_agent",
     "a part of this machine has ended",
     ("part", "exit_code"),
     "It is started again, after a pause if it ended soon. `PART.log` beside says why it ended.",

@@ -1,6 +1,6 @@
 """The plan of a machine of a cluster: its programs and files; stored as `plan.json` in the state folder.
 
-Used by the command line and the keeper.
+Used by the command line and the node agent.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Plan:
             return folder
 
         digest = hashlib.sha256(os.fsencode(self.folder)).hexdigest()
-        return Path(f"/tmp/fh-ray-{os.geteuid()}-{digest[:8]}")  # noqa: S108 - checked by the keeper
+        return Path(f"/tmp/fh-ray-{os.geteuid()}-{digest[:8]}")  # noqa: S108 - checked by the node agent
 
     @property
     def server_token_file(self) -> Path:
@@ -124,7 +124,7 @@ class Part:
     Attributes:
         name: Its name, which its log file has too.
         argv: Its command line.
-        envs: Variables that are added to the keeper's environment.
+        envs: Variables that are added to the node agent's environment.
         signs: Files that exist once it has started.
         address: HOST:PORT where it accepts connections once it has started; empty: nowhere.
         stale: A file that makes a start fail if a crash has left it behind.

@@ -1,6 +1,6 @@
 """Runs the parts of a machine: starts them in order, restarts each that ends, and on a signal ends all in reverse.
 
-Runs in the keeper. The sandboxes end with the host daemon alone: Ray and the server may crash and be restarted
+Runs in the node agent. The sandboxes end with the host daemon alone: Ray and the server may crash and be restarted
 beside it.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import InvalidArgumentError
-from fumehood.keeper.plan import Part, Plan, host_part, ray_part, server_part
 from fumehood.log import events
 from fumehood.log.setup import configure
+from fumehood.node_agent.plan import Part, Plan, host_part, ray_part, server_part
 from fumehood.server.state_files import locked, own_folder
 
 _LONGEST_PAUSE_SECONDS = 15.0
@@ -28,10 +28,10 @@ _LONGEST_PAUSE_SECONDS = 15.0
 _STEADY_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 STATUS_FILE = "status.json"
-LOCK_FILE = "keeper.lock"
+LOCK_FILE = "node_agent.lock"
 
 
-def keep(plan: Plan, environ: Mapping[str, str]) -> int:
+def run_node_agent(plan: Plan, environ: Mapping[str, str]) -> int:
     """Runs the parts of a machine until SIGTERM or SIGINT, and returns the exit code.
 
     Args:
@@ -39,22 +39,22 @@ def keep(plan: Plan, environ: Mapping[str, str]) -> int:
         environ: The environment of the parts.
 
     Raises:
-        InvalidArgumentError: Another keeper runs with this folder.
+        InvalidArgumentError: Another node agent runs with this folder.
     """
     configure("info", "console")
     taken = InvalidArgumentError(
         field="--state-folder",
         value=plan.state,
-        allowed="one that no keeper uses: `fumehood cluster leave` ends it",
+        allowed="one that no node agent uses: `fumehood cluster leave` ends it",
     )
 
     with locked(plan.folder / LOCK_FILE, taken):
-        asyncio.run(_Keeper(plan, environ).run())
+        asyncio.run(_NodeAgent(plan, environ).run())
 
     return 0
 
 
-class _Keeper:
+class _NodeAgent:
     """Runs the parts of one machine.
 
     Args:
@@ -76,7 +76,7 @@ class _Keeper:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
 
-        self._note("keeper", state="running", pid=os.getpid())
+        self._note("node_agent", state="running", pid=os.getpid())
         parts: list[tuple[str, Callable[[Plan], Part]]] = []
 
         if self._plan.has_host:
@@ -221,25 +221,25 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def keeper_pid(folder: Path) -> int | None:
-    """Returns the pid of the keeper of this folder; None if there is none."""
+def node_agent_pid(folder: Path) -> int | None:
+    """Returns the pid of the node agent of this folder; None if there is none."""
     try:
         fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
 
     try:
-        # A keeper holds the lock to its end, so that the number cannot be another process's.
+        # A node agent holds the lock to its end, so that the number cannot be another process's.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        return int(read_status(folder)["keeper"]["pid"])
+        return int(read_status(folder)["node_agent"]["pid"])
     finally:
         os.close(fd)
 
 
 def read_status(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns the last status of each part, as recorded by the keeper; empty if there is none yet."""
+    """Returns the last status of each part, as recorded by the node agent; empty if there is none yet."""
     try:
         status: dict[str, dict[str, Any]] = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:

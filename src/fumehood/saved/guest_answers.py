@@ -131,7 +131,9 @@ async def read_answer(backend: Backend, sandbox_id: str, path: str, kind: type[_
                 content += piece
 
                 if len(content) > _MAX_ANSWER_BYTES:
-                    raise GuestStepError(f"its description has more than {_MAX_ANSWER_BYTES:,} bytes of itself")
+                    raise GuestStepError(
+                        f"its description has more than {_MAX_ANSWER_BYTES:,} bytes of itself"
+                    )
 
         return await asyncio.to_thread(lambda: read_value(kind, parse(bytes(content), MAX_VALUES)))
     except (ValueError, DataError, RecursionError) as error:

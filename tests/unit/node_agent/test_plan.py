@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.keeper.plan import Plan, check_address, check_label, host_part, ray_part, server_part
+from fumehood.node_agent.plan import Plan, check_address, check_label, host_part, ray_part, server_part
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def test_a_plan_is_read_as_it_was_saved(plan: Plan) -> None:
-    """`leave` and the keeper find what `up` has decided."""
+    """`leave` and the node agent find what `up` has decided."""
     plan.save()
     assert Plan.read(plan.folder) == plan
 

@@ -1,4 +1,4 @@
-"""What the keeper makes for the parts of a machine before it starts them."""
+"""What the node agent makes for the parts of a machine before it starts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fumehood.errors import InvalidArgumentError
-from fumehood.keeper.run import _make_private
+from fumehood.node_agent.run import _make_private
 
 
 def test_a_private_folder_is_no_link_and_open_to_no_other_user(tmp_path: Path) -> None:

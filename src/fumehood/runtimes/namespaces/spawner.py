@@ -184,7 +184,9 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             raise ForkDepthError(generation=parent.generation, maximum=MAX_GENERATION)
 
         if self.ended.done() or parent.ended.done():
-            raise ForkError(step="ask the jail init", reason="the sandbox that it would be nested in has ended")
+            raise ForkError(
+                step="ask the jail init", reason="the sandbox that it would be nested in has ended"
+            )
 
         slot = self._slots.take()
         number = next(self._numbers)
