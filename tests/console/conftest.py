@@ -226,6 +226,15 @@ def guest(page: Any, number: int) -> Any:
     return cell.locator("iframe").content_frame
 
 
+def connected(page: Any) -> None:
+    """Waits until the terminal in view is connected; else says what the panel showed in its place."""
+    try:
+        page.get_by_text("connected", exact=True).wait_for()
+    except Exception as error:
+        shown = page.locator(".terminals, .panel-body").all_inner_texts()
+        raise AssertionError(f"the terminal is not connected; the panel shows {shown!r}") from error
+
+
 def settled(page: Any, seconds: float = 1.2) -> None:
     """Lets what was started arrive: its absence is what is to be seen, and the control shows how soon it would."""
     page.wait_for_timeout(seconds * 1000)

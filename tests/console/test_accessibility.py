@@ -171,8 +171,10 @@ def test_every_view_is_accessible(
 
         faults = axe_violations(page)
 
-        if page.locator("h1:not([aria-level])").count() > 1:
-            faults.append("two main headings")
+        main = page.locator("h1:not([aria-level])").evaluate_all("(all) => all.map((one) => one.outerHTML)")
+
+        if len(main) > 1:
+            faults.append(f"more than one main heading: {main}")
         if page.evaluate("document.documentElement.scrollWidth") > width:
             faults.append(f"wider than {width} pixels")
         if faults:

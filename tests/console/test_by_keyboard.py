@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import RunningServer
 from tests.waiting import until
 
-from .conftest import Box, NewPage
+from .conftest import Box, NewPage, connected
 
 pytestmark = pytest.mark.timeout(180)
 _MOST_TABS = 150
@@ -162,7 +162,7 @@ def test_a_terminal_is_used_and_left(new_page: NewPage, box: Box) -> None:
     page = new_page(f"{box.address}?panel=terminal")
     page.get_by_role("tabpanel", name="Terminal").wait_for()
     _press(page, _button(page, "New terminal"))
-    page.get_by_text("connected", exact=True).wait_for()
+    connected(page)
     until(
         lambda: page.evaluate("document.activeElement.matches('.xterm-helper-textarea')"), "it has the focus"
     )

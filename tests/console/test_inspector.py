@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx2
 import pytest
 from tests.waiting import until
 
-from .conftest import Box, NewPage, axe_violations, show
+from .conftest import Box, NewPage, axe_violations, connected, show
 
 pytestmark = pytest.mark.timeout(180)
 _CANARIES = """
@@ -62,7 +63,7 @@ def test_a_terminal_outlives_the_page(new_page: NewPage, box: Box) -> None:
     """What was shown is there after a reload, once; a second one has a place beside it; each ends by its button."""
     page = new_page(f"{box.address}?panel=terminal")
     page.get_by_role("button", name="New terminal").click()
-    page.get_by_text("connected", exact=True).wait_for()
+    connected(page)
     _type(page, "x=7; echo $((6*x))ly")
     _rows(page).get_by_text("42ly").first.wait_for()
     assert axe_violations(page) == []
@@ -82,13 +83,42 @@ def test_a_terminal_outlives_the_page(new_page: NewPage, box: Box) -> None:
     assert len(box.api.get(f"/v1/sandboxes/{box.id}/commands").json()["items"]) == 1
 
 
+def test_a_terminal_is_listed_that_was_made_during_the_first_look(new_page: NewPage, box: Box) -> None:
+    """An answer that is older than the terminal comes after it was made: the list is asked for again."""
+    page = new_page(None)
+    held: list[tuple[Any, Any]] = []
+
+    def hold_first(route: Any) -> None:
+        answer = route.fetch()
+
+        if route.request.method == "GET" and not held:
+            held.append((route, answer))
+        else:
+            route.fulfill(response=answer)
+
+    page.route("**/commands", hold_first)
+    page.goto(str(box.api.base_url.join(f"{box.address}?panel=terminal")))
+    until(lambda: page.wait_for_timeout(10) or held, "the list is asked for")
+
+    with page.expect_response(lambda answer: answer.request.method == "POST"):
+        page.get_by_role("button", name="New terminal").click()
+
+    route, answer = held[0]
+
+    # The page may have given up this request meanwhile.
+    with suppress(Exception):
+        route.fulfill(response=answer)
+
+    connected(page)
+
+
 def test_escapes_of_a_guest_reach_neither_page_nor_shell(new_page: NewPage, box: Box) -> None:
     """Title, clipboard, links and queries: the controls show that each would be seen."""
     page = new_page(None)
     page.add_init_script(_CANARIES)
     page.goto(str(box.api.base_url.join(f"{box.address}?panel=terminal")))
     page.get_by_role("button", name="New terminal").click()
-    page.get_by_text("connected", exact=True).wait_for()
+    connected(page)
     title = page.title()
     box.run(
         "link = lambda a, t: f'\\x1b]8;;{a}\\x07{t}\\x1b]8;;\\x07\\r\\n'\n"
@@ -125,7 +155,7 @@ def test_escapes_of_a_guest_reach_neither_page_nor_shell(new_page: NewPage, box:
     _rows(page).get_by_text("^[[").first.wait_for()
     assert _rows(page).inner_text().count("^[[") == 1
     page.reload()
-    page.get_by_text("connected", exact=True).wait_for()
+    connected(page)
     _type(page, "marked")
     _rows(page).get_by_text("marked").first.wait_for()
     assert _rows(page).inner_text().count("^[[") == 1
@@ -135,7 +165,7 @@ def test_several_lines_are_pasted_after_a_question(new_page: NewPage, box: Box) 
     """A page that was copied from may have put a line end behind what was seen."""
     page = new_page(f"{box.address}?panel=terminal")
     page.get_by_role("button", name="New terminal").click()
-    page.get_by_text("connected", exact=True).wait_for()
+    connected(page)
     paste = """(text) => {
       const data = new DataTransfer();
       data.setData("text/plain", text);

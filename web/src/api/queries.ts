@@ -1,6 +1,12 @@
 /** What several views ask for, and what is asked for as soon as the page starts: beside who is logged in, not after it. */
 
-import { QueryClient, queryOptions } from "@tanstack/react-query";
+import {
+  type InvalidateOptions,
+  type InvalidateQueryFilters,
+  QueryClient,
+  type QueryKey,
+  queryOptions,
+} from "@tanstack/react-query";
 import { get, segment } from "./client";
 import { type Place, placePath } from "./place";
 import { asProblem } from "./problem";
@@ -10,7 +16,21 @@ import type { CellPage, Page, Sandbox } from "./types";
 export const PAGE_CELLS = 100;
 const MOST_SANDBOXES = 1000;
 
-export const client = new QueryClient({
+/** Of the library's own, an invalidation joins a first request that is on its way: its answer may be older than the act. */
+class FreshQueries extends QueryClient {
+  override async invalidateQueries<Key extends QueryKey = QueryKey>(
+    filters?: InvalidateQueryFilters<Key>,
+    options?: InvalidateOptions,
+  ): Promise<void> {
+    const isFirst = ({ state }: { state: { data: unknown; fetchStatus: string } }) =>
+      state.data === undefined && state.fetchStatus !== "idle";
+    const key = filters?.queryKey === undefined ? {} : { queryKey: filters.queryKey };
+    await this.cancelQueries({ ...key, predicate: isFirst });
+    return super.invalidateQueries(filters, options);
+  }
+}
+
+export const client = new FreshQueries({
   defaultOptions: {
     queries: {
       retry: (count, error) => count < 2 && asProblem(error).isPassing,
