@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections
 import functools
 import io
-from typing import Callable, Deque, List
+import operator
+from typing import Any, Callable, Deque, List
 
 # How much text a burst holds before it passes the text on. With the lines that wait already it is no more than those
 # may be.
@@ -68,18 +69,18 @@ class _Pieces:
     closed = False
 
     def __init__(self, pieces: Deque[bytes], hand_on: Callable[[], None]) -> None:
-        self._pieces = pieces
         self._hand_on = hand_on
         self.is_drained = False
+        # Bytes that the text stream hands over are nowhere else. A function of Python would lose them to a handler that
+        # raises at its first instruction; here they are in the list before any bytecode runs:
+        # `piece + keep` calls `pieces.append(piece)`, which returns None, and `None + call` calls `_call`.
+        keep = type("_Keep", (), {"__radd__": pieces.append})()
+        call = type("_Call", (), {"__radd__": self._call})()
+        self.write: Callable[[bytes], Any] = functools.partial(functools.reduce, operator.add, (keep, call))
 
-    def write(self, piece: bytes) -> int:
-        """Takes bytes."""
-        self._pieces.append(piece)
-
+    def _call(self, _: None) -> None:
         if not self.is_drained:
             self._hand_on()
-
-        return len(piece)
 
     def flush(self) -> None:
         """Does nothing: written bytes are in the list already."""

@@ -29,6 +29,15 @@ _FD_ROOM = socket.CMSG_SPACE(array("i").itemsize)
 Header = Dict[str, Any]
 
 
+class Receipt:
+    """Says whether a frame has gone: what a handler of the user raises leaves its sender without an answer."""
+
+    __slots__ = ("is_sent",)
+
+    def __init__(self) -> None:
+        self.is_sent = False
+
+
 class Channel:
     """A connected stream socket for frames. It keeps references to all it needs, since user code may damage modules."""
 
@@ -50,31 +59,43 @@ class Channel:
         """The descriptor, for a poller."""
         return self._sock.fileno()
 
-    def send(self, header: Header, payload: bytes = b"", *, is_quiet: bool = False) -> None:
+    def send(
+        self,
+        header: Header,
+        payload: bytes = b"",
+        *,
+        is_quiet: bool = False,
+        receipt: Optional[Receipt] = None,
+    ) -> None:
         """Sends one frame; blocks while the host is slow. Exits the process when the host is gone.
 
         Args:
             header: The message.
             payload: The bytes that follow it.
-            is_quiet: The caller, the main thread, blocks signals already, as between two cells.
+            is_quiet: The caller blocks signals already, as between two cells.
+            receipt: Notes that the frame has gone, also where a handler raises meanwhile because another thread has
+                received the signal.
         """
         frame = encode(header, payload)
+        receipt = receipt or Receipt()
 
         with self._lock:
             if is_quiet:
-                self._send_whole(frame)
+                self._send_whole(frame, receipt)
                 return
 
             # Read first: a handler that raises inside the blocking call would lose the old mask.
             mask = self._set_mask(_signal.SIG_BLOCK, ())
             try:
                 self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
-                self._send_whole(frame)
+                self._send_whole(frame, receipt)
             finally:
                 self._set_mask(_signal.SIG_SETMASK, mask)
 
-    def _send_whole(self, frame: bytes) -> None:
+    def _send_whole(self, frame: bytes, receipt: Receipt) -> None:
         try:
+            # Noted first: handlers run at the end of a call, so that here they raise when the frame has gone.
+            receipt.is_sent = True
             self._send_all(frame)
         except OSError:
             self._exit(0)

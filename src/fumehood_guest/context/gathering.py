@@ -16,6 +16,8 @@ import time
 from typing import Any, List, Optional, Protocol, Tuple
 
 from fumehood_guest.context.bursts import Burst
+from fumehood_guest.context.channel import Receipt
+from fumehood_guest.context.outlet import CHUNK_CHARACTERS
 from fumehood_guest.context.signals import ALL_SIGNALS
 
 # After a pause of this length a line is sent at once, and waiting lines are due.
@@ -102,6 +104,10 @@ class Gathering:
         self._set_mask = _signal.pthread_sigmask
         self._lines: List[str] = []
         self._characters = 0
+        # Lines that are being sent: from `_next` on they were not, unless the receipt says that this one has gone.
+        self._chunks: List[str] = []
+        self._next = 0
+        self._receipt = Receipt()
         # How many lines were sent one by one since the last pause.
         self._single_lines = 0
         self._sent_at = 0.0
@@ -115,8 +121,8 @@ class Gathering:
         if is_late and not self._lines:
             self._single_lines = 0
 
-        self._lines.append(line)
         self._characters += len(line)
+        self._lines.append(line)
 
         if is_late:
             return True
@@ -138,26 +144,34 @@ class Gathering:
 
     def add(self, burst: Burst) -> str:
         """Adds the lines that a burst has taken; returns what follows the last of them, an unfinished line."""
-        lines, rest = self._lines, ""
+        lines = self._lines
         count = len(lines)
         burst.move_to(lines)
-
-        while len(lines) > count and not lines[-1].endswith("\n"):
-            text = lines.pop()
-            end = text.rfind("\n") + 1
-            rest = text[end:] + rest
-
-            if end:
-                lines.append(text[:end])
-
-        self._characters += sum(map(len, lines[count:]))
+        text = "".join(lines[count:])
+        end = text.rfind("\n") + 1
+        whole = [text[:end]] if end else []
+        rest = text[end:]
+        lines[count:] = whole
+        self._characters += end
         return rest
 
-    def hand_over(self) -> str:
-        """Returns and clears the waiting lines."""
-        lines, self._lines = self._lines, []
-        self._characters = 0
-        return "".join(lines)
+    def next_chunk(self) -> Tuple[str, Receipt]:
+        """Returns the next text to be sent, at most `CHUNK_CHARACTERS` of it and empty if none waits, with its receipt.
+
+        As long as the receipt does not say that it was sent, the same text is returned again.
+        """
+        fresh = Receipt()
+
+        # Handlers run at the end of a call, and at the start of a function: none divides assignments in a row.
+        if self._receipt.is_sent:
+            self._next, self._receipt = self._next + 1, fresh
+
+        if self._next >= len(self._chunks):
+            text = "".join(self._lines)
+            chunks = [text[at : at + CHUNK_CHARACTERS] for at in range(0, len(text), CHUNK_CHARACTERS)]
+            self._chunks, self._next, self._lines, self._characters = chunks, 0, [], 0
+
+        return (self._chunks[self._next] if self._chunks else "", self._receipt)
 
     def note_sent(self) -> None:
         """Records when the lines were sent."""
@@ -221,9 +235,9 @@ class Gathering:
 
                 try:
                     self._streams.end_burst()
-                    vain_looks = 0 if self._lines else vain_looks + 1
+                    vain_looks = 0 if self._waits() else vain_looks + 1
 
-                    if self._lines and self._clock() - self._sent_at >= _GATHER_SECONDS:
+                    if self._waits() and self._clock() - self._sent_at >= _GATHER_SECONDS:
                         self._streams.send_gathered()
 
                     if vain_looks >= _MAX_VAIN_LOOKS:
@@ -244,5 +258,8 @@ class Gathering:
         if event not in _STARTS or self._streams.gathering is not self:
             return
 
-        if self._lines or self._streams.pull_bursts():
+        if self._waits() or self._streams.pull_bursts():
             self._streams.flush()
+
+    def _waits(self) -> bool:
+        return bool(self._lines) or self._next < len(self._chunks)

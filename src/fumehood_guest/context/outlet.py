@@ -15,12 +15,12 @@ from contextvars import ContextVar
 from typing import Any, Dict, List, Optional
 
 from fumehood_guest.context.bundles import Bundle, encode_bundle
-from fumehood_guest.context.channel import Channel, encode_lines
+from fumehood_guest.context.channel import Channel, Receipt, encode_lines
 from fumehood_wire.messages import EXECUTION_FLAGS, MAX_TRACEBACK_BYTES
 
 STREAM_FDS = {"stdout": 1, "stderr": 2}
 # Size of one `stream` frame; a character has at most four bytes.
-_CHUNK_CHARACTERS = 1 << 16
+CHUNK_CHARACTERS = 1 << 16
 _MAX_NAME_CHARACTERS = 1024
 _MAX_VALUE_CHARACTERS = 10_000
 _MAX_PROMPT_CHARACTERS = 80_000
@@ -108,17 +108,28 @@ class Outlet:
         if execution is None:
             return
 
-        for start in range(0, len(text), _CHUNK_CHARACTERS):
-            piece = text[start : start + _CHUNK_CHARACTERS]
-            self._send_stream(name, piece.encode("utf-8", "backslashreplace"))
+        for start in range(0, len(text), CHUNK_CHARACTERS):
+            piece = text[start : start + CHUNK_CHARACTERS]
+            self._channel.send(self._stream_header(name), piece.encode("utf-8", "backslashreplace"))
 
-    def _send_stream(self, name: str, payload: bytes) -> None:
+    def chunk(self, name: str, text: str, receipt: Receipt) -> None:
+        """Sends text of at most `CHUNK_CHARACTERS`; the caller blocks signals."""
+        if self._channel is None:
+            receipt.is_sent = True
+            self._write_plain(STREAM_FDS[name], text)
+        elif self.execution is None:
+            receipt.is_sent = True
+        else:
+            payload = text.encode("utf-8", "backslashreplace")
+            self._channel.send(self._stream_header(name), payload, is_quiet=True, receipt=receipt)
+
+    def _stream_header(self, name: str) -> Dict[str, Any]:
         header: Dict[str, Any] = {"type": "stream", "id": self._id(), "name": name, "at": self._clock()}
 
         if self._has_unread(1) or self._has_unread(2):
             header["after_fd"] = True
 
-        self._send(header, payload)
+        return header
 
     def bundle(
         self,

@@ -8,14 +8,17 @@ belong to child processes and C code, except in a process that user code has for
 
 from __future__ import annotations
 
+# The C functions: the wrappers in `signal` make an enum of every member, which costs more than the call.
+import _signal  # type: ignore[import-not-found]
 import codecs
 import io
 import threading
-from typing import Any, Dict, Iterable, List, NoReturn, Optional
+from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 from fumehood_guest.context.bursts import Burst
 from fumehood_guest.context.gathering import Gathering
 from fumehood_guest.context.outlet import STREAM_FDS, Outlet
+from fumehood_guest.context.signals import ALL_SIGNALS
 
 _FLUSH_CHARACTERS = 8 * 1024
 
@@ -25,11 +28,32 @@ class Streams:
 
     def __init__(self, outlet: Outlet) -> None:
         self.outlet = outlet
+        self._set_mask = _signal.pthread_sigmask
         self.lock = threading.RLock()
         self.gathering = Gathering(self)
         self.stdout = OutputStream(self, "stdout")
         self.stderr = OutputStream(self, "stderr")
         self.last_written = self.stdout
+
+    def uninterrupted(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Runs a step that moves text. The caller holds the lock.
+
+        Signals are blocked meanwhile: what a handler of the user raises, or an interrupt, is raised before the step or
+        after it, and no text is lost between two places. Only a signal that another thread has received can
+        still raise within it.
+        """
+        # A process that user code has forked writes to a descriptor, for as long as its reader likes.
+        if self.is_detached:
+            step(*arguments)
+            return
+
+        # Read first: a handler that raises inside the blocking call would lose the old mask.
+        mask = self._set_mask(_signal.SIG_BLOCK, ())
+        try:
+            self._set_mask(_signal.SIG_BLOCK, ALL_SIGNALS)
+            step(*arguments)
+        finally:
+            self._set_mask(_signal.SIG_SETMASK, mask)
 
     def flush(self) -> None:
         """Sends pending text of both, in the order of writing."""
@@ -110,37 +134,37 @@ class OutputStream(io.TextIOBase):
         streams = self._streams
 
         with streams.lock:
-            self.end_burst()
-            self._write_next()
-
-            # A handler of the user may run between any two of these steps, print and flush: each step takes or leaves
-            # the whole state.
-            thread = self._get_thread()
-            try:
-                self._pending[thread].append(text)
-            except KeyError:
-                self._pending[thread] = [text]
-
-            if "\n" in text:
-                line = "".join(self._pending.pop(thread, ()))
-                self._pending_characters = max(0, self._pending_characters - len(line) + len(text))
-
-                if streams.gathering.take(line):
-                    self.send_gathered()
-                elif not self._pending and streams.gathering.allows_burst():
-                    self._begin_burst()
-            else:
-                self._pending_characters += len(text)
-
-                if self._pending_characters >= _FLUSH_CHARACTERS:
-                    self.send_pending()
+            streams.uninterrupted(self._take, text)
 
         return len(text)
 
-    def writelines(self, lines: Iterable[Any]) -> None:
-        """Writes each of the lines."""
-        for line in lines:
-            self.write(line)
+    def _take(self, text: str) -> None:
+        """Takes text. The caller holds the lock."""
+        streams = self._streams
+        self.end_burst()
+        self._write_next()
+
+        # A handler of the user may run between any two of these steps in a forked process, print and flush: each step
+        # takes or leaves the whole state.
+        thread = self._get_thread()
+        try:
+            self._pending[thread].append(text)
+        except KeyError:
+            self._pending[thread] = [text]
+
+        if "\n" in text:
+            line = "".join(self._pending.pop(thread, ()))
+            self._pending_characters = max(0, self._pending_characters - len(line) + len(text))
+
+            if streams.gathering.take(line):
+                self.send_gathered()
+            elif not self._pending and streams.gathering.allows_burst():
+                self._begin_burst()
+        else:
+            self._pending_characters += len(text)
+
+            if self._pending_characters >= _FLUSH_CHARACTERS:
+                self._send_all()
 
     def flush(self) -> None:
         """Sends pending text."""
@@ -149,23 +173,35 @@ class OutputStream(io.TextIOBase):
     def send_pending(self) -> None:
         """Sends pending text: gathered lines, then the unfinished line of each thread."""
         with self._streams.lock:
-            self.end_burst()
+            self._streams.uninterrupted(self._send_all)
 
-            if self._streams.last_written is self:
-                self.send_gathered()
+    def _send_all(self, least_characters: int = 0) -> None:
+        """Sends gathered lines, and unfinished ones if these have that many characters. The caller holds the lock."""
+        self.end_burst()
 
-            if not self._pending:
-                return
+        if self._streams.last_written is self:
+            self.send_gathered()
 
-            unfinished, self._pending, self._pending_characters = self._pending, {}, 0
+        if self._pending_characters < least_characters:
+            return
 
-            for pending in unfinished.values():
-                self._send("".join(pending))
+        unfinished, self._pending, self._pending_characters = self._pending, {}, 0
+
+        for pending in unfinished.values():
+            self._outlet.text(self._stream_name, "".join(pending))
 
     def send_gathered(self) -> None:
         """Sends gathered lines, and no unfinished one: the rest of it may follow a line of another thread."""
         gathering = self._streams.gathering
-        self._send(gathering.hand_over())
+
+        while True:
+            text, receipt = gathering.next_chunk()
+
+            if not text:
+                break
+
+            self._outlet.chunk(self._stream_name, text, receipt)
+
         gathering.note_sent()
 
     def pull_burst(self) -> bool:
@@ -200,23 +236,15 @@ class OutputStream(io.TextIOBase):
 
     def _hand_on(self) -> None:
         with self._streams.lock:
-            self.end_burst()
-            self.send_gathered()
-
-            if self._pending_characters >= _FLUSH_CHARACTERS:
-                self.send_pending()
+            self._streams.uninterrupted(self._send_all, _FLUSH_CHARACTERS)
 
     def _write_next(self) -> None:
         """Makes this the stream that is written to: sends the pending text of the other stream first."""
         streams = self._streams
 
         if streams.last_written is not self:
-            streams.last_written.send_pending()
+            streams.last_written._send_all()
             streams.last_written = self
-
-    def _send(self, text: str) -> None:
-        if text:
-            self._outlet.text(self._stream_name, text)
 
     def forget(self) -> None:
         """Discards pending text."""

@@ -305,6 +305,62 @@ def test_a_handler_that_forks_within_a_print(context):
     assert sorted(map(int, outcome.stdout.split())) == list(range(20_000))
 
 
+# Each exception comes at a moment of chance within a flood of lines, to both streams where `{stream}` says so.
+_RAISED_WITHIN_PRINTS = """
+import signal, sys, threading
+class Ring(Exception): pass
+armed = False
+def ring(*_):
+    global armed
+    if armed:
+        armed = False
+        raise Ring
+{before}
+signal.signal(signal.SIGALRM, ring)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+n = rung = 0
+while n < 30_000:
+    try:
+        armed = True
+        while n < 30_000:
+            {stream}.write(f"{{n}}\\n")
+            n += 1
+        armed = False
+    except Ring:
+        rung += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+print("rung", rung)
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"stream": "sys.stdout", "before": "", "after": ""},
+        {"stream": "(sys.stdout, sys.stderr)[n // 100 % 2]", "before": "", "after": ""},
+        {
+            "stream": "sys.stdout",
+            "before": "end = threading.Event(); other = threading.Thread(target=end.wait); other.start()",
+            "after": "end.set(); other.join()",
+        },
+    ],
+    ids=["alone", "both-streams", "beside-a-thread"],
+)
+def test_a_handler_that_raises_within_a_print_loses_nothing(context, parts):
+    """What was printed before an exception comes from within a print, as an interrupt does, is sent whole."""
+    outcome = context.run(_RAISED_WITHIN_PRINTS.format(**parts))
+    *lines, (_, rung) = [line.split() for line in outcome.stdout.splitlines()]
+    out = [int(line) for (line,) in lines]
+    err = [int(line) for line in outcome.stderr.splitlines()]
+    assert int(rung) > 3, "nothing was raised within the flood"
+    assert out == sorted(out) and err == sorted(err)
+    # The code repeats a line whose print was interrupted.
+    assert sorted({*out, *err}) == list(range(30_000))
+    assert len(out) + len(err) <= 30_000 + int(rung)
+
+
 @pytest.mark.parametrize(
     "end", ["os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)", "os._exit(1)"]
 )
