@@ -355,7 +355,8 @@ def test_a_handler_that_raises_within_a_print_loses_nothing(context, parts):
     out = [int(line) for (line,) in lines]
     err = [int(line) for line in outcome.stderr.splitlines()]
     assert int(rung) > 3, "nothing was raised within the flood"
-    assert out == sorted(out) and err == sorted(err)
+    assert out == sorted(out)
+    assert err == sorted(err)
     # The code repeats a line whose print was interrupted.
     assert sorted({*out, *err}) == list(range(30_000))
     assert len(out) + len(err) <= 30_000 + int(rung)
