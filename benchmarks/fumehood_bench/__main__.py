@@ -31,6 +31,8 @@ GROUPS = {
     "cell": 0,
     "llm": 0,
     "languages": 0,
+    "images": 0,
+    "images-pooled": 2,
     "density": 0,
     "streaming": 0,
     "tools": 0,

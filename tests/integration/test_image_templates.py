@@ -266,6 +266,12 @@ def test_variables_of_an_image_reach_programs_only(sandbox):
     assert sandbox.run_code("import sys; [p for p in sys.path if 'evil' in p]").text == "[]"
 
 
+# What was compiled at the start of this sandbox, for lack of bytecode that its user cannot write either.
+_UNCOMPILED = """
+import os, sys
+places = {module.__name__: getattr(module, "__cached__", None) for module in list(sys.modules.values())}
+[name for name, path in places.items() if path and (not os.path.exists(path) or os.access(path, os.W_OK))]
+"""
 # The oldest that runs code takes packages of its own from an index.
 _OLDEST = [one.path for one in installed_pythons()[:1]] if os.environ.get("EVERY_PYTHON") else []
 
@@ -284,6 +290,7 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
     assert any("code runs in the image's own Python" in line for line in bench.heard), bench.heard
 
     with Sandbox("python") as made:
+        assert made.run_code(_UNCOMPILED).text == "[]"
         assert made.run_code("import sys; sys.executable").text == repr(python)
         made.run_code("x = 1")
         mark = made.checkpoint()

@@ -13,7 +13,11 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 # The guest pickles variables of its own when it is saved, and unpickles them when it is loaded, in the sandbox.
 PICKLES = "fumehood_guest.export.pickling"
 # Variables of the user, and bytecode of ours, for a sandbox: neither has a way to read any.
-ONLY_WRITE = ("fumehood.ipython_magic", "fumehood.runtimes.namespaces.guest_bytecode")
+ONLY_WRITE = (
+    "fumehood.ipython_magic",
+    "fumehood.runtimes.namespaces.guest_bytecode",
+    "fumehood_guest.image.bytecode",
+)
 # The guest runs user code: that is what it is for, and it does so in the shell.
 RUNS_CODE = "fumehood_guest"
 

@@ -11,3 +11,5 @@ HOME_PATH = "/home/user"
 DATA_PATH = "/mnt/data"
 # Where the interpreters of a sandbox find the packages of the guest.
 GUEST_PACKAGES_PATH = "/opt/fumehood"
+# Where an image's own Python finds the packages that the guest needs.
+IMAGE_PACKAGES_PATH = "/opt/fumehood-packages"

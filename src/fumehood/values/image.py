@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 
 from fumehood.values.guest_paths import HOME_PATH
 
+# In the content of a layer of bytecode: files for the paths of the image itself, the guest's packages with theirs, and
+# the files of our guest code, which is copied into each base jail.
+BYTECODE_OF_IMAGE = "image"
+BYTECODE_OF_PACKAGES = "packages"
+BYTECODE_OF_GUEST = "guest.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRoot:
@@ -22,6 +28,8 @@ class ImageRoot:
         python: That Python's path in the image; empty for the private one, which is in `interpreter`.
         interpreter: Name of the layer with the private Python; empty if the image's own is used.
         packages: Name of the layer with the guest's packages for the image's own Python; empty for the private one.
+        bytecode: Name of the layer with what the image's own Python compiles at each start: a copy of `packages` with
+            its bytecode, that of the image's own modules, and that of our guest code; empty if there is none.
         envs: Environment variables of the image, only for programs in its sandboxes.
         workdir: The folder in which code and commands start.
         volumes: Further folders that sandboxes may write, as the image names them.
@@ -36,6 +44,7 @@ class ImageRoot:
     python: str = ""
     interpreter: str = ""
     packages: str = ""
+    bytecode: str = ""
     envs: Mapping[str, str] = field(default_factory=dict, hash=False)
     workdir: str = HOME_PATH
     volumes: tuple[str, ...] = ()
@@ -48,6 +57,20 @@ class ImageRoot:
         return f"{self.store}/{layer}/root"
 
     @property
+    def folders(self) -> list[str]:
+        """The folders that make up the root, the lowest first: bytecode adds files, and replaces none."""
+        below = [f"{self.path(self.bytecode)}/{BYTECODE_OF_IMAGE}"] if self.bytecode else []
+        return [*below, *map(self.path, self.layers)]
+
+    @property
+    def packages_folder(self) -> str:
+        """The folder of the guest's packages; empty for the private interpreter."""
+        if self.bytecode:
+            return f"{self.path(self.bytecode)}/{BYTECODE_OF_PACKAGES}"
+
+        return self.path(self.packages) if self.packages else ""
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The names of all layers that it is made of."""
-        return tuple(name for name in (*self.layers, self.interpreter, self.packages) if name)
+        return tuple(name for name in (*self.layers, self.interpreter, self.packages, self.bytecode) if name)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fumehood.errors import TemplateError
 from fumehood.runtimes.language_files import language_files
-from fumehood.runtimes.namespaces.plan import guest_code
 from fumehood.templates.environment import Environment
+from fumehood.templates.guest_code import guest_code
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.template import Template
 

@@ -8,9 +8,12 @@ them. If the template has a private Python, its processes also run no module, pr
 
 from __future__ import annotations
 
+import json
 import os
+from functools import lru_cache
 from typing import Any
 
+from fumehood.runtimes.namespaces.guest_bytecode import guest_bytecode
 from fumehood.runtimes.namespaces.plan import (
     DIRECTORIES,
     ETC_FILES,
@@ -20,14 +23,12 @@ from fumehood.runtimes.namespaces.plan import (
     LINKS,
     ca_bundle_copy,
     copies_of,
-    guest_code,
     plain_environment,
 )
-from fumehood.values.guest_paths import HOME_PATH
-from fumehood.values.image import ImageRoot
+from fumehood.templates.guest_code import guest_code
+from fumehood.values.guest_paths import HOME_PATH, IMAGE_PACKAGES_PATH
+from fumehood.values.image import BYTECODE_OF_GUEST, ImageRoot
 
-# Where the guest's packages are for an image's own Python.
-IMAGE_PACKAGES = "/opt/fumehood-packages"
 _PRIVATE_PYTHON = f"{INTERPRETER_ROOT}/bin/python3"
 _USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOLOGIN = "/sbin/nologin"
@@ -36,17 +37,21 @@ _NOLOGIN = "/sbin/nologin"
 def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, Any]:
     """Returns the plan for `fumehood_jail.mounts.build_root`: the layers of an image, and the mounts over them."""
     binds = [
-        (image.path(layer), place)
-        for layer, place in ((image.interpreter, INTERPRETER_ROOT), (image.packages, IMAGE_PACKAGES))
-        if layer
+        (folder, place)
+        for folder, place in (
+            (image.interpreter and image.path(image.interpreter), INTERPRETER_ROOT),
+            (image.packages_folder, IMAGE_PACKAGES_PATH),
+        )
+        if folder
     ]
 
     if files is not None:
         binds.append((files, GIVEN_FILES))
 
+    code = tuple(guest_code())
     return {
         "uid": uid,
-        "layers": [image.path(layer) for layer in image.layers],
+        "layers": image.folders,
         "directories": list(DIRECTORIES),
         "binds": binds,
         "hide": [],
@@ -55,7 +60,12 @@ def image_root_plan(image: ImageRoot, uid: int, files: str | None) -> dict[str, 
         "covered": [HOME_PATH],
         "links": dict(LINKS),
         "copies": [ca_bundle_copy()],
-        "code": copies_of(guest_code()),
+        "code": copies_of(code),
+        "bytecode": _bytecode_of(image.path(image.bytecode))
+        if image.bytecode
+        else guest_bytecode(code, GUEST_PACKAGES, image.version)
+        if image.interpreter
+        else {},
         "files": {
             **ETC_FILES,
             # The private interpreter's loader would read the image's.
@@ -85,7 +95,7 @@ def image_environment(image: ImageRoot) -> dict[str, str]:
 
 def template_environment(image: ImageRoot) -> dict[str, str]:
     """Returns the environment variables of jail init and zygote, without those of the image."""
-    packages = [GUEST_PACKAGES, *([IMAGE_PACKAGES] if image.packages else [])]
+    packages = [GUEST_PACKAGES, *([IMAGE_PACKAGES_PATH] if image.packages else [])]
     return {
         **plain_environment(),
         "PATH": _USUAL_PATH if runs_programs(image) else f"{INTERPRETER_ROOT}/bin",
@@ -109,6 +119,22 @@ def image_path(image: ImageRoot) -> str:
     """Returns the search path of programs: the guest's folder, the image's path, and last a private interpreter."""
     private = [] if image.python else [f"{INTERPRETER_ROOT}/bin"]
     return ":".join([f"{HOME_PATH}/.local/bin", image.envs.get("PATH") or _USUAL_PATH, *private])
+
+
+@lru_cache(maxsize=8)
+def _bytecode_of(layer: str) -> dict[str, str]:
+    """Returns the bytecode of our guest code that an image's own Python has made: a layer never changes.
+
+    The interpreter compares each file with a hash of the source, and compiles the source if another version of this
+    program has made it.
+    """
+    try:
+        with open(os.path.join(layer, BYTECODE_OF_GUEST), encoding="ascii") as file:
+            found: dict[str, str] = json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+    return found
 
 
 def _passwd(image: ImageRoot) -> str:

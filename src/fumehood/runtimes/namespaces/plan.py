@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 import ssl
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fumehood_guest
-import fumehood_jail
-import fumehood_wire
 from fumehood.errors import CapacityError
 from fumehood.runtimes.language_files import language_files
 from fumehood.runtimes.namespaces.guest_bytecode import guest_bytecode
 from fumehood.templates.environment import Environment
+from fumehood.templates.guest_code import guest_code
 from fumehood.values.guest_paths import DATA_PATH, GUEST_PACKAGES_PATH, HOME_PATH
 from fumehood_guest.init.egress import PORT
 from fumehood_jail.launch import FORK_OWNER_UID, GUEST_UID
@@ -28,7 +26,6 @@ from fumehood_jail.users import IdPlan
 
 GUEST_PACKAGES = GUEST_PACKAGES_PATH
 # Code of ours in each language that guests run.
-_GUEST_FILES = (".py", ".cjs", ".R", ".java")
 # Where `fumehood_guest.init.home` finds the files that each sandbox gets.
 GIVEN_FILES = "/opt/template"
 _VENV = "/opt/venv"
@@ -273,22 +270,6 @@ def _add_guest_packages(plan: dict[str, Any], version: tuple[int, int, int]) -> 
 def copies_of(code: Iterable[tuple[str, Path]]) -> list[tuple[str, str]]:
     """Returns the files of guest code to copy and their targets: a copy cannot change while a template uses it."""
     return [(str(path), f"{GUEST_PACKAGES}/{name}") for name, path in code]
-
-
-def guest_code() -> Iterator[tuple[str, Path]]:
-    """Yields each module that guests need: its path below the package folder, and its path on the host."""
-    for package in (fumehood_guest, fumehood_jail, fumehood_wire):
-        top = Path(package.__file__ or "").resolve().parent
-
-        for path in sorted(_paths_below(str(top))):
-            if path.endswith(_GUEST_FILES):
-                yield os.path.relpath(path, top.parent), Path(path)
-
-
-def _paths_below(top: str) -> Iterator[str]:
-    for folder, _, names in os.walk(top):
-        for name in names:
-            yield f"{folder}/{name}"
 
 
 _SPARE_IDS = 100_000

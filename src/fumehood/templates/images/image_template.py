@@ -13,6 +13,7 @@ from typing import Any
 
 from fumehood.errors import ImageError
 from fumehood.templates.given_files import MAX_COPIED_BYTES, MAX_ENTRIES
+from fumehood.templates.images.bytecode import image_bytecode
 from fumehood.templates.images.description import ImageConfig, image_path
 from fumehood.templates.images.interpreters import (
     PROBE,
@@ -75,6 +76,7 @@ def make_root(
     packages = (
         "" if python is None else guest_packages(python.version, store, workshop.template, workshop.say)
     )
+    bytecode = "" if python is None else image_bytecode(python, layers, packages, store, workshop)
     outcomes = {str(path): str(outcome) for path, outcome in dict(found["writable"]).items()}
     workdir = _workdir(config, outcomes, workshop)
     links = _links(config, outcomes, workshop)
@@ -86,6 +88,7 @@ def make_root(
         python=python.path if python is not None else "",
         interpreter=private,
         packages=packages,
+        bytecode=bytecode,
         envs=dict(config.envs),
         workdir=workdir,
         volumes=config.volumes,

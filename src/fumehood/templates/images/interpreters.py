@@ -103,7 +103,7 @@ def guest_packages(version: tuple[int, int, int], store: LayerStore, template: s
 
         with store.making(os.geteuid()) as made:
             _install([GUEST_REQUIREMENT], made.content, short, template)
-            made.keep(key, _readable(made.content, f"packages for Python {short}"))
+            made.keep(key, readable(made.content, f"packages for Python {short}"))
 
     return key
 
@@ -139,7 +139,7 @@ def private_interpreter(store: LayerStore, template: str, say: Say) -> str:
             _install([GUEST_REQUIREMENT, "pip"], packages, version, template)
             # Only packages are compiled: the standard library was copied with its compiled files.
             compileall.compile_dir(packages, quiet=2, stripdir=made.content, prependdir=PLACE)
-            made.keep(key, _readable(made.content, f"private Python {version}"))
+            made.keep(key, readable(made.content, f"private Python {version}"))
 
     return key
 
@@ -268,7 +268,7 @@ def _run(argv: Sequence[str], template: str) -> None:
         ) from None
 
 
-def _readable(folder: str, made_by: str) -> LayerInfo:
+def readable(folder: str, made_by: str) -> LayerInfo:
     """Makes a layer of this machine's files readable for guests, and measures it."""
     size_bytes = entries = 0
     os.chmod(folder, 0o755)  # noqa: S103 - guests read it
@@ -278,7 +278,8 @@ def _readable(folder: str, made_by: str) -> LayerInfo:
             path = os.path.join(root, name)
             info = os.lstat(path)
             entries += 1
-            size_bytes += info.st_blocks * 512
+            # A second name of a file of another layer takes no space.
+            size_bytes += info.st_blocks * 512 if info.st_nlink == 1 or stat.S_ISDIR(info.st_mode) else 0
 
             if not stat.S_ISLNK(info.st_mode):
                 is_program = stat.S_ISDIR(info.st_mode) or info.st_mode & 0o100
