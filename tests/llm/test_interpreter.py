@@ -233,7 +233,11 @@ def test_an_upload_is_no_new_file(interpreter: CodeInterpreter) -> None:
         ("input()", ("Hint: There is no standard input here",)),
         (
             "import subprocess\nsubprocess.run(['sudo', 'ls'])",
-            ("'sudo'", "line 2", "Hint: There is no such program"),
+            ("'sudo'", "line 2", "Hint: There is no 'sudo', and no process in a sandbox is root"),
+        ),
+        (
+            "import subprocess\nsubprocess.run(['nosuch', 'ls'])",
+            ("'nosuch'", "line 2", "Hint: There is no such program"),
         ),
         (
             "import subprocess\nsubprocess.run(['ls'], cwd='/nope')",

@@ -22,6 +22,9 @@ _STOPPED = {
 }
 # With a dot, the package is there and has no such part.
 _MISSING = re.compile(r"No module named '([A-Za-z_]\w{0,100})'", re.ASCII)
+_NO_ROOT = "no process in a sandbox is root: what needs root is done when a template is built"
+# Programs for which a process has to be root.
+_NO_PROGRAM = re.compile(r"\[Errno 2\] No such file or directory: '(sudo|su|doas|apt|apt-get)'")
 
 
 def with_hint(error: ExecutionError, network: Network) -> ExecutionError:
@@ -42,6 +45,9 @@ def _hint_of(error: ExecutionError, network: Network) -> str:
     if error.name == "ModuleNotFoundError":
         found = _MISSING.fullmatch(error.value)
         return "" if found is None else _about_module(found[1], network)
+
+    if error.name == "FileNotFoundError" and (found := _NO_PROGRAM.fullmatch(error.value)):
+        return f"there is no {found[1]!r}, and {_NO_ROOT}"
 
     if is_unreached(error.name, error.value):
         return _about_network(network)

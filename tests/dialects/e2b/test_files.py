@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import subprocess
 import time
 from urllib.parse import parse_qs, urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from e2b import (
     AuthenticationException,
+    CommandExitException,
     FileNotFoundException,
     FileType,
     InvalidArgumentException,
@@ -144,6 +146,30 @@ def test_wrong_kinds_and_users_are_refused(shared):
 def test_root_is_the_same_user(shared):
     """It is accepted by name, and is not root: said in the documentation."""
     assert shared.commands.run("id -un", user="root").stdout == "user\n"
+
+
+@pytest.mark.parametrize("user", ["root", "user"])
+def test_what_needs_root_is_refused_in_words(shared, user):
+    """A client that installs by sudo or apt reads what to do instead; other missing programs look as everywhere."""
+    programs = ["sudo", *(name for name in ("apt-get", "apt") if shutil.which(name))]
+
+    for program in programs:
+        with pytest.raises(CommandExitException) as caught:
+            shared.commands.run(f"{program} install -y nosuch", user=user)
+
+        assert caught.value.exit_code in (100, 127)
+        assert f"{program}: no process in a sandbox is root" in caught.value.stderr
+        assert "template" in caught.value.stderr
+
+    # What needs no root does as before, and no program is found that does not work.
+    shared.commands.run("if command -v sudo; then exit 1; fi", user=user)
+
+    if "apt-get" in programs:
+        assert shared.commands.run("apt-get --version", user=user).stderr == ""
+
+    line = "cd /\nnosuch-program 2>&1; echo $?"
+    outside = subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True)
+    assert shared.commands.run(line, user=user).stdout == outside.stdout
 
 
 # What root of a machine can do: the control tries the same commands there.

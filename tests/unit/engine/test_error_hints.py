@@ -98,3 +98,12 @@ def test_a_name_of_the_code_is_never_one_to_install(name: str) -> None:
 
 def test_a_part_that_a_package_has_not_is_no_missing_package() -> None:
     assert missing("sklearn.nosuch", PIP) == ""
+
+
+def test_what_needs_root_is_named_as_such() -> None:
+    """The program alone is not what is missing; for other programs the error says all that is known."""
+    said = hint("FileNotFoundError", "[Errno 2] No such file or directory: 'sudo'", NONE)
+    assert "no process in a sandbox is root" in said
+    assert "template" in said
+    assert hint("FileNotFoundError", "[Errno 2] No such file or directory: 'nosuch'", NONE) == ""
+    assert hint("FileNotFoundError", "[Errno 2] No such file or directory: 'sudo'; x", NONE) == ""

@@ -62,7 +62,27 @@ ETC_FILES = {
     "/etc/bash.bashrc": "PS1='\\u@\\h:\\w\\$ '\n",
 }
 _PATH = f"{HOME_PATH}/.local/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PROFILE = f'export PATH="{_PATH}"\n'
+_ROOT_WORDS = "/etc/fumehood/no_root.bash"
+_PROFILE = f'export PATH="{_PATH}"\n[ -z "${{BASH_VERSION-}}" ] || . {_ROOT_WORDS}\n'
+# What fails for want of root says why, and what to do instead. No program is made for it: one that is found is taken
+# for one that works.
+_NO_ROOT = r"""_no_root() {
+    echo "$1: no process in a sandbox is root, whatever user is named:" \
+        "what needs root is done when a template is built" >&2
+}
+command_not_found_handle() {
+    case $- in *i*) set -- "$1" "" ;; *) set -- "$1" "line ${BASH_LINENO[0]}: " ;; esac
+    echo "$0: $2$1: command not found" >&2
+    case $1 in sudo|su|doas|apt|apt-get|dpkg|yum|dnf|apk|systemctl|service) _no_root "$1" ;; esac
+    return 127
+}
+for _program in apt apt-get; do
+    type -P $_program >/dev/null && eval "$_program() {
+        command $_program \"\$@\" || { set -- \$?; _no_root $_program; return \$1; }
+    }"
+done
+unset _program
+"""
 
 # Without it every program that uses fontconfig prints a warning.
 _FONTS = """<?xml version="1.0"?>
@@ -105,6 +125,7 @@ def root_plan(environment: Environment, uid: int, files: str | None) -> dict[str
             "/etc/passwd": _USERS,
             "/etc/group": _GROUP,
             "/etc/profile": _PROFILE,
+            _ROOT_WORDS: _NO_ROOT,
             "/etc/fonts/fonts.conf": _FONTS,
         },
         "executables": [],
