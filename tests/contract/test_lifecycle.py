@@ -108,10 +108,13 @@ def test_metrics_tell_what_is_used(sandbox):
 
 
 def test_labels_of_a_machine_need_a_cluster(face):
+    """What was meant to describe the sandbox is named, where there is no cluster."""
     error = CapacityError if face.name == "async-cluster" else InvalidArgumentError
 
-    with pytest.raises(error, match="zone"):
+    with pytest.raises(error, match="zone") as caught:
         face.open(labels={"zone": "b"})
+
+    assert ("`metadata`" in caught.value.hint) == (error is InvalidArgumentError)
 
 
 def test_kill_is_reported_once(sandbox):

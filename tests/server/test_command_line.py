@@ -107,7 +107,7 @@ def test_logs_follow_what_comes_until_the_sandbox_ends(sandbox, capsys):
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(main, ["logs", sandbox, "--follow"])
         living.run_code("import time\nfor n in range(4):\n    print('piece', n)\n    time.sleep(0.3)")
-        living.commands.run("echo later")
+        living.commands.run("head -c 200000 /dev/zero | tr '\\0' a; echo later")
         seen = ""
 
         def has_come() -> bool:
@@ -119,7 +119,11 @@ def test_logs_follow_what_comes_until_the_sandbox_ends(sandbox, capsys):
         living.kill()
         assert following.result() == 0
 
-    assert seen == "before\npiece 0\npiece 1\npiece 2\npiece 3\nlater\n"
+    end = 16 * 1024
+    left_out = f"\n[... {200_006 - 2 * end:,} bytes ...]\n"
+    assert seen == (
+        "before\npiece 0\npiece 1\npiece 2\npiece 3\n" + "a" * end + left_out + "a" * (end - 6) + "later\n"
+    )
     assert "has ended: it was killed" in capsys.readouterr().err
 
 

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from tests.conftest import RunningServer
 
-from fumehood import RecordNotFoundError, Records, Sandbox, replay
+from fumehood import CommandExitError, RecordNotFoundError, Records, Sandbox, replay
 from fumehood.cli.main import main
 
 CELLS = ("import secrets\nprint('hello')\nsum(range(10**6)) and 6 * 7", "secrets.token_hex(4)", "1 / 0")
@@ -51,6 +51,10 @@ def ended(keeping: RunningServer, owner: httpx2.Client) -> Iterator[tuple[str, s
     for code in CELLS:
         sandbox.run_code(code)
 
+    with pytest.raises(CommandExitError):
+        sandbox.commands.run("echo from a command; printf '\\377' >&2; exit 7", envs={"PASSWORD": "hush"})
+
+    sandbox.commands.run("echo begun; sleep 600", background=True)
     begun = client.post(
         f"/v1/sandboxes/{sandbox.id}/executions",
         json={"code": "print('to the end')\nimport time\ntime.sleep(600)", "detached": True},
@@ -99,6 +103,46 @@ def test_what_ran_is_there_after_the_end(ended: tuple[str, str, httpx2.Client], 
     assert owner.get(place).status_code == 200
 
 
+def test_commands_are_there_after_the_end(
+    ended: tuple[str, str, httpx2.Client],
+    keeping: RunningServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Over HTTP, in Python and by `fumehood logs`, with code, output and exit code, and no variable of theirs."""
+    ended_id, token, client = ended
+    page = Records(url=keeping.url, api_key=token).commands(ended_id)
+    assert [one.exit_code for one in page.items] == [7, None]
+    assert [(one.stream, one.text, one.data) for one in page.items[0].output] == [
+        ("stdout", "from a command\n", None),
+        ("stderr", "\ufffd", b"\xff"),
+    ]
+    assert Records(url=keeping.url, api_key=token).commands(ended_id, after=0).items == page.items[1:]
+    answer = client.get(f"/v1/records/{ended_id}/commands/history", params={"limit": 1}).json()
+    assert (len(answer["items"]), answer["next_cursor"], answer["dropped_commands"]) == (1, 0, 0)
+    assert client.get(f"/v1/records/{ended_id}").json()["commands"] == 2
+    assert "hush" not in (keeping.state / "records" / f"{ended_id}.record").read_text()
+
+    monkeypatch.setenv("FUMEHOOD_URL", keeping.url)
+    monkeypatch.setenv("FUMEHOOD_API_KEY", token)
+    assert main(["logs", ended_id]) == 0
+    shown = capsys.readouterr()
+    assert (
+        shown.out
+        == "hello\n42\n" + shown.out[9:].partition("\n")[0] + "\nfrom a command\nbegun\nto the end\n"
+    )
+    assert "ZeroDivisionError" in shown.err
+    assert "    exit code 7\n" in shown.err
+    assert "fumehood: it ran until the sandbox ended\n" in shown.err
+    assert shown.err.splitlines()[-1].startswith("fumehood: it has ended (killed, ")
+
+    assert main(["logs", ended_id[-6:], "--follow", "--tail", "2", "--quiet"]) == 0
+    assert capsys.readouterr().out == "begun\nto the end\n"
+    assert main(["logs", ended_id, "--json", "--tail", "1"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [len(data["cells"]), len(data["commands"])] == [1, 1]
+
+
 def test_it_runs_again_and_the_cell_that_differs_is_named(
     ended: tuple[str, str, httpx2.Client], keeping: RunningServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,12 +175,11 @@ def test_it_runs_again_and_the_cell_that_differs_is_named(
 
     # Whether by its whole id or by a part, which only a record has: both name the way to it.
     for given in (name, name[-8:]):
-        assert main(["logs", given, *words]) == 70
-        assert (
-            f"its record is kept: `fumehood records show {name}` prints what ran" in capsys.readouterr().err
-        )
         assert main(["exec", given, "1", *words]) == 70
-        assert f"`fumehood records replay {name}` runs it again" in capsys.readouterr().err
+        assert (
+            f"its record is kept: `fumehood logs {name}` prints what ran, "
+            f"`fumehood records replay {name}` runs it again" in capsys.readouterr().err
+        )
 
     assert main(["records", "replay", name, *words]) == 1
     out, err = capsys.readouterr()

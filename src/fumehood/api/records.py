@@ -16,6 +16,7 @@ from fumehood.port.record_keeping import RecordKeeping
 from fumehood.values.audit import AuditLog
 from fumehood.values.execution import Record
 from fumehood.values.kept_records import EndedSandbox, ListRecords
+from fumehood.values.looking import CommandPage, ReadCommands
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import ContextInfo
 
@@ -81,6 +82,20 @@ class AsyncRecords:
         """
         context_id = context.id if isinstance(context, ContextInfo) else context
         return await self._keeping(sandbox_id).kept_record(sandbox_id, context_id)
+
+    async def commands(self, sandbox_id: str, *, after: int | None = None, limit: int = 200) -> CommandPage:
+        """Return the commands of a sandbox that has ended; those that ran until its end have no exit code.
+
+        Args:
+            sandbox_id: The id that it had.
+            after: Only those after this number: `next_cursor` of the previous page; unless given, from the oldest on.
+            limit: How many at most; a page with much output has fewer.
+
+        Raises:
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
+        """
+        request = ReadCommands(after=after, limit=limit)
+        return await self._keeping(sandbox_id).look_back(sandbox_id, request)
 
     async def audit_log(self, sandbox_id: str) -> AuditLog:
         """Return the audit record of a sandbox that has ended, up to its last entry.

@@ -1542,6 +1542,19 @@ class Records:
         """
         return call(self._async.get, sandbox_id, context)
 
+    def commands(self, sandbox_id: str, *, after: int | None = None, limit: int = 200) -> CommandPage:
+        """Return the commands of a sandbox that has ended; those that ran until its end have no exit code.
+
+        Args:
+            sandbox_id: The id that it had.
+            after: Only those after this number: `next_cursor` of the previous page; unless given, from the oldest on.
+            limit: How many at most; a page with much output has fewer.
+
+        Raises:
+            RecordNotFoundError: The record of the sandbox is not kept, or not any more.
+        """
+        return call(self._async.commands, sandbox_id, after=after, limit=limit)
+
     def audit_log(self, sandbox_id: str) -> AuditLog:
         """Return the audit record of a sandbox that has ended, up to its last entry.
 

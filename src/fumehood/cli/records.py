@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fumehood.port.record_keeping import RecordKeeping
     from fumehood.values.kept_records import EndedSandbox
 
-_COLUMNS = ("SANDBOX", "ENDED", "REASON", "TEMPLATE", "CELLS", "LAST", "KEY", "METADATA")
+_COLUMNS = ("SANDBOX", "ENDED", "REASON", "TEMPLATE", "CELLS", "COMMANDS", "LAST", "KEY", "METADATA")
 _NAMES = {"url": "--url", "api_key": "--api-key"}
 _SHOWN_CHARACTERS = 60
 _SKIPPED = {
@@ -82,6 +82,7 @@ def _row(ended: EndedSandbox, now: datetime, names: Mapping[str, str]) -> tuple[
         ended.reason,
         visible_line(info.template),
         f"{ended.cells}{failed}",
+        str(ended.commands),
         ended.last_outcome or "-",
         visible_line(names.get(info.owner, info.owner or "-")),
         visible_line(labels or "-"),

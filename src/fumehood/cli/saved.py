@@ -23,7 +23,7 @@ from fumehood.portal import call
 from fumehood.refusals import naming_arguments
 from fumehood.saved.places import load_from
 from fumehood.text import visible_line
-from fumehood.values.kept_records import ListRecords
+from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.plain_data import as_data
 from fumehood.values.requests import LoadRequest, SandboxSpec
 from fumehood.values.sandbox import HOST_LOSS_ACTIONS
@@ -53,42 +53,70 @@ def at_server(options: Options) -> Sandbox:
         SandboxNotFoundError: The saved sandbox does not exist.
     """
     with naming_arguments(_OPTIONS):
+        return _living(options.sandbox, remote_backend(options.url, options.api_key))
+
+
+def living_or_ended(options: Options) -> tuple[Backend, str, EndedSandbox | None]:
+    """Return the server, and the id of the sandbox that the options name; of an ended one also what its record says.
+
+    Raises:
+        InvalidArgumentError: No server is named, or several living sandboxes have that part of an id.
+        SandboxNotFoundError: The sandbox does not exist, and no record is kept of it, or those of several fit.
+    """
+    with naming_arguments(_OPTIONS):
         backend = remote_backend(options.url, options.api_key)
 
         try:
-            return Sandbox.connect(options.sandbox, backend=backend)
-        except SandboxClosedError as error:
-            _name_record(error, options.sandbox, backend)
-            raise
-        except SandboxNotFoundError as error:
-            found = [info.id for info in Sandbox.list(backend=backend) if _is_part(options.sandbox, info.id)]
+            return backend, _living(options.sandbox, backend).id, None
+        except (SandboxClosedError, SandboxNotFoundError):
+            found = _ended_like(options.sandbox, backend)
 
-            if len(found) == 0:
-                _name_record(error, options.sandbox, backend)
+            if len(found) != 1:
                 raise
 
-            if len(found) > 1:
-                raise _several(options.sandbox, found) from None
+    return backend, found[0].id, found[0]
+
+
+def _living(word: str, backend: Backend) -> Sandbox:
+    try:
+        return Sandbox.connect(word, backend=backend)
+    except SandboxClosedError as error:
+        _name_record(error, word, backend)
+        raise
+    except SandboxNotFoundError as error:
+        found = [info.id for info in Sandbox.list(backend=backend) if _is_part(word, info.id)]
+
+        if len(found) == 0:
+            _name_record(error, word, backend)
+            raise
+
+        if len(found) > 1:
+            raise _several(word, found) from None
 
     return Sandbox.connect(found[0], backend=backend)
 
 
-def _name_record(error: FumehoodError, word: str, backend: Backend) -> None:
-    """Make the hint of an error about an ended sandbox name its record, if one is kept."""
+def _ended_like(word: str, backend: Backend) -> list[EndedSandbox]:
+    """Return the ended sandboxes that a word names, of which records are kept."""
     if not isinstance(backend, RecordKeeping):
-        return
+        return []
 
     try:
         kept = call(backend.find_records, ListRecords(text=word))
     except FumehoodError:
-        # The key may not ask, or the word can be in no id: the error stays as it is.
-        return
+        # The key may not ask, or the word can be in no id.
+        return []
 
-    found = [ended.sandbox.id for ended in kept.items if _is_part(word, ended.sandbox.id)]
+    return [ended for ended in kept.items if _is_part(word, ended.id)]
+
+
+def _name_record(error: FumehoodError, word: str, backend: Backend) -> None:
+    """Make the hint of an error about an ended sandbox name its record, if one is kept."""
+    found = [ended.id for ended in _ended_like(word, backend)]
 
     if len(found) == 1:
         error.hint = OwnHint(
-            f"sandbox {found[0]} has ended, and its record is kept: `fumehood records show {found[0]}` prints what "
+            f"sandbox {found[0]} has ended, and its record is kept: `fumehood logs {found[0]}` prints what "
             f"ran, `fumehood records replay {found[0]}` runs it again"
         )
     elif found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -46,6 +46,10 @@ class Running(Protocol):
     @property
     def timed_out(self) -> bool:
         """Whether its time was over."""
+
+    @property
+    def output_bytes(self) -> int:
+        """What its output takes in memory."""
 
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         """Returns the beginning and the end of its output so far."""
@@ -96,7 +100,7 @@ class CommandHistory:
         """Notes a command that has started."""
         info = process.info
         about = RanCommand(
-            number=self._dropped + len(self._all),
+            number=self.count,
             pid=info.pid,
             command=command_line(info.argv)[:_MAX_COMMAND_CHARACTERS],
             cwd=info.cwd,
@@ -138,10 +142,47 @@ class CommandHistory:
                 break
 
         last = items[-1][0].number if items else None
-        is_more = last is not None and last < self._dropped + len(self._all) - 1
+        is_more = last is not None and last < self.count - 1
         return FoundCommands(
             items=items, dropped_commands=self._dropped, next_cursor=last if is_more else None
         )
+
+    @property
+    def count(self) -> int:
+        """How many commands have started, those included that are not kept any more."""
+        return self._dropped + len(self._all)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds, with the output of commands that run."""
+        running = (ran.process for ran in self._all if ran.process is not None)
+        return self._size_bytes + sum(process.output_bytes for process in running)
+
+    def last_reading(self) -> Callable[[], FoundCommands]:
+        """Returns a function that returns all commands at the end of their sandbox, within the same bounds.
+
+        It is for another thread: nothing is written to the output of a command any more. Commands that ran until then
+        have no exit code.
+        """
+        kept, count = [(ran.about, ran.process, ran.output) for ran in self._all], self.count
+
+        def read() -> FoundCommands:
+            items: list[tuple[RanCommand, Sequence[ProcessOutput]]] = []
+            room = _MAX_BYTES
+
+            for about, process, output in reversed(kept):
+                output = output if process is None else process.excerpt(_END_BYTES)
+                room -= _Ran(about, None, output).size_bytes
+
+                if room < 0 and items:
+                    break
+
+                items.append((about, output))
+
+            items.reverse()
+            return FoundCommands(items=items, dropped_commands=count - len(items), next_cursor=None)
+
+        return read
 
     def _drop(self) -> None:
         while len(self._all) > 1 and (len(self._all) > _MAX_COMMANDS or self._size_bytes > _MAX_BYTES):
@@ -155,6 +196,28 @@ def text_page(found: FoundCommands) -> CommandPage:
         items=tuple(replace(about, output=tuple(_pieces(output))) for about, output in found.items),
         dropped_commands=found.dropped_commands,
         next_cursor=found.next_cursor,
+    )
+
+
+def page_of(whole: CommandPage, request: ReadCommands) -> CommandPage:
+    """Returns a page of the commands of a sandbox that has ended, up to the same bound of bytes."""
+    after = -1 if request.after is None else request.after
+    following = [ran for ran in whole.items if ran.number > after]
+    items: list[RanCommand] = []
+    room = _PAGE_BYTES
+
+    for ran in following[: request.limit]:
+        items.append(ran)
+        room -= _ENTRY_BYTES + len(ran.command) + sum(_PIECE_BYTES + one.size_bytes for one in ran.output)
+
+        if room <= 0:
+            break
+
+    is_more = len(items) < len(following)
+    return CommandPage(
+        items=tuple(items),
+        dropped_commands=whole.dropped_commands,
+        next_cursor=items[-1].number if items and is_more else None,
     )
 
 
@@ -173,10 +236,11 @@ def _pieces(output: Sequence[ProcessOutput]) -> Iterator[CommandPiece]:
     for piece in output:
         begin_bytes = ends[piece.stream] + piece.skipped_bytes
         ends[piece.stream] = begin_bytes + len(piece.data)
-        text = piece.data.decode("utf-8", "surrogateescape")
+        text, invalid = _ESCAPED.subn("\ufffd", piece.data.decode("utf-8", "surrogateescape"))
         yield CommandPiece(
             stream="stderr" if piece.stream == "stderr" else "stdout",
-            text=_ESCAPED.sub("\ufffd", text),
+            text=text,
             begin_bytes=begin_bytes,
             size_bytes=len(piece.data),
+            data=piece.data if invalid else None,
         )

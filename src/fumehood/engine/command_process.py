@@ -103,6 +103,11 @@ class LiveProcess:
         self._news.set()
         self.close()
 
+    @property
+    def output_bytes(self) -> int:
+        """The size of its kept output, in bytes."""
+        return self._output.size_bytes
+
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         """Returns the first and the last bytes of its output so far; of a terminal none: they would count as read.
 

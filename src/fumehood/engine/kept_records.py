@@ -15,6 +15,7 @@ from typing import Any
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import stop
+from fumehood.engine.command_history import page_of
 from fumehood.engine.looking import bytes_of, found_cell, recorded_cells
 from fumehood.engine.record_files import RecordFiles, TakenRecord, WholeRecord
 from fumehood.engine.record_index import RecordBounds
@@ -25,7 +26,7 @@ from fumehood.off_loop import off_loop
 from fumehood.values.audit import AuditLog
 from fumehood.values.execution import ExecutionError, Record, RecordedCell
 from fumehood.values.kept_records import EndedSandbox, ListRecords, RecordList
-from fumehood.values.looking import Look, ReadCell, ReadCells, ReadResult
+from fumehood.values.looking import Look, ReadCell, ReadCells, ReadCommands, ReadResult
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import SandboxInfo
 
@@ -85,7 +86,7 @@ class KeptRecords:
         return await off_loop("kept records", self._files.about, sandbox_id)
 
     async def look(self, sandbox_id: str, request: Look[Any]) -> Any:
-        """Answers a question about the cells of an ended sandbox."""
+        """Answers a question about the cells or commands of an ended sandbox."""
         whole = await self._open(sandbox_id)
 
         match request:
@@ -98,9 +99,13 @@ class KeptRecords:
                 cell = found_cell(whole.recorder, request.execution_id)
                 assert cell.execution is not None, "it was asked for"
                 return bytes_of(cell.execution, request)
+            case ReadCommands():
+                return page_of(whole.commands, request)
             case _:
                 raise InvalidArgumentError(
-                    field="look", value=type(request).__name__, allowed="ReadCells, ReadCell or ReadResult"
+                    field="look",
+                    value=type(request).__name__,
+                    allowed="ReadCells, ReadCell, ReadResult or ReadCommands",
                 )
 
     async def record(self, sandbox_id: str, context_id: str | None) -> Record:
@@ -165,7 +170,7 @@ class KeptRecords:
 
 def _take(info: SandboxInfo, sandbox: LiveSandbox) -> TakenRecord:
     reason = sandbox.end_cause[0]
-    recorder = sandbox.recorder
+    recorder, history = sandbox.recorder, sandbox.processes.history
     records = []
 
     for context in sandbox.contexts:
@@ -183,13 +188,15 @@ def _take(info: SandboxInfo, sandbox: LiveSandbox) -> TakenRecord:
         ended_at=datetime.now(UTC),
         reason=reason,
         cells=recorder.count,
+        commands=history.count,
         last_outcome=recorder.last_outcome,
     )
     return TakenRecord(
         about=about,
         records=tuple(records),
         read_audit=sandbox.audit.reading(info.id),
-        size_bytes=recorder.size_bytes + sandbox.audit.size_bytes,
+        read_commands=history.last_reading(),
+        size_bytes=recorder.size_bytes + sandbox.audit.size_bytes + history.held_bytes,
     )
 
 

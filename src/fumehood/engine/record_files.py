@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood.bounds import KIB, MIB
+from fumehood.engine.command_history import FoundCommands, text_page
 from fumehood.engine.record_index import IndexedRecord, RecordBounds, RecordIndex
 from fumehood.engine.records import Recorder, without_outputs
 from fumehood.errors import InvalidArgumentError, RecordNotFoundError
@@ -29,6 +30,7 @@ from fumehood.values.codec import read_value
 from fumehood.values.execution import Record, RecordedCell
 from fumehood.values.json_values import has_more_values, parse
 from fumehood.values.kept_records import EndedSandbox, KeptContext, ListRecords, RecordList
+from fumehood.values.looking import CommandPage, RanCommand
 from fumehood.values.plain_data import as_data, fields_data
 from fumehood.values.sandbox import SandboxInfo
 
@@ -47,12 +49,13 @@ _UNREADABLE = (ValueError, RecursionError, LookupError, TypeError, OverflowError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRecord:
-    """A record that was read: its cells, in the same form as those of a living sandbox, and its audit record."""
+    """A record that was read: its cells, in the same form as those of a living sandbox, commands and audit record."""
 
     about: EndedSandbox
     records: dict[str, Record]
     recorder: Recorder
     audit: AuditLog
+    commands: CommandPage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class TakenRecord:
     about: EndedSandbox
     records: tuple[Record, ...]
     read_audit: Callable[[], AuditLog]
+    read_commands: Callable[[], FoundCommands]
     size_bytes: int
 
 
@@ -237,7 +241,7 @@ def _summed(about: EndedSandbox, records: tuple[Record, ...]) -> EndedSandbox:
     )
 
 
-# -- the file: a line for the description, one for each context, cell and entry of the audit record
+# -- the file: a line for the description, one for each context, cell, entry of the audit record, and command
 
 
 def _write_lines(path: Path, taken: TakenRecord) -> int:
@@ -264,6 +268,12 @@ def _lines(taken: TakenRecord) -> Iterator[bytes]:
 
     for entry in audit.entries:
         yield _line({"entry": fields_data(entry)})
+
+    commands = text_page(taken.read_commands())
+    yield _line({"commands": {"dropped": commands.dropped_commands}})
+
+    for ran in commands.items:
+        yield _line({"command": fields_data(ran)})
 
 
 def _line(data: dict[str, Any]) -> bytes:
@@ -387,7 +397,9 @@ def _read_whole(about: EndedSandbox, path: Path) -> WholeRecord:
 
     records: list[tuple[Record, list[RecordedCell]]] = []
     entries: list[AuditEntry] = []
-    dropped = 0
+    commands: list[RanCommand] = []
+    # Files of before commands were kept have no line for them.
+    dropped = dropped_commands = 0
 
     with path.open("rb") as file:
         file.readline(_MAX_HEAD_BYTES)
@@ -402,6 +414,10 @@ def _read_whole(about: EndedSandbox, path: Path) -> WholeRecord:
                 records[-1][1].append(read_value(RecordedCell, data["cell"]))
             elif "entry" in data:
                 entries.append(read_value(AuditEntry, data["entry"]))
+            elif "command" in data:
+                commands.append(read_value(RanCommand, data["command"]))
+            elif "commands" in data:
+                dropped_commands = int(data["commands"]["dropped"])
             elif "context" in data:
                 records.append((read_value(Record, data["context"]), []))
             else:
@@ -423,6 +439,7 @@ def _read_whole(about: EndedSandbox, path: Path) -> WholeRecord:
         records=whole,
         recorder=recorder,
         audit=AuditLog(sandbox_id=about.id, entries=tuple(entries), dropped=dropped),
+        commands=CommandPage(items=tuple(commands), dropped_commands=dropped_commands),
     )
 
 

@@ -119,7 +119,7 @@ class Supervisor:
             InvalidArgumentError: The request names labels of a machine, which only a cluster can compare.
         """
         if spec.labels:
-            allowed = "no labels: only the machines of a cluster have some"
+            allowed = "no labels: only the machines of a cluster have some. What describes a sandbox is its `metadata`"
             raise InvalidArgumentError(field="labels", value=dict(spec.labels), allowed=allowed)
 
         begun = time.monotonic()

@@ -33,7 +33,7 @@ class RecordKeeping(ABC):
 
     @abstractmethod
     async def look_back(self, sandbox_id: str, request: Look[_Answer]) -> _Answer:
-        """Answer a question about the cells of a sandbox that has ended: ReadCells, ReadCell or ReadResult.
+        """Answer a question about a sandbox that has ended: ReadCells, ReadCell, ReadResult or ReadCommands.
 
         Raises:
             ContextNotFoundError: The question names a context without a record.

@@ -42,6 +42,7 @@ class EndedSandbox:
             policy or excess.
         contexts: Its contexts with a record.
         cells: How many cells have run in it.
+        commands: How many commands and terminals were started in it through the API.
         failed: How many of the kept cells ended with an error.
         last_outcome: The outcome of the cell that ended last: ok, or the kind of its error; None without any.
         cpu_seconds: CPU time of the kept cells, in seconds.
@@ -54,6 +55,7 @@ class EndedSandbox:
     reason: str
     contexts: tuple[KeptContext, ...] = ()
     cells: int = 0
+    commands: int = 0
     failed: int = 0
     last_outcome: str | None = None
     cpu_seconds: float = 0.0

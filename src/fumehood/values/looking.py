@@ -289,12 +289,14 @@ class CommandPiece:
         text: The text; U+FFFD stands for each byte that is no UTF-8.
         begin_bytes: Its place in its stream. What lies between the end of the piece before and this was left out.
         size_bytes: Its size in the stream.
+        data: The bytes, if they are no UTF-8.
     """
 
     stream: Literal["stdout", "stderr"]
     text: str
     begin_bytes: int
     size_bytes: int
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,8 +310,8 @@ class RanCommand:
         cwd: The directory it was started in.
         is_terminal: Whether it is a terminal, whose output is not kept.
         started_at: When it started (UTC).
-        ended_at: When it ended (UTC); None while it runs.
-        exit_code: Its exit code; None while it runs.
+        ended_at: When it ended (UTC); None while it runs, and if it ran until its sandbox ended.
+        exit_code: Its exit code; None like `ended_at`.
         timed_out: Whether it was killed because its time was over.
         output: The first 16 KiB of its output (less where the streams take turns often), and the last of each
             stream; of one that runs, of its output so far.

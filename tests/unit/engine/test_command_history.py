@@ -9,10 +9,10 @@ import pytest
 
 from fumehood.bounds import KIB, MIB
 from fumehood.cli.logs import _behind
-from fumehood.engine.command_history import CommandHistory, text_page
+from fumehood.engine.command_history import CommandHistory, page_of, text_page
 from fumehood.engine.command_output import CommandOutput
 from fumehood.values.limits import Limits
-from fumehood.values.looking import CommandPage, CommandPiece, ReadCommands
+from fumehood.values.looking import CommandPage, ReadCommands
 from fumehood.values.requests import ProcessOutput
 from fumehood.values.sandbox import ProcessInfo
 
@@ -29,6 +29,10 @@ class Running:
             pid=number + 2, argv=("/bin/bash", "-l", "-c", f"run {number}"), cwd="/", envs={}
         )
         self.output = CommandOutput(limits or Limits())
+
+    @property
+    def output_bytes(self) -> int:
+        return self.output.size_bytes
 
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         return self.output.excerpt(end_bytes)
@@ -107,6 +111,34 @@ def test_a_page_is_bounded_by_its_output_also_of_commands_that_run(has_ended):
     assert page.next_cursor == page.items[-1].number < 19
 
 
+def test_commands_of_an_ended_sandbox_are_within_the_same_bounds():
+    """The latest are kept, those that ran until the end among them; pages of them are like those of a living one."""
+    history = CommandHistory()
+
+    for number in range(100):
+        history.begin(running := Running(number))
+        running.output.add("stdout", bytes(100 * KIB))
+
+        if number % 2:
+            running.output.end()
+            history.end(running, number)
+
+    assert history.held_bytes > 2 * MIB
+    whole = text_page(history.last_reading()())
+    assert whole.dropped_commands + len(whole.items) == history.count == 100
+    assert [one.number for one in whole.items] == list(range(whole.dropped_commands, 100))
+    assert [one.exit_code for one in whole.items[-2:]] == [None, 99]
+    assert 900 * KIB < sum(piece.size_bytes for one in whole.items for piece in one.output) < MIB
+
+    pages = [page_of(whole, ReadCommands(limit=100))]
+    assert len(pages[0].items) < 10
+
+    while (after := pages[-1].next_cursor) is not None:
+        pages.append(page_of(whole, ReadCommands(after=after)))
+
+    assert tuple(one for page in pages for one in page.items) == whole.items
+
+
 def test_an_excerpt_has_the_beginning_in_order_and_the_end_of_each_stream():
     """Each piece has its place in its stream, within the limits and beyond; characters stay whole."""
     limits = replace(Limits(), stdout_bytes=64 * KIB)
@@ -136,10 +168,20 @@ def test_an_excerpt_has_the_beginning_in_order_and_the_end_of_each_stream():
 
 
 @pytest.mark.parametrize(
-    ("text", "size_bytes", "skipped_bytes", "rest"),
-    [("a\u20acb", 5, 4, "b"), ("\ufffdab", 3, 1, "ab"), ("\ufffdab", 5, 3, "ab"), ("ab", 2, 0, "ab")],
+    ("data", "skipped_bytes", "rest"),
+    [
+        ("a\u20acb".encode(), 4, "b"),
+        (b"\xffab", 1, "ab"),
+        ("\ufffdab".encode(), 3, "ab"),
+        (b"\xff\xef\xbf\xbdab", 4, "ab"),
+        (b"ab", 0, "ab"),
+    ],
+    ids=["text", "binary", "replacement", "both", "nothing"],
 )
-def test_a_follower_goes_on_at_a_byte(text, size_bytes, skipped_bytes, rest):
-    """Also behind bytes that are no UTF-8."""
-    piece = CommandPiece(stream="stdout", text=text, begin_bytes=0, size_bytes=size_bytes)
+def test_a_follower_goes_on_at_a_byte(data, skipped_bytes, rest):
+    """Also behind bytes that are no UTF-8, and behind characters that look like them."""
+    history = CommandHistory()
+    history.begin(running := Running())
+    running.output.add("stdout", data)
+    (piece,) = read(history).items[0].output
     assert _behind(piece, skipped_bytes) == rest

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.engine.command_history import CommandHistory
 from fumehood.engine.kept_records import KeptRecords
 from fumehood.engine.record_files import RecordFiles, TakenRecord
 from fumehood.engine.record_index import RecordBounds
@@ -65,6 +66,7 @@ def taken(
         about=EndedSandbox(sandbox=info, ended_at=NOW - timedelta(seconds=ago), reason="killed", cells=1),
         records=(Record(sandbox_id=name, context_id="default", language="python", cells=(cell,)),),
         read_audit=lambda: AuditLog(sandbox_id=name),
+        read_commands=CommandHistory().last_reading(),
         size_bytes=len(output),
     )
 

@@ -172,6 +172,7 @@ export type EndedSandbox = {
   reason: string;
   contexts: (KeptContext)[];
   cells: number;
+  commands: number;
   failed: number;
   last_outcome: string | null;
   cpu_seconds: number;

@@ -24,11 +24,13 @@ from fumehood.server.openapi import stream_of
 from fumehood.server.responses import Line, off_loop_answer, stream_response
 from fumehood.server.routes.audit import LINES, AuditForm, written
 from fumehood.server.routes.cells import BYTES, Mime, Position, ResultNumber, bytes_answer
+from fumehood.server.routes.commands import AfterNumber, HowMany
 from fumehood.server.routes.contexts import RECORD_FILES, ContextId, Form, file_answer
 from fumehood.server.routes.executions import ExecutionId
 from fumehood.server.routes.guarded import guarded_router
 from fumehood.server.routes.sandboxes import answer
 from fumehood.server.schemas.cells import CellAnswer, CellPageAnswer
+from fumehood.server.schemas.commands import RanCommandsAnswer
 from fumehood.server.schemas.executions import RecordAnswer
 from fumehood.server.schemas.problem import problems
 from fumehood.server.schemas.records import EndedSandboxAnswer, NewReplay, RecordListAnswer
@@ -37,7 +39,7 @@ from fumehood.server.tenancy import records_of
 from fumehood.values.execution import Execution, Record, RecordedCell
 from fumehood.values.kept_records import MAX_LISTED_RECORDS, EndedSandbox, ListRecords
 from fumehood.values.languages import PYTHON, known_language
-from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadResult
+from fumehood.values.looking import MAX_CELLS, ReadCell, ReadCells, ReadCommands, ReadResult
 from fumehood.values.plain_data import fields_data
 from fumehood.values.requests import (
     DEFAULT_CONTEXT_ID,
@@ -160,6 +162,23 @@ async def read_result(
     """Returns the bytes of one format of a result, as the code produced them, as a download."""
     wanted = ReadResult(execution_id=execution_id, number=number, mime=mime)
     return bytes_answer(request, await records_of(backend).look_back(sandbox_id, wanted), mime)
+
+
+@router.get(
+    "/{sandbox_id}/commands/history",
+    summary="Read the commands of an ended sandbox",
+    response_model=RanCommandsAnswer,
+    responses=_PROBLEMS,
+)
+async def read_commands(
+    sandbox_id: EndedId, backend: CallersBackend, after: AfterNumber = None, limit: HowMany = 200
+) -> Response:
+    """Returns the commands of a sandbox that has ended, as the same route of a living sandbox does.
+
+    Commands that ran when the sandbox ended have no exit code.
+    """
+    page = await records_of(backend).look_back(sandbox_id, ReadCommands(after=after, limit=limit))
+    return await off_loop_answer(page)
 
 
 @router.get(
