@@ -95,10 +95,33 @@ def test_a_module_that_is_not_there_is_one_line(tmp_path):
     done = fumehood("run", "-m", "nosuch", cwd=tmp_path)
     assert done.returncode == 1
     assert (
-        "fumehood: No module named nosuch\nfumehood: a file of yours comes in by `--file nosuch.py`"
-        in done.stderr
+        "fumehood: No module named nosuch\nfumehood: a file of yours comes in by `--file nosuch.py` (a folder by "
+        "`--file nosuch`)" in done.stderr
     )
     assert "runpy" not in done.stderr
+    done = fumehood("run", "-m", "json.nosuch", cwd=tmp_path)
+    assert done.stderr.endswith("fumehood: No module named json.nosuch\n")
+
+
+def test_a_module_of_a_folder_that_is_uploaded(tmp_path):
+    """Its arguments, its traceback without what has started it, and its code in the record as IPython reads it."""
+    (tmp_path / "pkg" / "inner").mkdir(parents=True)
+    (tmp_path / "pkg" / "__main__.py").write_text(
+        "from pkg.inner.bad import f\nimport sys\nprint(sys.argv[1:])\nf()\n"
+    )
+    (tmp_path / "pkg" / "inner" / "bad.py").write_text("def f():\n    import nosuch\n")
+    done = fumehood("run", "--file", "pkg", "-m", "pkg", "a b", "-c", cwd=tmp_path)
+    assert (done.stdout, done.returncode) == ("['a b', '-c']\n", 1)
+    traceback = done.stderr[done.stderr.index("-----\n") :]
+    assert traceback.splitlines()[2].startswith("File /home/user/pkg/__main__.py:4")
+    assert "File /home/user/pkg/inner/bad.py:2, in f\n" in traceback
+    assert "runpy" not in traceback
+    assert "__import__" not in traceback
+
+    done = fumehood("run", "--json", "-m", "pkg.bad", cwd=tmp_path)
+    error = json.loads(done.stdout)["execution"]["error"]
+    assert error["value"].endswith("(ModuleNotFoundError: No module named 'pkg')")
+    assert "Traceback" not in error["traceback"]
 
 
 def test_values_of_expressions_are_printed_as_python_prints_them(tmp_path):
@@ -243,6 +266,8 @@ def test_a_program_that_ends_its_process_is_reported_of_its_state(tmp_path):
     done = fumehood("run", "-", cwd=tmp_path, stdin="import os; os._exit(5)")
     assert done.returncode == 5
     assert "the context died (exit code 5), the state is lost" in done.stderr
+    done = fumehood("run", "-", cwd=tmp_path, stdin="import os; os._exit(0)")
+    assert (done.returncode, "context" in done.stderr) == (0, False)
 
 
 def test_the_time_limit_has_the_code_of_timeout(tmp_path):
@@ -459,6 +484,7 @@ def test_standard_input_reaches_a_run_with_json(tmp_path):
         (["template", "build", "two words"], 64, "NAME='two words' is refused"),
         (["template", "build", "x", "--preload", "a b"], 64, "--preload=('a b',) is refused"),
         (["template", "build", "x", "--files", "nowhere"], 64, "nowhere' is refused"),
+        (["template", "build", "x", "polars"], 64, "CONTEXT='polars' is refused"),
         (["audit", "export", "", "--url", "http://127.0.0.1:1"], 64, "SANDBOX='' is refused"),
         (["save", "ID", "ftp://x", "--url", "http://127.0.0.1:1"], 70, "http://127.0.0.1:1 does not answer"),
         (["load", "ftp://x", "--show"], 64, "PLACE='ftp://x' is refused"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 from mcp import Client
+
+from fumehood import AsyncSandbox, Template
+from fumehood.mcp.setup import Setup
 
 from .conftest import at, over_http, over_stdio, play, run, text_of
 from .test_config import printed, read
@@ -95,6 +99,23 @@ def test_the_end_of_the_last_one_is_reported(server: Any) -> None:
             assert "has ended" not in text_of(await run(client, "z = 3"))
 
     play(scene)
+
+
+def test_to_copy_a_folder_is_no_command_of_the_user(tmp_path: Path) -> None:
+    """What makes the copies read-only is in no record and no history, and leaves no variable."""
+    (tmp_path / "a'b.csv").write_text("1")
+
+    async def scene() -> None:
+        async with AsyncSandbox(template=Template(name="plain", preload=())) as sandbox:
+            before = (await sandbox.run_code("sorted(globals())")).text
+            await Setup(folder=str(tmp_path)).fill(sandbox)
+            assert (await sandbox.activity.commands()).items == ()
+            assert (await sandbox.files.get_info("/mnt/data/a'b.csv")).permissions == "-r--r--r--"
+            after = await sandbox.run_code("sorted(name for name in globals() if not name.startswith('_'))")
+            assert set(ast.literal_eval(after.text)) <= set(ast.literal_eval(before))
+            assert len((await sandbox.get_record()).cells) == 2
+
+    asyncio.run(scene())
 
 
 def test_a_folder_of_the_user_is_at_hand_and_stays_as_it_is(tmp_path: Path) -> None:

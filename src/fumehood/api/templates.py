@@ -257,9 +257,12 @@ def _check_fits(order: ImageOrder, packages: object, network: Network | None) ->
         raise InvalidArgumentError(field="network", value=network.level, allowed=allowed)
 
     if not order.is_given:
-        if order.steps or order.apt or order.context is not None or order.build_args or order.builder:
-            allowed = "an image or a Dockerfile, when there are steps for it"
-            raise InvalidArgumentError(field="image", value=order.image, allowed=allowed)
+        for field in ("steps", "apt", "context", "build_args", "builder"):
+            if value := getattr(order, field):
+                allowed = (
+                    "a value beside an image or a Dockerfile only; `requirements` names packages of Python"
+                )
+                raise InvalidArgumentError(field=field, value=value, allowed=allowed)
 
         return
 

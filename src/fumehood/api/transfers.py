@@ -72,7 +72,7 @@ async def upload(files: AsyncFilesystem, local: LocalPath, remote: InsidePath | 
     """
     source = Path(local)
     destination = source.absolute().name if remote is None else inside_path(remote)
-    pairs = await asyncio.to_thread(lambda: list(_local_files(source, destination)))
+    pairs = await asyncio.to_thread(lambda: list(local_files(source, destination)))
     written: list[FileInfo] = []
 
     for path, inside in pairs:
@@ -86,8 +86,8 @@ async def upload(files: AsyncFilesystem, local: LocalPath, remote: InsidePath | 
     return written
 
 
-def _local_files(source: Path, destination: str) -> Iterator[tuple[Path, str]]:
-    """Yield each file and its path in the sandbox; links to folders within a folder are not followed."""
+def local_files(source: Path, destination: str) -> Iterator[tuple[Path, str]]:
+    """Yield each file of a folder, or the file, and its path in the sandbox; links to folders are not followed."""
     if not source.is_dir():
         yield source, destination
         return

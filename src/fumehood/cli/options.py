@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -130,7 +131,7 @@ def sandbox_options(
             multiple=True,
             type=PathWord(),
             metavar="PATH[:DEST]",
-            help=f"upload a file first, to DEST or its own name in {files_go_to}; may be repeated",
+            help=f"upload a file or folder first, to DEST or its own name in {files_go_to}; may be repeated",
             **group,
         ),
         Option(
@@ -265,7 +266,7 @@ def sandbox_arguments(options: Options, **limits: float) -> dict[str, Any]:
 
 
 def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, str]]:
-    """Read options of the form PATH[:DEST]: files of this machine, each with its path inside.
+    """Read options of the form PATH[:DEST]: files of this machine, or folders of them, each with its path inside.
 
     Args:
         given: The words.
@@ -275,22 +276,30 @@ def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, s
         InvalidArgumentError: A word names no file.
         OSError: A file cannot be read.
     """
-    return [
-        _upload(word if ":" in word or not folder else f"{word}:{folder}/{os.path.basename(word)}")
-        for word in given
-    ]
+    return [pair for word in given for pair in _uploads(word, folder)]
 
 
-def _upload(given: str) -> tuple[str, str]:
-    """Return a file of this machine and its path inside; checks before a sandbox starts that the file can be read."""
+def _uploads(given: str, folder: str) -> list[tuple[str, str]]:
+    """Return files of this machine, each with its path inside; checks before a sandbox starts that they can be read."""
     path, destination = split_upload(given)
+    destination = destination if ":" in given or not folder else f"{folder}/{destination}"
+    found = [(path, destination)]
 
-    with open(path, "rb"):
-        return path, destination
+    if os.path.isdir(path):
+        # Imported late: few upload folders.
+        from fumehood.api.transfers import local_files
+
+        found = [(str(file), inside) for file, inside in local_files(Path(path), destination)]
+
+    for file, _ in found:
+        with open(file, "rb"):
+            pass
+
+    return found
 
 
 def split_upload(given: str) -> tuple[str, str]:
-    """Return the file of this machine that PATH[:DEST] names, and its path inside; no file is accessed.
+    """Return the path on this machine that PATH[:DEST] names, and its path inside; no file is accessed.
 
     Raises:
         InvalidArgumentError: The text names no file.
@@ -301,10 +310,10 @@ def split_upload(given: str) -> tuple[str, str]:
         raise InvalidArgumentError(
             field="--file",
             value=given,
-            allowed="PATH or PATH:DEST: a file of this machine, and its path inside",
+            allowed="PATH or PATH:DEST: a file or folder of this machine, and its path inside",
         )
 
-    return path, destination or os.path.basename(path)
+    return path, destination or os.path.basename(path.rstrip("/"))
 
 
 def read_sizes(options: Options) -> dict[str, float]:

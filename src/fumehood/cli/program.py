@@ -29,7 +29,8 @@ _PIECE_BYTES = 64 * KIB
 _STDIN = "-"
 # Called in the sandbox, without leaving a name behind.
 _BEGIN = "__import__('fumehood_guest.context.program', fromlist=['begin']).begin{}"
-_RUN_MODULE = "import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=True)\n"
+# Where `_BEGIN` has named the cell, a context runs the module as `python -m` does.
+_RUN_MODULE = "%run -m {}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +152,7 @@ def read_program(
             )
 
         return Program(
-            cells=(_RUN_MODULE.format(module),),
+            cells=(_RUN_MODULE.format(shlex.join([module, *words])),),
             opening=_opening("<string>", ["-m", *words], is_fed=is_fed),
             module=module,
             is_fed=is_fed,

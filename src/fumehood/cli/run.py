@@ -47,6 +47,7 @@ LIMIT_HINTS = {
     "time_limit": "`--timeout 300` allows more; the default is 30 seconds",
 }
 _MISSING = re.compile(r"No module named '(\w{1,100})'", re.ASCII)
+_HEADING = "Traceback (most recent call last)"
 _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
 script; 124 at the time limit, 130 when it was interrupted, 137 when it ran out of memory or was killed; 64 for
@@ -164,8 +165,8 @@ def hints_for(error: ExecutionError) -> Mapping[str, str]:
 
 def _way_to_module(name: str) -> str:
     return (
-        f"a file of yours comes in by `--file {name}.py`, a package by `pip install {name}` beside fumehood or, for "
-        f"this run, by `--network pip` and `%pip install {name}` in the code"
+        f"a file of yours comes in by `--file {name}.py` (a folder by `--file {name}`), a package by `pip install "
+        f"{name}` beside fumehood or, for this run, by `--network pip` and `%pip install {name}` in the code"
     )
 
 
@@ -179,12 +180,16 @@ def show_result(screen: Screen, result: Result) -> None:
 
 def show_program_error(screen: Screen, error: ExecutionError, program: Program) -> None:
     """Print an error of a program; for a missing module one line, as `python -m` prints it."""
-    # The line of our own that runs it would be in the traceback, and no line of the user's.
-    if program.module and error.name == "ImportError" and "_get_module_details" in error.traceback:
+    # Without a frame it was not raised by code of the module.
+    if program.module and error.name == "ImportError" and _HEADING not in error.traceback:
         screen.note(error.value)
+        name = program.module.partition(".")[0]
 
-        if error.value == f"No module named {program.module}":
-            screen.note(_way_to_module(program.module.partition(".")[0]))
+        if error.value.endswith((f"No module named {name}", f"No module named '{name}')")):
+            screen.note(_way_to_module(name))
+    elif error.kind == "context_died" and error.exit_code == 0:
+        # By `os._exit(0)`: a program that ends itself well has lost nothing.
+        return
     else:
         show_error(screen, error, hints_for(error))
 

@@ -29,6 +29,7 @@ _OPTIONS = {
     "image": "--image",
     "dockerfile": "--dockerfile",
     "context": "CONTEXT",
+    "build_args": "--build-arg",
     "apt": "--apt",
     "builder": "--builder",
     "start": "--start",

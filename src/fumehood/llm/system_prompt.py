@@ -17,6 +17,7 @@ from fumehood.llm.formats.calls import LANGUAGE, PYTHON_ALONE, ToolWords
 from fumehood.llm.readable_text import in_bytes
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH
+from fumehood.values.known_packages import WELL_KNOWN
 from fumehood.values.languages import known_language
 
 _ASK = """
@@ -34,43 +35,6 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 _ASK_SECONDS = 20.0
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", re.ASCII)
-# Packages that people ask for by name; others are counted.
-_WELL_KNOWN = (
-    "numpy",
-    "pandas",
-    "matplotlib",
-    "scipy",
-    "scikit-learn",
-    "seaborn",
-    "plotly",
-    "statsmodels",
-    "sympy",
-    "networkx",
-    "pillow",
-    "openpyxl",
-    "xlsxwriter",
-    "python-docx",
-    "python-pptx",
-    "pypdf",
-    "reportlab",
-    "pyarrow",
-    "polars",
-    "duckdb",
-    "sqlalchemy",
-    "requests",
-    "httpx",
-    "beautifulsoup4",
-    "lxml",
-    "nltk",
-    "spacy",
-    "torch",
-    "tensorflow",
-    "xgboost",
-    "lightgbm",
-    "opencv-python",
-    "geopandas",
-    "shapely",
-)
 _MAX_PACKAGES = 20
 _MAX_FILES = 50
 _MAX_TOOLS = 50
@@ -204,7 +168,7 @@ def describe_inside(inside: Inside) -> str:
         return ""
 
     installed = dict(inside.packages)
-    ordered = [(name, installed[name]) for name in _WELL_KNOWN if name in installed][:_MAX_PACKAGES]
+    ordered = [(name, installed[name]) for name in WELL_KNOWN if name in installed][:_MAX_PACKAGES]
     shown = ", ".join(f"{name} {_short(version)}" for name, version in ordered)
     more = len(inside.packages) - len(ordered)
     end = f", and {more:,} others" if more else ""

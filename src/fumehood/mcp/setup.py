@@ -6,19 +6,22 @@ happens in it changes them.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fumehood import AsyncSandbox, InvalidArgumentError, Limits
+from fumehood import AsyncSandbox, InvalidArgumentError, Limits, PathPermissionError
+from fumehood.api.silent_runs import arun_silently
 from fumehood.bounds import MIB
 from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.sandbox import IsolationLevel
 
 _MAX_FILES = 2_000
 _MAX_BYTES = 512 * MIB
-# Code that changes a file in place gets an error, and not a copy that differs from the original unnoticed.
-_PROTECT = ["find", DATA_PATH, "-type", "f", "-exec", "chmod", "a-w", "{}", "+"]
+# Code that changes a file in place gets an error, and not a copy that differs from the original unnoticed. It is no
+# command, which would stand among those of the user, and leaves no name.
+_PROTECT = "[__import__('os').chmod(path, 0o444) for path in {!r}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +58,16 @@ class Setup:
             FumehoodError: A file cannot be written inside.
         """
         if self.folder:
-            for path, inside in files_of(self.folder):
+            found = files_of(self.folder)
+
+            for path, inside in found:
                 with open(path, "rb") as content:
                     await sandbox.files.write(inside, content)
 
-            await sandbox.commands.run(_PROTECT)
+            done = await arun_silently(sandbox, _PROTECT.format([inside for _, inside in found]))
+
+            if done.error is not None:
+                raise PathPermissionError(path=DATA_PATH, operation="chmod", errno_value=errno.EPERM)
 
         for path, inside in self.files:
             with open(path, "rb") as content:

@@ -114,7 +114,10 @@ def open_object(place: str) -> SingleObject:
 def check_readable(path: str) -> None:
     """Raises LoadError unless the file exists."""
     if not os.path.isfile(path):
-        raise LoadError(reason=f"{path}: there is no such file")
+        raise LoadError(
+            reason=f"{path}: there is no such file",
+            hint="`save` of a sandbox writes one, and names its place",
+        )
 
 
 def _to_disk(file: IO[bytes]) -> None:

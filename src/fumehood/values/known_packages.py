@@ -1,35 +1,31 @@
-"""The packages that people use most, by the module that code imports: what a hint may tell a reader to install.
+"""The packages that people use most, with the modules that code imports.
 
-Plain data. A name that code asks for is not in an index because code asks for it: anyone may register it there, so a
+Plain data with two uses: a hint may name one to install, and the system prompt for a model lists the first of them that
+are installed. A name that code asks for is not in an index because code asks for it: anyone may register it there, so a
 hint names a package of this list or none.
 """
 
 from __future__ import annotations
 
-# Both have one name.
-_SAME = (
-    "aiohttp altair anthropic bokeh boto3 catboost cryptography dask datasets django duckdb fastapi flask folium "
-    "gensim geopandas httpx jax joblib keras lightgbm lxml matplotlib networkx nltk numba numpy openai openpyxl pandas "
-    "pdfplumber plotly polars psutil pyarrow pydantic pymongo pypdf pytest redis reportlab requests rich scipy scrapy "
-    "seaborn selenium shapely spacy sqlalchemy statsmodels sympy tabulate tensorflow tokenizers torch torchvision tqdm "
-    "transformers xarray xgboost xlrd xlsxwriter"
+# PACKAGE, or PACKAGE=MODULE where the two differ. Those that people ask a data analyst for, the most usual first:
+_FIRST = (
+    "numpy pandas matplotlib scipy scikit-learn=sklearn seaborn plotly statsmodels sympy networkx pillow=PIL openpyxl "
+    "xlsxwriter python-docx=docx python-pptx=pptx pypdf reportlab pyarrow polars duckdb sqlalchemy requests httpx "
+    "beautifulsoup4=bs4 lxml nltk spacy torch tensorflow xgboost lightgbm opencv-python=cv2 geopandas shapely"
 )
-_PACKAGES = {name: name for name in _SAME.split()} | {
-    "Crypto": "pycryptodome",
-    "PIL": "pillow",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "fitz": "pymupdf",
-    "jwt": "pyjwt",
-    "pptx": "python-pptx",
-    "psycopg2": "psycopg2-binary",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
+_OTHERS = (
+    "aiohttp altair anthropic bokeh boto3 catboost cryptography dask datasets django fastapi flask folium gensim jax "
+    "joblib keras numba openai pdfplumber psutil psycopg2-binary=psycopg2 pycryptodome=Crypto pydantic pyjwt=jwt "
+    "pymongo pymupdf=fitz pytest python-dateutil=dateutil python-dotenv=dotenv pyyaml=yaml redis rich "
+    "scikit-image=skimage scrapy selenium tabulate tokenizers torchvision tqdm transformers xarray xlrd"
+)
+_MODULES = {
+    package: module or package
+    for package, _, module in (word.partition("=") for word in f"{_FIRST} {_OTHERS}".split())
 }
+_PACKAGES = {module: package for package, module in _MODULES.items()}
+# The packages that the system prompt lists by name; others are counted.
+WELL_KNOWN = tuple(_MODULES)[: len(_FIRST.split())]
 
 
 def package_of(module: str) -> str:

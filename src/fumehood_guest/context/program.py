@@ -14,6 +14,34 @@ from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.context.standard_input import ask_for_input
 
 
+def run_module(name: str) -> None:
+    """Runs a module as `python -m` does; `sys.argv` is set already.
+
+    Args:
+        name: The module.
+    """
+    # Imported late: most programs are no modules.
+    import runpy
+
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        if _is_of_runpy(error):
+            # Its message says what its cause says.
+            raise error from None
+
+        raise
+
+
+def _is_of_runpy(error: ImportError) -> bool:
+    tb = error.__traceback__
+
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+
+    return tb is not None and tb.tb_frame.f_globals.get("__name__") == "runpy"
+
+
 def begin(name: str, argv: Sequence[str], path: str = "", has_input: bool = False) -> None:
     """Sets the arguments, the name and the file of the next cell.
 

@@ -8,6 +8,7 @@ outside: output, error formatting, commands. It must start no thread and open no
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import types
@@ -36,6 +37,9 @@ from fumehood_guest.context.tables import register_tables
 from fumehood_guest.context.tracebacks import exception_name, exception_value, format_exception
 
 _NO_COPY = nullcontext()
+# The cell of `fumehood run -m`, in a form that IPython reads in records and notebooks, and what runs in its place.
+_PROGRAM_MODULE = re.compile(r"%run -m ([\w.]+)(?: .*)?\n", re.DOTALL)
+_RUN_MODULE = "__import__('fumehood_guest.context.program', fromlist=['run_module']).run_module({!r})\n"
 _PROFILE = os.path.join("~", ".ipython", "profile_default")
 
 ExceptionInfo = Tuple[Any, Any, Any]
@@ -209,6 +213,9 @@ class PythonShell(ConnectedShell):
 
     def transform_cell(self, raw_cell: str) -> str:
         """Translates IPython's syntax into Python as IPython does, with a shortcut for plain assignments."""
+        if self.compile.next_name and (found := _PROGRAM_MODULE.fullmatch(raw_cell)):
+            return _RUN_MODULE.format(found[1])
+
         cell: str = self.input_transformer_manager.transform_cell(raw_cell)
 
         if len(cell.splitlines()) == 1:

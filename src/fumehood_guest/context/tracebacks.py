@@ -81,6 +81,7 @@ _CONTEXT = "During handling of the above exception, another exception occurred:"
 _HIDDEN_FOLDERS = tuple(
     os.path.dirname(os.path.abspath(name)) + os.sep for name in (__file__, IPython.__file__ or __file__)
 )
+_MODULE_RUNNER = "fumehood_guest.context.program"
 _LINES_AROUND = 2
 _FIRST_FRAMES = 10
 _LAST_FRAMES = 20
@@ -179,13 +180,21 @@ def _format_one(
 
 
 def _places(tb: Optional[TracebackType]) -> List[_Place]:
-    places = []
+    places: List[_Place] = []
+    is_starting_module = False
 
     while tb is not None:
         code = tb.tb_frame.f_code
-        filename = code.co_filename
+        filename, module = code.co_filename, tb.tb_frame.f_globals.get("__name__")
 
-        if not filename.startswith(_HIDDEN_FOLDERS):
+        if module == _MODULE_RUNNER:
+            # What has called it is the cell of `fumehood run -m`, and no line of the user's.
+            places.clear()
+            is_starting_module = True
+        elif is_starting_module and module == "runpy":
+            pass
+        elif not filename.startswith(_HIDDEN_FOLDERS):
+            is_starting_module = False
             places.append(_Place(filename, tb.tb_lineno or 0, code.co_name))
 
         tb = tb.tb_next
