@@ -96,10 +96,7 @@ def set_up_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> No
         devices: A mount with device nodes for this sandbox alone, if there is one.
     """
     _step("become the guest user", _become_guest)
-    _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
     _step("name the machine", syscalls.sethostname, options["hostname"])
-    # Before the sysctls are bound read-only with the sandbox's own /proc.
-    _step("bound the sockets", network.bound_sockets)
 
     if options["is_fork"]:
         _step("enter the root of forks", mounts.enter_fork_root)
@@ -112,9 +109,12 @@ def set_up_sandbox(options: Dict[str, Any], devices: Optional[int] = None) -> No
         options["disk_bytes"],
         options["inodes"],
         GUEST_UID,
-        options["memory_bytes"],
-        options["cpu_cores"],
     )
+    # In the sandbox's own /proc: in one that all sandboxes share, the kernel keeps an entry of each name for each of
+    # their namespaces, and a lookup passes all of them.
+    _step("bound what the kernel counts for the host's user", counts.bound_a_sandbox)
+    _step("bound the sockets", network.bound_sockets)
+    _step("mask /proc", mounts.mask_proc, options["memory_bytes"], options["cpu_cores"])
     _step("bring up the loopback", network.loopback_up)
 
 

@@ -1,9 +1,9 @@
 """Mounts: the root that a jail sees, made of read-only binds, written files and sized memory filesystems.
 
-`build_root` runs once per template, in the clone that becomes the jail init; `mount_sandbox` runs once per sandbox, in
-the clone that becomes its init. Both run with full capabilities inside a user namespace of their own and before any
-guest code exists. Every source is opened before the old root is detached; afterwards only what the plan names remains
-reachable of the host.
+`build_root` runs once per template, in the clone that becomes the jail init; `mount_sandbox` and `mask_proc` run once
+per sandbox, in the clone that becomes its init. All run with full capabilities inside a user namespace of their own and
+before any guest code exists. Every source is opened before the old root is detached; afterwards only what the plan names
+remains reachable of the host.
 """
 
 from __future__ import annotations
@@ -268,14 +268,11 @@ def enter_fork_root() -> None:
     os.chdir("/")
 
 
-def mount_sandbox(
-    disk_bytes: int, inodes: int, uid: int, memory_bytes: int, cpu_cores: Optional[float]
-) -> None:
-    """Mounts a sandbox's own writable directories, its own masked /proc, and its own terminals.
+def mount_sandbox(disk_bytes: int, inodes: int, uid: int) -> None:
+    """Mounts a sandbox's own writable directories, and its own /proc, whose sysctls can be written until `mask_proc`.
 
     Before: a clone of the jail init in namespaces of its own, with every capability in them. After: the only writable
-    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`; /proc and /sys show these limits of
-    memory and processors.
+    places are those of `WRITABLE`, together bounded by `disk_bytes` and `inodes`.
     """
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     options = f"mode=0755,size={disk_bytes},nr_inodes={inodes},uid={uid},gid={uid}"
@@ -291,6 +288,13 @@ def mount_sandbox(
         syscalls.mount(_SCRATCH, SHORT_SCRATCH, None, syscalls.MS_BIND)
 
     _at_step("mount /proc", _mount_proc, "/proc")
+
+
+def mask_proc(memory_bytes: int, cpu_cores: Optional[float]) -> None:
+    """Masks a sandbox's own /proc, shows its limits of memory and processors there, and mounts its own terminals.
+
+    Before: `mount_sandbox`. After: no sysctl can be written, and no file of the whole machine be read.
+    """
     _mask_proc()
     _at_step("mount /sys", shown_limits.show, memory_bytes, cpu_cores)
     _at_step(
@@ -306,7 +310,7 @@ def mount_sandbox(
 
 
 def leave_sandbox(mount_namespace: int) -> None:
-    """Enters a copy of a sandbox's mount namespace and unmounts what `mount_sandbox` has mounted in it.
+    """Enters a copy of a sandbox's mount namespace and unmounts what `mount_sandbox` and `mask_proc` have mounted.
 
     Before: every capability over the sandbox's namespaces.
     """
