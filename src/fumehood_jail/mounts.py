@@ -1,9 +1,9 @@
 """Mounts: the root that a jail sees, made of read-only binds, written files and sized memory filesystems.
 
 `build_root` runs once per template, in the clone that becomes the jail init; `mount_sandbox` and `mask_proc` run once
-per sandbox, in the clone that becomes its init. All run with full capabilities inside a user namespace of their own and
-before any guest code exists. Every source is opened before the old root is detached; afterwards only what the plan names
-remains reachable of the host.
+per sandbox, in the clone that becomes its init. All run with full capabilities inside a user namespace of their own
+and before any guest code exists. Every source is opened before the old root is detached; afterwards only what the
+plan names remains reachable of the host.
 """
 
 from __future__ import annotations
