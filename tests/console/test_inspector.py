@@ -182,6 +182,9 @@ def test_several_lines_are_pasted_after_a_question(new_page: NewPage, box: Box) 
     assert "42a" not in _rows(page).inner_text()
     page.evaluate(paste, "echo $((6*7))d\necho $((6*7))e\n")
     page.get_by_role("alertdialog").get_by_role("button", name="Paste").click()
+    page.get_by_role("alertdialog").wait_for(state="detached")
+    # The terminal has the focus again once the question is gone: an earlier Enter would reach nothing.
+    until(lambda: page.evaluate("document.activeElement.matches('.xterm-helper-textarea')"))
     page.keyboard.press("Enter")
     _rows(page).get_by_text("42e").first.wait_for()
 

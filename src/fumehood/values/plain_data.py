@@ -34,6 +34,9 @@ def as_data(value: object) -> JsonValue:
     if kind in _PLAIN:
         return value  # type: ignore[return-value]
 
+    if kind is float:
+        return value if math.isfinite(value) else None  # type: ignore[return-value, arg-type]
+
     if (written := _written(kind)) is not None:  # type: ignore[arg-type]  # classes can be hashed
         return written(value)
 
