@@ -116,7 +116,7 @@ NewPage = Callable[..., Any]
 def new_page(browser: Any, console_server: RunningServer, login: Any) -> Iterator[NewPage]:
     """Opens pages of browsers, logged in by default; what goes wrong in one fails the test.
 
-    `refusing` names the directives whose violations are what the test is about.
+    `refusing` names the directives whose violations are what the test is about, and `of` another server.
     """
     faults = Faults()
     contexts: list[Any] = []
@@ -127,6 +127,7 @@ def new_page(browser: Any, console_server: RunningServer, login: Any) -> Iterato
         *,
         logged_in: bool = True,
         refusing: tuple[str, ...] = (),
+        of: RunningServer = console_server,
         **options: Any,
     ) -> Any:
         given = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce", **options}
@@ -135,11 +136,11 @@ def new_page(browser: Any, console_server: RunningServer, login: Any) -> Iterato
         context.add_init_script(_WATCHED)
         contexts.append(context)
         page = context.new_page()
-        faults.watch(page, urlsplit(console_server.url).netloc)
+        faults.watch(page, urlsplit(of.url).netloc)
         pages.append((page, refusing))
 
         if path is not None:
-            page.goto(console_server.url + path)
+            page.goto(of.url + path)
 
         return page
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from tests.conftest import RunningServer
 from tests.waiting import until
 
-from .conftest import Box, NewPage, connected
+from .conftest import Box, NewPage, axe_violations, connected
 
 pytestmark = pytest.mark.timeout(180)
 _MOST_TABS = 150
@@ -124,6 +126,69 @@ def test_make_run_go_back_and_fork(new_page: NewPage, api: httpx2.Client) -> Non
     _press(page, _button(question, "Kill"))
     until(lambda: api.get(f"/v1/sandboxes/{fork.id}").status_code == 410, "it has ended")
     api.delete(f"/v1/sandboxes/{box.id}")
+
+
+def test_a_reload_and_a_login_that_ends(new_page: NewPage, box: Box) -> None:
+    """A cell runs on while the page is loaded anew; a login ends in the middle of typing, and nothing typed is lost."""
+    page = new_page(f"/console/#login={box.api.post('/v1/login/codes').json()['code']}", logged_in=False)
+    page.get_by_role("heading", name="Sandboxes").wait_for()
+    page.goto(page.url.partition("/console/")[0] + box.address)
+    _run(page, "import time\nfor i in range(10_000): print('tick', i); time.sleep(0.05)")
+    _cell(page, 1).get_by_text("tick 3", exact=True).wait_for()
+    page.reload()
+    _cell(page, 1).get_by_text("running").wait_for()
+    _cell(page, 1).get_by_text("tick 0", exact=True).wait_for()
+    page.keyboard.press("i")
+    page.keyboard.press("i")
+    _cell(page, 1).locator(".error strong").get_by_text("nterrupt").wait_for()
+    page.get_by_role("textbox", name="Code to run").wait_for()
+    page.keyboard.press("Enter")
+    page.keyboard.insert_text("kept = 'typ")
+    page.evaluate(
+        "fetch('/v1/login', {method: 'DELETE', headers: {'X-Fumehood-Console': '1'}}).then((answer) => answer.status)"
+    )
+    page.get_by_role("heading", name="Your login has ended").wait_for()
+    _reach(page, page.get_by_label("Token of the owner, or of a key"))
+    page.keyboard.insert_text(box.api.headers["Authorization"].removeprefix("Bearer "))
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Your login has ended").wait_for(state="detached")
+    page.keyboard.press("Enter")
+    until(lambda: page.evaluate("document.activeElement.matches('.cm-content')"), "the editor has the focus")
+    page.keyboard.press("Control+End")
+    page.keyboard.insert_text("ed'")
+    page.keyboard.press("Shift+Enter")
+    _cell(page, 2).get_by_text("ok").wait_for()
+    assert box.value("kept") == "'typed'"
+
+
+def test_a_server_that_restarts(
+    new_page: NewPage, start_server: Callable[..., RunningServer], tmp_path: Path
+) -> None:
+    """It is said while the server is away; when it is back the page goes on by itself, and says what was lost."""
+    first = start_server(tmp_path / "state", pool_size=0)
+    with httpx2.Client(base_url=first.url, headers=first.headers, timeout=60) as api:
+        box = Box(api, api.post("/v1/sandboxes", json={}).json()["id"])
+        code = api.post("/v1/login/codes").json()["code"]
+
+    page = new_page(f"/console/#login={code}", of=first, logged_in=False)
+    page.get_by_role("heading", name="Sandboxes").wait_for()
+    page.goto(first.url + box.address)
+    _run(page, "'before'")
+    _cell(page, 1).get_by_text("'before'").last.wait_for()
+    first.stop()
+    page.get_by_text("The live view is interrupted").wait_for()
+    page.get_by_text("Not up to date").wait_for()
+    assert axe_violations(page) == []
+    again = start_server(tmp_path / "state", pool_size=0, port=urlsplit(first.url).port)
+    assert again.url == first.url
+    page.get_by_text("The live view is interrupted").wait_for(state="detached", timeout=60_000)
+    page.get_by_text("This sandbox has ended.").wait_for()
+    assert _cell(page, 1).is_visible()
+    # What is made now needs no other login.
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    _press(page, _button(page, "New sandbox"))
+    page.get_by_text("Nothing ran here yet.").wait_for()
 
 
 def test_panels_files_and_audit(new_page: NewPage, box: Box, tmp_path: Path) -> None:

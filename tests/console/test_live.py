@@ -132,6 +132,29 @@ def test_what_begins_before_the_watch_is_seen(new_page: NewPage, box: Box) -> No
     assert _cell(page, 1).get_by_text("running").is_visible()
 
 
+def test_cleared_results_are_gone(new_page: NewPage, box: Box) -> None:
+    """While the cell runs and afterwards: at once, or with what follows where the code waits; printed lines stay."""
+    page = new_page(box.address)
+    page.get_by_text("Nothing ran here yet.").wait_for()
+    _detach(
+        box,
+        "import os, time\nfrom IPython.display import clear_output, display\nprint('printed')\ndisplay('first')\n"
+        "while not os.path.exists('seen'): time.sleep(0.02)\nclear_output()\ndisplay('second')\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\nclear_output(wait=True)\ndisplay('third')",
+    )
+    results = _cell(page, 1).locator(".result")
+
+    for shown, name in (("first", "seen"), ("second", "go"), ("third", None)):
+        until(lambda shown=shown: [shown in each for each in results.all_inner_texts()] == [True], shown)
+
+        if name is not None:
+            path = f"/v1/sandboxes/{box.id}/files/content"
+            box.api.put(path, params={"path": f"/home/user/{name}"}, content=b"")
+
+    _cell(page, 1).get_by_text("ok").wait_for()
+    assert _lines(_cell(page, 1)) == ["printed"]
+
+
 @pytest.mark.serial
 def test_a_flood_stays_smooth_enough_to_be_read(new_page: NewPage, box: Box) -> None:
     """Of 20,000 lines only those in view exist; the page answers meanwhile, and the last line is there."""

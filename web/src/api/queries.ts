@@ -40,6 +40,13 @@ export const client = new FreshQueries({
   },
 });
 
+/** Asks again so often; an answer that stays the same ends it, and no answer does not: the server may have restarted. */
+export function whileItMayAnswer(
+  milliseconds: number,
+): (query: { state: { error: Error | null } }) => number | false {
+  return ({ state }) => (state.error && !asProblem(state.error).isPassing ? false : milliseconds);
+}
+
 export const sandboxesQuery = queryOptions({
   queryKey: ["sandboxes"],
   queryFn: ({ signal }) =>

@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { get, segment, send } from "../api/client";
+import { whileItMayAnswer } from "../api/queries";
 import type * as api from "../api/schema";
 import { clock, since, visibleLine } from "../parts/format";
 import { copy, useNow } from "../parts/hooks";
@@ -18,7 +19,7 @@ export function PortsPanel({ sandboxId, canAct }: { sandboxId: string; canAct: b
   const list = useQuery({
     queryKey: ["ports", sandboxId],
     queryFn: ({ signal }) => get<PortList>(`/v1/sandboxes/${segment(sandboxId)}/ports`, signal),
-    refetchInterval: (query) => (query.state.error ? false : 2000),
+    refetchInterval: whileItMayAnswer(2000),
     retry: false,
   });
   const items = list.data?.items ?? [];

@@ -6,7 +6,7 @@ import { lazy, type ReactNode, Suspense, useCallback, useMemo, useRef, useState 
 import { Link, useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
-import { sandboxQuery } from "../api/queries";
+import { sandboxQuery, whileItMayAnswer } from "../api/queries";
 import type { Sandbox as Box, Page } from "../api/types";
 import { useWatchState } from "../api/watch";
 import { AuditPanel } from "../panels/Audit";
@@ -46,7 +46,7 @@ const TWICE_MILLISECONDS = 1000;
 export default function Sandbox({ id }: { id: string }) {
   const sandbox = useQuery({
     ...sandboxQuery(id),
-    refetchInterval: (query) => (query.state.error ? false : 5000),
+    refetchInterval: whileItMayAnswer(5000),
     retry: false,
   });
 

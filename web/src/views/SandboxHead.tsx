@@ -5,6 +5,7 @@ import { lazy, type ReactNode, Suspense } from "react";
 import { Link, useLocation } from "wouter";
 import { get, send } from "../api/client";
 import { asProblem } from "../api/problem";
+import { whileItMayAnswer } from "../api/queries";
 import type { Sandbox, Use } from "../api/types";
 import { useWatchState } from "../api/watch";
 import { Confirm } from "../parts/Confirm";
@@ -136,7 +137,7 @@ function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
     queryKey: ["use", sandbox.id],
     queryFn: ({ signal }) => get<Use>(`/v1/sandboxes/${sandbox.id}/use`, signal),
     enabled: isLive,
-    refetchInterval: (query) => (query.state.error || isWatched ? false : 3000),
+    refetchInterval: (query) => (isWatched ? false : whileItMayAnswer(3000)(query)),
     retry: false,
   });
   const used = use.data;

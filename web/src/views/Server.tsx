@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
+import { whileItMayAnswer } from "../api/queries";
 import type * as api from "../api/schema";
 import type { Page } from "../api/types";
 import { AuditRecord } from "../panels/Audit";
@@ -35,7 +36,7 @@ function Events() {
   const events = useQuery({
     queryKey: ["security-events"],
     queryFn: ({ signal }) => get<EventCounts>("/v1/security-events", signal),
-    refetchInterval: (query) => (query.state.error ? false : 5000),
+    refetchInterval: whileItMayAnswer(5000),
     retry: false,
   });
   const items = events.data?.items ?? [];
