@@ -12,13 +12,16 @@
 // after such a wait, a second thread, started when a cell begins to wait, breaks it off.
 const fs = require('node:fs');
 const modules = require('node:module');
-const net = require('node:net');
 const path = require('node:path');
 const util = require('node:util');
 const vm = require('node:vm');
 const SyncWriteStream = require('internal/fs/sync_write_stream');
 const { internalBinding } = require('internal/test/binding');
 const { runMicrotasks } = internalBinding('task_queue');
+// Bindings in place of `net` and `child_process`, which take a megabyte that most cells do not need.
+const { Pipe, constants: { SOCKET } } = internalBinding('pipe_wrap');
+const { streamBaseState, kReadBytesOrError, kArrayBufferOffset } = internalBinding('stream_wrap');
+const { Process } = internalBinding('process_wrap');
 
 const REQUESTS = Number(process.env.FUMEHOOD_REQUESTS);
 const REPLIES = Number(process.env.FUMEHOOD_REPLIES);
@@ -149,9 +152,8 @@ function settledFirst(owner, name, concerns = () => true) {
   owner[name] = Object.defineProperties(wrapped, Object.getOwnPropertyDescriptors(original));
 }
 
-const processes = require('node:child_process');
-settledFirst(processes.ChildProcess.prototype, 'spawn');
-for (const name of ['spawnSync', 'execSync', 'execFileSync']) settledFirst(processes, name);
+settledFirst(Process.prototype, 'spawn');
+settledFirst(internalBinding('spawn_sync'), 'spawn');
 for (const name of ['write', 'writeSync', 'writev', 'writevSync']) settledFirst(fs, name, (fd) => fd === 1 || fd === 2);
 modules.syncBuiltinESMExports();
 
@@ -599,9 +601,14 @@ function obey(request) {
 }
 
 let waiting = Buffer.alloc(0);
-const input = new net.Socket({ fd: REQUESTS, readable: true, writable: false });
-input.on('data', (bytes) => {
-  waiting = Buffer.concat([waiting, bytes]);
+const input = new Pipe(SOCKET);
+input.onread = (buffer) => {
+  const size = streamBaseState[kReadBytesOrError];
+
+  if (size < 0) process.reallyExit(0);
+  if (size <= 0) return;
+
+  waiting = Buffer.concat([waiting, Buffer.from(buffer, streamBaseState[kArrayBufferOffset], size)]);
 
   while (waiting.length >= 4) {
     const length = waiting.readUInt32BE(0);
@@ -612,6 +619,7 @@ input.on('data', (bytes) => {
     waiting = waiting.subarray(4 + length);
     obey(request);
   }
-});
-input.on('end', () => process.reallyExit(0));
+};
+input.open(REQUESTS);
+input.readStart();
 send({ type: 'ready', version: process.versions.node, typescript: typeof modules.stripTypeScriptTypes === 'function' });
