@@ -15,6 +15,18 @@ pytestmark = [
     ),
 ]
 
+_HOLDS_A_LOCK = """
+CountDownLatch held = new CountDownLatch(1);
+Thread holder = new Thread(() -> {
+  synchronized (Display.class.getEnclosingClass()) {
+    held.countDown();
+    try { Thread.sleep(600_000); } catch (InterruptedException end) { }
+  }
+});
+holder.start();
+held.await();
+"""
+
 
 @pytest.fixture
 def java(sandbox):
@@ -65,8 +77,15 @@ def test_cells_of_java(sandbox, java):
     )
     assert java(confined).text == '"false,false"'
 
-    # A time-out keeps the state, whether code computes or waits.
-    for code in ("while (true) {}", "Thread.sleep(60_000)"):
+    # Replies take no lock that code may hold, and that one of its threads could leave behind when it is stopped.
+    assert java(_HOLDS_A_LOCK, timeout=20).error is None
+
+    # A time-out keeps the state, whether code computes, waits or shows something.
+    for code in (
+        "while (true) {}",
+        "Thread.sleep(60_000)",
+        'while (true) Display.html("x".repeat(100_000));',
+    ):
         execution = java(code, timeout=1)
         assert (execution.error.kind, execution.state_lost) == ("time_limit", False)
         assert java("x").text == "7"

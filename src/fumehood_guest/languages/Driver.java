@@ -19,6 +19,8 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.locks.LockSupport;
 import jdk.jshell.DeclarationSnippet;
 import jdk.jshell.Diag;
 import jdk.jshell.EvalException;
@@ -77,6 +79,9 @@ public final class Driver {
     private record Place(String cell, int line) {}
 
     private static OutputStream replies;
+    private static Thread writer;
+    // Without locks: a stopped thread could leave one in any state, and code could hold one.
+    private static final ConcurrentLinkedQueue<Outgoing> outgoing = new ConcurrentLinkedQueue<>();
     private static JShell shell;
     private static LocalExecutionControl control;
     private static volatile boolean isRunning;
@@ -98,6 +103,7 @@ public final class Driver {
         DataInputStream requests =
             new DataInputStream(new BufferedInputStream(new FileInputStream("/proc/self/fd/" + arguments[0])));
         replies = new FileOutputStream("/proc/self/fd/" + arguments[1]);
+        startWriter();
         begin();
         sun.misc.Signal.handle(new sun.misc.Signal("INT"), signal -> interrupt());
         send(Map.of("type", "ready", "version", Runtime.version().toString()));
@@ -117,10 +123,11 @@ public final class Driver {
     /** Runs what every cell needs once, for an archive of the classes that it loads. */
     private static void rehearse() {
         replies = OutputStream.nullOutputStream();
+        startWriter();
         begin();
         for (String code : List.of("int x = 41; x + 1", "record P(int a) {}\nnew P(1)", "List.of(1, 2).stream().map(i -> i * 2).toList()",
             "int f(int n) { return n; }\nf(5)", "nothing", "throw new RuntimeException(\"x\")", "System.out.print(\"\")")) {
-            run(new LinkedHashMap<>(Map.of("id", "0", "code", code)));
+            send(run(new LinkedHashMap<>(Map.of("id", "0", "code", code))));
         }
         System.exit(0);
     }
@@ -168,16 +175,65 @@ public final class Driver {
         return request;
     }
 
-    private static synchronized void send(Map<String, ?> reply) {
+    /** A reply, and the thread that waits until it is written. */
+    private static final class Outgoing {
+        private final Map<String, ?> reply;
+        private final Thread sender = Thread.currentThread();
+        private volatile boolean isWritten;
+        private volatile Throwable failed;
+
+        private Outgoing(Map<String, ?> reply) {
+            this.reply = reply;
+        }
+    }
+
+    /** Has a reply written. The thread of a cell may be stopped anywhere in here: the reply is then written whole, or not. */
+    private static void send(Map<String, ?> reply) {
+        Outgoing one = new Outgoing(reply);
+        boolean wasInterrupted = false;
+        outgoing.add(one);
+        while (!one.isWritten) {
+            LockSupport.unpark(writer);
+            LockSupport.park(one);
+            wasInterrupted |= Thread.interrupted();
+        }
+        if (wasInterrupted) one.sender.interrupt();
+        if (one.failed != null) throw new IllegalStateException(one.failed);
+    }
+
+    /** Starts the only thread that writes replies. It is none of a cell's threads, which an interrupt stops anywhere. */
+    private static void startWriter() {
+        writer = new Thread(Driver::writeAll, "replies");
+        writer.setDaemon(true);
+        writer.start();
+    }
+
+    private static void writeAll() {
+        while (true) {
+            Outgoing one = outgoing.poll();
+            if (one == null) {
+                LockSupport.park(outgoing);
+                continue;
+            }
+            try {
+                write(one.reply);
+            } catch (IOException gone) {
+                Runtime.getRuntime().halt(1);
+            } catch (Throwable failed) {
+                // Before the first byte: there was no memory for its text.
+                one.failed = failed;
+            }
+            one.isWritten = true;
+            LockSupport.unpark(one.sender);
+        }
+    }
+
+    private static void write(Map<String, ?> reply) throws IOException {
         byte[] body = json(reply).getBytes(StandardCharsets.UTF_8);
         byte[] frame = new byte[4 + body.length];
         for (int i = 0; i < 4; i++) frame[i] = (byte) (body.length >>> (24 - 8 * i));
         System.arraycopy(body, 0, frame, 4, body.length);
-        try {
-            replies.write(frame);
-        } catch (IOException gone) {
-            Runtime.getRuntime().halt(1);
-        }
+        replies.write(frame);
     }
 
     private static String json(Object value) {
