@@ -35,7 +35,7 @@ def server(start_server, tmp_path, monkeypatch):
     return running
 
 
-def test_a_template_is_built_used_built_anew_and_removed(server, capsys):
+def test_a_template_is_built_used_built_anew_and_removed(server, capsys, monkeypatch):
     """Steps arrive, a build is seen without a restart, and sandboxes of the earlier one live on."""
     at = {"url": server.url, "api_key": server.token}
     steps: list[str] = []
@@ -62,6 +62,10 @@ def test_a_template_is_built_used_built_anew_and_removed(server, capsys):
         assert old.run_code(code).text == "'1'"
         assert main(["template", "list", *common[1:]]) == 0
         assert "small" in capsys.readouterr().out
+        monkeypatch.setenv("FUMEHOOD_URL", server.url)
+        assert main(["template", "list"]) == 0
+        assert "these are this machine's; `--url URL` lists those of the server" in capsys.readouterr().err
+        monkeypatch.delenv("FUMEHOOD_URL")
         assert remove_template("small", **at) is False
         assert old.run_code(code).text == "'1'"
 

@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 
+from fumehood.assemble import has_server
 from fumehood.cli.options import read_envs
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.terminal import note, reported_steps, write_table
@@ -124,6 +125,9 @@ def run_list(options: Options) -> int:
         )
         for info in found
     ]
+    if options.url is None and has_server():
+        note("these are this machine's; `--url URL` lists those of the server that FUMEHOOD_URL names")
+
     # It is of no store: what the command or the server itself is installed with.
     write_table(
         _COLUMNS, [("default", *["-"] * 3, "always there: the environment of fumehood"), *rows], sys.stdout
