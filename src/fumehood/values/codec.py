@@ -13,7 +13,7 @@ import json
 import types
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from fumehood.values.charts import JsonValue
@@ -87,13 +87,19 @@ def _reader(hint: Any) -> _Reader:
 
 
 def _reader_of_fields(kind: type) -> _Reader:
+    # Filled by the first value and not here: a class may have fields of its own type.
+    fields: list[tuple[str, _Reader, bool]] = []
+
     def read(data: object) -> object:
+        if not fields:
+            fields[:] = [(name, _reader(hint), is_required) for name, hint, is_required in _fields(kind)]
+
         values, given = _mapping(data), {}
 
-        for name, hint, is_required in _fields(kind):
+        for name, read_field, is_required in fields:
             if name in values:
                 try:
-                    given[name] = _reader(hint)(values[name])
+                    given[name] = read_field(values[name])
                 except _UnfitError as unfit:
                     unfit.path = f".{name}{unfit.path}"
                     raise
@@ -146,7 +152,7 @@ def _plain_reader(hint: Any) -> _Reader:
         return lambda data: _expect(data is True or data is False, data, data)
 
     if hint in (str, int):
-        return lambda data: _expect(isinstance(data, hint) and not isinstance(data, bool), data, data)
+        return partial(_plain, hint)
 
     # JsonValue, and types without bounds of their own.
     return _as_it_is
@@ -199,6 +205,9 @@ def _part(name: str, data: object) -> bytes:
 
 
 def _float(data: object) -> float:
+    if type(data) is float:
+        return data
+
     is_number = isinstance(data, int | float) and not isinstance(data, bool)
     try:
         return float(_expect(is_number, data, cast("float", data)))
@@ -220,7 +229,18 @@ def _bytes(data: object) -> bytes:
         raise _UnfitError("", "is no base64") from None
 
 
+def _plain(kind: type, data: object) -> object:
+    # Most values are of exactly this type.
+    if type(data) is kind:
+        return data
+
+    return _expect(isinstance(data, kind) and not isinstance(data, bool), data, data)
+
+
 def _mapping(data: object) -> Mapping[str, object]:
+    if type(data) is dict:
+        return data
+
     return _expect(isinstance(data, dict), data, cast("dict[str, object]", data))
 
 

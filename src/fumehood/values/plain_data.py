@@ -37,6 +37,12 @@ def as_data(value: object) -> JsonValue:
     if kind is float:
         return value if math.isfinite(value) else None  # type: ignore[return-value, arg-type]
 
+    if kind is dict:
+        return {str(name): as_data(item) for name, item in value.items()}  # type: ignore[attr-defined]
+
+    if kind is tuple or kind is list:
+        return [as_data(item) for item in value]  # type: ignore[attr-defined]
+
     if (written := _written(kind)) is not None:  # type: ignore[arg-type]  # classes can be hashed
         return written(value)
 

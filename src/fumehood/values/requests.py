@@ -11,7 +11,6 @@ import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 from fumehood.bounds import MIB
@@ -60,10 +59,10 @@ def flag(description: str) -> Any:
     return field(default=False, metadata={"description": description})
 
 
-@cache
-def _ordinary_limits() -> Mapping[str, float | None]:
-    """Returns the default limits by name."""
-    return {item.name: getattr(Limits(), item.name) for item in fields(Limits)}
+_ORDINARY = Limits()
+_ORDINARY_BY_NAME: Mapping[str, float | None] = {
+    item.name: getattr(_ORDINARY, item.name) for item in fields(Limits)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +142,12 @@ class SandboxSpec:
 
         They are sent to a server, which knows its keys' defaults.
         """
+        if not self.chosen_limits and self.limits == _ORDINARY:
+            return {}
+
         return {
             name: value
-            for name, ordinary in _ordinary_limits().items()
+            for name, ordinary in _ORDINARY_BY_NAME.items()
             if (value := getattr(self.limits, name)) != ordinary or name in self.chosen_limits
         }
 
