@@ -384,7 +384,9 @@ def _named_server(url: str | None, api_key: str | None) -> Iterator[tuple[str, s
 
     if not isinstance(url, str) or not url:
         raise InvalidArgumentError(
-            field="url", value=given or ..., allowed="the address of a server; FUMEHOOD_URL may name it"
+            field="url",
+            value=given or ...,
+            allowed="the address of a server, as `fumehood serve` prints it; FUMEHOOD_URL may name it",
         )
 
     token = api_key or os.environ.get("FUMEHOOD_API_KEY", "")

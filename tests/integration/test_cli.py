@@ -878,12 +878,16 @@ def test_a_network_is_named(tmp_path):
         "for name in ('127.0.0.9:9', 'other.invalid'):\n"
         "    try: urllib.request.urlopen(f'http://{name}/')\n"
         "    except OSError as error: print(error.code, error.reason)\n"
+        "urllib.request.urlopen('http://other.invalid/')\n"
     )
     done = fumehood("run", "--network", "127.0.0.9:9", "--network", "192.0.2.7:8080", "job.py", cwd=tmp_path)
     assert done.stdout.splitlines() == [
         "502 no connection to 127.0.0.9 port 9: Connection refused",
         "403 other.invalid:80 is not allowed by this sandbox's network policy",
     ]
+    assert done.stderr.endswith(
+        "fumehood: `--network HOST` lets it reach a host and may be repeated; `--network internet` all that is public\n"
+    )
     refused = fumehood("run", "--network", "http://x", "job.py", cwd=tmp_path)
     assert refused.returncode != 0
     assert "--network='http://x' is refused" in refused.stderr

@@ -47,6 +47,9 @@ LIMIT_HINTS = {
     "time_limit": "`--timeout 300` allows more; the default is 30 seconds",
 }
 _MISSING = re.compile(r"No module named '(\w{1,100})'", re.ASCII)
+_WAY_OUT = (
+    "`--network HOST` lets it reach a host and may be repeated; `--network internet` all that is public"
+)
 _HEADING = "Traceback (most recent call last)"
 _EXIT_CODES_HELP = """\
 exit code: 0 when the code ended well, 1 when it raised, its own after sys.exit() and os._exit() and of a bash
@@ -155,7 +158,13 @@ def _execute(sandbox: Sandbox, program: Program, options: Options) -> list[Execu
 
 def hints_for(error: ExecutionError) -> Mapping[str, str]:
     """Return the hints that follow an error of `fumehood run`, by the kind of error."""
+    # Imported late: most programs raise nothing.
+    from fumehood.values.failure_signs import is_unreached
+
     found = _MISSING.fullmatch(error.value) if error.name == "ModuleNotFoundError" else None
+
+    if error.kind == "exception" and is_unreached(error.name, error.value):
+        return {error.kind: _WAY_OUT}
 
     if found is None:
         return LIMIT_HINTS
