@@ -132,7 +132,8 @@ def test_commands_are_there_after_the_end(
         == "hello\n42\n" + shown.out[9:].partition("\n")[0] + "\nfrom a command\nbegun\nto the end\n"
     )
     assert "ZeroDivisionError" in shown.err
-    assert "    exit code 7\n" in shown.err
+    # What the command wrote ended in a line.
+    assert "\ufffd\n    exit code 7\n" in shown.err
     assert "fumehood: it ran until the sandbox ended\n" in shown.err
     assert shown.err.splitlines()[-1].startswith("fumehood: it has ended (killed, ")
 

@@ -49,7 +49,7 @@ def run(options: Options) -> int:
         log.show(is_last=True)
 
         if source.ended is not None:
-            note(f"it has ended ({visible_line(source.ended.reason)}, {_time(source.ended.ended_at)})")
+            log.say(f"it has ended ({visible_line(source.ended.reason)}, {_time(source.ended.ended_at)})")
 
         return 0
 
@@ -60,7 +60,7 @@ def run(options: Options) -> int:
             # A look that takes long is a load on the server.
             time.sleep(max(_LOOK_AGAIN_SECONDS, 4 * (time.monotonic() - began)))
     except (SandboxClosedError, SandboxNotFoundError) as error:
-        note(error.message)
+        log.say(error.message)
         return 0
 
 
@@ -185,6 +185,7 @@ class _Log:
         # Of what was begun and has not ended.
         self._shown: dict[str, _Shown] = {}
         self._last_name = ""
+        self._is_in_line = False
 
     def show(self, *, is_last: bool) -> None:
         """Print what is new.
@@ -240,7 +241,7 @@ class _Log:
         self._last_command = max(self._last_command, dropped - 1)
 
         if missing > 0 and self._tail is None:
-            note(f"{counted(missing, 'command')} before these are not kept any more")
+            self.say(f"{counted(missing, 'command')} before these are not kept any more")
 
     def _new_cells(self, context: str) -> Iterator[Cell]:
         after = self._done.get(context)
@@ -254,7 +255,7 @@ class _Log:
                 return
 
             if is_first and page.dropped_cells and self._tail is None:
-                note(
+                self.say(
                     f"{counted(page.dropped_cells, 'execution')} before these are not in the record any more"
                 )
 
@@ -277,12 +278,13 @@ class _Log:
         self._head(name, f"{_time(cell.started_at)}{where}{undone}", cell.code)
 
         if cell.outputs_dropped:
-            note("its output is not in the record any more")
+            self.say("its output is not in the record any more")
 
         shown = self._shown.setdefault(name, _Shown())
         self._write(shown, ((entry.stream, entry.text) for entry in execution.logs.entries))
 
         for result in execution.results[shown.results :]:
+            self._end_line()
             show_result(self._screen, result)
 
         shown.results = len(execution.results)
@@ -291,10 +293,11 @@ class _Log:
             del self._shown[name]
 
             if execution.error is not None:
+                self._end_line()
                 show_error(self._screen, execution.error)
         elif is_last:
             asked = cell.input_request
-            note("it runs" if asked is None else f"it waits for input: {visible_line(asked.prompt)}")
+            self.say("it runs" if asked is None else f"it waits for input: {visible_line(asked.prompt)}")
 
     def _show_command(self, ran: RanCommand, *, is_last: bool) -> None:
         name = f"command {ran.number}"
@@ -305,7 +308,7 @@ class _Log:
 
         if ran.exit_code is None:
             if is_last:
-                note("it runs" if self._source.ended is None else "it ran until the sandbox ended")
+                self.say("it runs" if self._source.ended is None else "it ran until the sandbox ended")
 
             return
 
@@ -314,7 +317,7 @@ class _Log:
 
         if self._with_code:
             why = ", killed at its time limit" if ran.timed_out else ""
-            self._screen.err(f"    exit code {ran.exit_code}{why}\n")
+            self._tell(f"    exit code {ran.exit_code}{why}\n")
 
     def _note_ended(self, number: int) -> None:
         self._ended_commands.add(number)
@@ -334,21 +337,20 @@ class _Log:
             return
 
         if name in self._shown:
-            self._screen.err(f"--- {about}, goes on\n")
+            self._tell(f"--- {about}, goes on\n")
         else:
-            self._screen.err(f"--- {about}\n" + "".join(f"    {line}\n" for line in code.splitlines()))
+            self._tell(f"--- {about}\n" + "".join(f"    {line}\n" for line in code.splitlines()))
 
     def _write_pieces(self, shown: _Shown, pieces: Iterable[CommandPiece]) -> None:
         """Print the output of a command behind what was printed of each stream, and how much is missing between."""
         for piece in pieces:
-            write = self._screen.err if piece.stream == "stderr" else self._screen.out
             printed, end = shown.ends[piece.stream], piece.begin_bytes + piece.size_bytes
 
             if piece.begin_bytes > printed:
-                write(f"\n[... {piece.begin_bytes - printed:,} bytes ...]\n")
+                self._output(piece.stream, f"\n[... {piece.begin_bytes - printed:,} bytes ...]\n")
 
             if end > printed:
-                write(_behind(piece, max(0, printed - piece.begin_bytes)))
+                self._output(piece.stream, _behind(piece, max(0, printed - piece.begin_bytes)))
 
             shown.ends[piece.stream] = max(printed, end)
 
@@ -362,7 +364,26 @@ class _Log:
 
             if fresh:
                 shown.characters += len(fresh)
-                (self._screen.err if stream == "stderr" else self._screen.out)(fresh)
+                self._output(stream, fresh)
+
+    def _output(self, stream: str, text: str) -> None:
+        (self._screen.err if stream == "stderr" else self._screen.out)(text)
+        self._is_in_line = not text.endswith("\n")
+
+    def _tell(self, text: str) -> None:
+        """Print lines that are no output to standard error, not behind the last line of output that did not end."""
+        self._end_line()
+        self._screen.err(text)
+
+    def say(self, text: str) -> None:
+        """Print a note on a line of its own."""
+        self._end_line()
+        note(text)
+
+    def _end_line(self) -> None:
+        if self._is_in_line:
+            self._screen.err("\n")
+            self._is_in_line = False
 
 
 def _behind(piece: CommandPiece, skipped_bytes: int) -> str:
