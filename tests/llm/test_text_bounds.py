@@ -74,6 +74,7 @@ def test_a_key_of_a_dict_is_no_column(interpreter: CodeInterpreter) -> None:
         "import requests\nrequests.get('https://example.com')",
         "import urllib.request\nurllib.request.urlopen('https://example.com')",
         "import urllib.request\nurllib.request.urlopen('http://example.com')",
+        "import requests\nanswer = requests.get('http://example.com')\nanswer.raise_for_status()",
     ],
 )
 def test_no_network_is_reported_at_once(interpreter: CodeInterpreter, code: str) -> None:
@@ -82,6 +83,12 @@ def test_no_network_is_reported_at_once(interpreter: CodeInterpreter, code: str)
     text = read(interpreter, code, at_most=150)
     assert "This sandbox has no network" in text
     assert time.monotonic() - begun < 5
+
+
+def test_an_answer_of_the_proxy_is_named_as_such(interpreter: CodeInterpreter) -> None:
+    """Over plain HTTP nothing is raised, and a page seems to have been forbidden."""
+    text = read(interpreter, "import requests\nrequests.get('http://example.com')", at_most=150)
+    assert "<Response [403]>\n[this sandbox has no network: " in text
 
 
 def test_endless_recursion_is_folded(interpreter: CodeInterpreter) -> None:

@@ -253,7 +253,8 @@ _WRONG_LINE = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})(?=\n)")
 _FOR_CALLERS = re.compile(r" Pass stdin=.{0,100} to answer\.")
 # The egress proxy's answer within the messages of clients.
 _DENIAL = re.compile(
-    r"(?:Tunnel connection failed: 403 |HTTP Error 403: (?=this sandbox ))(.{1,300}?)(?:[\"']\)|>|$)",
+    r"(?:Tunnel connection failed: 403 |(?:HTTP Error 403|403 Client Error): (?=this sandbox ))(.{1,300}?)"
+    r"(?:[\"']\)|>| for url: |$)",
     re.MULTILINE,
 )
 

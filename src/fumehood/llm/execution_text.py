@@ -102,6 +102,9 @@ _MIN_CHARS = 500
 # The formats in order of preference: a model reads the first one that a result has.
 _TEXT_FORMATS = ("markdown", "text", "latex")
 
+# An answer to plain HTTP, which no library raises as an error; of a program in the sandbox it may be one as well.
+_RESPONSE = re.compile(r"<Response \[403(?: Forbidden)?\]>")
+_DENIED = "[this sandbox has no network: from outside, 403 is only the answer of its proxy]"
 _EXITED = "[exit() ended this call; variables stay]"
 # The repr of matplotlib's objects, which adds nothing to a picture.
 _ARTIST = re.compile(
@@ -171,6 +174,9 @@ def tell(
     elif execution.error is not None:
         tail.append(readable(describe_error(execution, code, around)))
 
+    if around.network.level == "none" and any(_is_denial(result) for result in execution.results):
+        tail.append(_DENIED)
+
     if is_undone(execution):
         tail.append(_UNDONE)
         tail += _left_behind(execution)
@@ -179,6 +185,11 @@ def tell(
         return ExecutionText(_NOTHING, ())
 
     return ExecutionText(_fit(parts, [*tail, *notes], room), tuple(shelf.images))
+
+
+def _is_denial(result: Result) -> bool:
+    """Return whether a result seems to be the answer of a sandbox's proxy, by requests or httpx."""
+    return _RESPONSE.fullmatch(result.text or "") is not None
 
 
 def is_failure(execution: Execution) -> bool:
