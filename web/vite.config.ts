@@ -6,6 +6,9 @@ import { defineConfig } from "vite";
 const server = process.env.FUMEHOOD_URL ?? "http://127.0.0.1:8765";
 const proxied = { target: server, changeOrigin: true, ws: true };
 
+const CELLS =
+  /src\/(output|results\/(ResultView|ChartView|chart|DataGrid|JsonView|json|Picture|Plain)|api\/feed|audit\/start|panels\/(Audit|Files|Isolation|Variables)|views\/(useCells|Transcript|CellView|Export))|@lezer/;
+
 export default defineConfig({
   base: "/console/",
   plugins: [
@@ -28,7 +31,13 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     // The view of a share has a document of its own, without what acts.
-    rolldownOptions: { input: ["index.html", "share.html"] },
+    rolldownOptions: {
+      input: ["index.html", "share.html"],
+      // What every view with cells needs is one file: each request of a cold load waits for those before it.
+      output: {
+        codeSplitting: { includeDependenciesRecursively: false, groups: [{ name: "cells", test: CELLS }] },
+      },
+    },
   },
   server: { port: 5173, proxy: { "/v1": proxied, "/console/frame": proxied, "/share/frame": proxied } },
 });
