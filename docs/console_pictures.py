@@ -36,6 +36,10 @@ Gentoo,5220,222
 """
 penguins = pd.read_csv(StringIO(csv))
 penguins'''
+WAYS = (
+    ("Way 1", "penguins.groupby('species').mass.mean()"),
+    ("Way 2", "penguins.groupby('species').mass.median()"),
+)
 PLOT = """import matplotlib.pyplot as plt
 
 for name, group in penguins.groupby("species"):
@@ -63,6 +67,8 @@ def main() -> int:
             TOKEN,
             "--records",
             "keep",
+            "--max-network",
+            "listed",
         ]
         server = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
 
@@ -81,10 +87,11 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Made:
-    """What the pictures show: a sandbox, and one that has ended."""
+    """What the pictures show: a sandbox, one that has ended, and one that may reach some hosts."""
 
     sandbox_id: str
     ended_id: str
+    guarded_id: str
 
 
 def fill(client: httpx2.Client) -> Made:
@@ -121,7 +128,19 @@ def fill(client: httpx2.Client) -> Made:
         client.post(f"/v1/sandboxes/{ended}/executions", json={"code": code}).raise_for_status()
 
     client.delete(f"/v1/sandboxes/{ended}").raise_for_status()
-    return Made(sandbox_id=ids[-1], ended_id=ended)
+    return Made(sandbox_id=ids[-1], ended_id=ended, guarded_id=_guarded(client))
+
+
+def _guarded(client: httpx2.Client) -> str:
+    """A sandbox that may reach some hosts, and tried others."""
+    policy = {"allow": ["pypi.org", "*.example.org"], "deny": ["tracker.example.org"]}
+    wanted = {"network": policy, "metadata": {"task": "look things up"}, "timeout_seconds": _SECONDS}
+    made: str = client.post("/v1/sandboxes", json=wanted).raise_for_status().json()["id"]
+    tried = ("metadata.internal", "tracker.example.org", "evil.example.com")
+    code = f"import urllib.request\n\nfor host in {tried}:\n    try:\n        urllib.request.urlopen(f'http://{{host}}/')\n"
+    code += "    except OSError as error:\n        print(host, error)"
+    client.post(f"/v1/sandboxes/{made}/executions", json={"code": code}).raise_for_status()
+    return made
 
 
 @dataclass(frozen=True)
@@ -133,12 +152,14 @@ class View:
         text: A text that is seen once it is complete.
         acts: Names of buttons, tabs or menus that are pressed first, in order.
         scheme: The colours of its picture in the guide.
+        fill: The fields that are filled before, by their labels; "" is what has the focus, and takes lines.
     """
 
     path: str
     text: str
     acts: tuple[str, ...] = ()
     scheme: Literal["light", "dark"] = "light"
+    fill: tuple[tuple[str, str], ...] = ()
 
 
 def views(made: Made) -> dict[str, View]:
@@ -149,12 +170,14 @@ def views(made: Made) -> dict[str, View]:
         "sandbox": View(box, "describe"),
         "audit": View(f"{box}?panel=audit", "Whole:", ("Verify",), "dark"),
         "files": View(f"{box}?panel=files", "penguins.csv"),
-        "terminal": View(f"{box}?panel=terminal", "New terminal"),
+        "terminal": View(
+            f"{box}?panel=terminal", "connected", ("New terminal",), "dark", (("", "ls -l && head -2 *.csv"),)
+        ),
         "ports": View(f"{box}?panel=ports", "8000"),
-        "network": View(f"{box}?panel=network", "log"),
+        "network": View(f"sandboxes/{made.guarded_id}?panel=network", "evil.example.com"),
         "isolation": View(f"{box}?panel=isolation", "seccomp"),
         "compare": View(f"{box}/compare?a=loaded", "differ"),
-        "branches": View(f"{box}/branches", "Run"),
+        "branches": View(f"{box}/branches", "Keep", ("Run them side by side",), "light", WAYS),
         "share": View(box, "Code and outputs", ("Share",)),
         "labels": View(box, "Another", ("Labels",)),
         "overview": View("overview", "What needs eyes"),
@@ -168,7 +191,10 @@ def views(made: Made) -> dict[str, View]:
     }
 
 
-IN_THE_GUIDE = ("list", "sandbox", "audit", "compare", "records", "record", "overview", "server")
+IN_THE_GUIDE = (
+    *("list", "sandbox", "audit", "compare", "records", "record", "overview", "server"),
+    *("network", "branches", "terminal", "share", "keys"),
+)
 
 
 def take(client: httpx2.Client, made: Made, folder: Path | None) -> None:
@@ -224,11 +250,20 @@ def _picture(
         if is_narrow and "panel=" in view.path:
             page.get_by_role("button", name="Inspect").click()
 
+        for label, text in view.fill:
+            if label:
+                page.get_by_label(label, exact=True).fill(text)
+
         for act in view.acts:
             page.get_by_role("button", name=act, exact=True).first.click()
 
         page.get_by_text(view.text).first.wait_for(state="attached", timeout=15_000)
         page.wait_for_timeout(1500)
+
+        for label, text in view.fill:
+            if not label:
+                page.keyboard.type(f"{text}\n")
+                page.wait_for_timeout(1500)
     except Error as error:
         sys.stderr.write(f"{view.path} at {width}: {str(error).splitlines()[0]}\n")
 

@@ -317,6 +317,8 @@ def test_labels_are_changed(new_page: NewPage, box: Box) -> None:
     _press(page, _button(page, "Labels"))
     dialog = page.get_by_role("dialog")
     names = dialog.get_by_label(re.compile("Name of label"))
+    names.first.wait_for()
+    assert dialog.evaluate("(it) => it.scrollWidth <= it.clientWidth"), "all of it is seen"
     rows = {names.nth(at).input_value(): at + 1 for at in range(names.count())}
     _reach(page, dialog.get_by_label(f"Value of label {rows['stage']}"))
     page.keyboard.press("Control+a")
