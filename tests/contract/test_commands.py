@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from tests.waiting import at_some_pace, until
 
@@ -163,21 +165,32 @@ def test_the_limit_on_time_holds_for_commands(face):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "said", "number"),
     [
-        ({"command": ["no-such-program"]}, "command 'no-such-program' did not start: No such file"),
+        (
+            {"command": ["no-such-program"]},
+            "command 'no-such-program' did not start: No such file",
+            errno.ENOENT,
+        ),
         (
             {"command": "true", "cwd": "/nowhere"},
             r"command 'true \(in /nowhere\)' did not start: No such file",
+            errno.ENOENT,
         ),
-        ({"command": ["/etc/passwd"]}, "command '/etc/passwd' did not start: Permission denied"),
+        (
+            {"command": ["/etc/passwd"]},
+            "command '/etc/passwd' did not start: Permission denied",
+            errno.EACCES,
+        ),
     ],
     ids=["missing", "directory", "not executable"],
 )
-def test_a_command_that_cannot_start_is_reported(sandbox, arguments, said):
+def test_a_command_that_cannot_start_is_reported(sandbox, arguments, said, number):
     """A missing program or directory is told apart from a program that fails, in the caller's words."""
-    with pytest.raises(CommandStartError, match=said):
+    with pytest.raises(CommandStartError, match=said) as caught:
         sandbox.commands.run(**arguments)
+
+    assert caught.value.errno == number
 
 
 @pytest.mark.parametrize(

@@ -512,7 +512,7 @@ _MAX_VERSION = 100
 _UNKNOWN_ROUTES = ("not_found", "method_not_allowed")
 # The reason that a server gives for a field that it does not know.
 UNKNOWN_FIELD = "there is no such field"
-# Attributes of Python's own exceptions, which are not sent.
+# The errno of classes that have only one. Servers of version 0.1.0 send none.
 _ERRNO: Mapping[str, int] = {
     "path_not_found": errno.ENOENT,
     "path_exists": errno.EEXIST,
@@ -579,10 +579,18 @@ def error_of(problem: Mapping[str, Any]) -> FumehoodError:
         if not hasattr(kind, name):
             setattr(error, name, value)
 
-    if isinstance(error, OSError) and code in _ERRNO:
-        error.errno = _ERRNO[code]
+    if isinstance(error, OSError):
+        error.errno = _errno_of(code, given.get("errno"))
 
     return error
+
+
+def _errno_of(code: str, given: object) -> int | None:
+    """Returns the errno of an error: that of its class or, where the class has none, that of the server."""
+    if isinstance(given, bool) or not isinstance(given, int) or given not in errno.errorcode:
+        return _ERRNO.get(code)
+
+    return _ERRNO.get(code, given)
 
 
 @cache

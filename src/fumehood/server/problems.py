@@ -141,6 +141,10 @@ def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:
     """Returns the body for an error."""
     status = status_of(error)
     given = {name: value for name, value in vars(error).items() if name not in _NOT_FIELDS}
+
+    if isinstance(error, OSError) and error.errno is not None:
+        given["errno"] = error.errno
+
     return {
         "type": f"{_TYPE}{error.code}",
         "title": HTTPStatus(status).phrase,

@@ -169,9 +169,9 @@ def test_too_much_output_a_missing_program_and_a_dead_sandbox_are_reported_as_in
         assert (missing.success, missing.returncode) == (False, 127)
         assert "no-such-program" in missing.stderr
 
-        for command in ("yes", "yes | head -c 20000000; exit 1"):
+        for command in ("yes | head -c 20000000", "yes | head -c 20000000; exit 1"):
             with pytest.raises(OutputLimitExceededError, match="10 MiB"):
-                await environment.exec(["bash", "-c", f"timeout 1 {command}"])
+                await environment.exec(["bash", "-c", command])
 
         await environment.sandbox.kill()
 
