@@ -20,7 +20,7 @@ from tests.conftest import RunningServer
 from tests.waiting import until
 
 from .ends import client_of, new_sandbox
-from .test_shutdown import raw_request, reset
+from .test_shutdown import gauges, raw_request, reset
 
 # Three rounds, each beside other work of the machine.
 pytestmark = pytest.mark.timeout(600)
@@ -90,6 +90,29 @@ with connect(url, additional_headers={'Authorization': 'Bearer ' + token}, max_s
     print('begun', flush=True)
     if reads != 'reads': threading.Event().wait()
     for _ in line: pass
+"""
+# Opens WebSockets and sends one frame over each as fast as the server takes it; reads what comes.
+SENDER = """
+import select, socket, sys
+port, token, path, frame, count = sys.argv[1:]
+port, frame, count = int(port), bytes.fromhex(frame), int(count)
+lines, data = {}, frame * (65_536 // len(frame))
+for _ in range(count):
+    line = socket.create_connection(('127.0.0.1', port))
+    line.sendall(f'GET {path} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nAuthorization: Bearer {token}\\r\\n'
+        'Connection: Upgrade\\r\\nUpgrade: websocket\\r\\nSec-WebSocket-Version: 13\\r\\n'
+        'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n'.encode())
+    assert b' 101 ' in line.recv(4096)
+    line.setblocking(False)
+    lines[line] = 0
+print('begun', flush=True)
+while lines:
+    readable, writable, _ = select.select(lines, lines, [])
+    for line in readable:
+        if not line.recv(1 << 16): lines.pop(line)
+    for line in set(writable) & set(lines):
+        sent = line.send(data[lines[line]:])
+        lines[line] = (lines[line] + sent) % len(data)
 """
 # In a sandbox: speaks the protocol of WebSockets, or just bytes to who sends a byte, without an end.
 SPEAKING = """
@@ -234,6 +257,22 @@ def listening(
         yield
 
 
+def masked(opcode: int, content: bytes) -> str:
+    """A frame of a client in hexadecimal digits; its mask changes nothing."""
+    return (bytes([0x80 | opcode, 0x80 | len(content)]) + bytes(4) + content).hex()
+
+
+@contextlib.contextmanager
+def sending(server: Any, path: str, frame: str, count: int = 12) -> Iterator[None]:
+    """A client that sends the same frame over several WebSockets without an end."""
+    port = server.url.rpartition(":")[2]
+
+    with programs([[SENDER, port, server.token, path, frame, str(count)]]) as begun:
+        assert begun[0].stdout is not None
+        assert begun[0].stdout.readline() == "begun\n"
+        yield
+
+
 @contextlib.contextmanager
 def terminals(server: Any, api: httpx2.Client, line: str, *, is_read: bool) -> Iterator[None]:
     """Terminals whose shells write without an end."""
@@ -335,6 +374,31 @@ def test_t06_websockets_that_ask_without_an_end_leave_a_neighbour_alone(
 def test_t06_terminals_without_an_end_leave_a_neighbour_alone(flooded: Any, line: str, is_read: bool) -> None:
     """Bytes of terminals over WebSockets, from a program and from the shell itself."""
     hold(flooded, lambda api: terminals(flooded, api, line, is_read=is_read))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "content"),
+    [(1, b"x"), (1, b'{"op":"leave","id":1}'), (9, b"")],
+    ids=["no message", "nothing to leave", "pings"],
+)
+def test_t06_clients_of_a_page_that_send_without_an_end_leave_a_neighbour_alone(
+    flooded: Any, opcode: int, content: bytes
+) -> None:
+    """The shortest frames there are: each is cheap, and what the kernel holds of twelve WebSockets is a million."""
+    hold(flooded, lambda api: sending(flooded, "/v1/watch", masked(opcode, content)))
+
+
+def test_x11_what_a_flood_has_left_behind_is_not_read(flooded: Any) -> None:
+    """Of a client that sent too much and has gone, what the kernel still holds is discarded."""
+    with client_of(flooded) as api:
+        before = gauges(api)["fumehood_tasks"]
+
+        with sending(flooded, "/v1/watch", masked(1, b"x")):
+            until(lambda: gauges(api)["fumehood_tasks"] >= before + 12, "all of them are served")
+            p95_of_cells(api, neighbour := new_sandbox(api))
+
+        until(lambda: gauges(api)["fumehood_tasks"] <= before + 3, "none of them is")
+        api.delete(f"/v1/sandboxes/{neighbour}")
 
 
 # One message of a byte, and one of 64 KiB; each piece holds many, so that the sender costs little.

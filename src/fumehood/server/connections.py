@@ -12,9 +12,10 @@ import fcntl
 import socket
 import struct
 import termios
+import time
 from collections import OrderedDict
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -23,6 +24,10 @@ from websockets.frames import Frame
 
 from fumehood.log import events
 from fumehood.server.listener import has_left, is_over
+from fumehood.server.pace import TURN_SECONDS, ConnectionPace, SharedPace
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
@@ -40,6 +45,16 @@ _LINGER_ZERO = struct.pack("ii", 1, 0)
 _MAX_FRAGMENTS = 16_384
 _READ_BYTES = 16 * 1024
 _MAX_PONG_BYTES = 1 << 20
+# Parsed at once at first, and twice as much each time for as long as that is quick.
+_LEAST_PARSED_BYTES = 1024
+# The part of the loop's time that WebSockets may share which send more short messages than an ordinary client does.
+_WEBSOCKETS_PART = 0.1
+# What each of them may use at once: some dozens of short messages, and little for all connections of a key together.
+_CREDIT_SECONDS = 0.01
+_FREE_SECONDS_OF_BYTE = 10e-9
+# The least that a message costs whose route waits for something.
+_MESSAGE_SECONDS = 50e-6
+_GONE = 1006
 _TOO_BIG = 1009
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -240,22 +255,116 @@ class _BoundedHttp(HttpToolsProtocol):
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read."""
+    """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read.
+
+    Received bytes are parsed for at most some milliseconds at a time, and many short messages are taken at a pace that
+    leaves the server's loop to others, whatever the route does with them.
+    """
+
+    _shared_pace: ClassVar[SharedPace] = SharedPace(_WEBSOCKETS_PART)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes over the connection; all messages of one piece are parsed at once, so pieces are small."""
+        """Takes over the connection; at most one piece of received bytes waits to be parsed, so pieces are small."""
         super().connection_made(transport)
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         self.app = partial(self._answered, self.app)
+        self._pace = ConnectionPace(self._shared_pace, _CREDIT_SECONDS)
+        self._unparsed = b""
+        self._is_held = False
+        # What the app does with a message is charged unless it waits meanwhile.
+        self._given_at = 0.0
+        self._is_same_turn = False
+        self._free_seconds = 0.0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Discards what was not parsed."""
+        super().connection_lost(exc)
+        self._unparsed = b""
 
     def data_received(self, data: bytes) -> None:
         """Takes received bytes; closes the connection after a handshake that could not be parsed."""
-        super().data_received(data)
+        self._unparsed += data
+
+        if self._is_held:
+            return
+
+        began, at, step = time.perf_counter(), 0, _LEAST_PARSED_BYTES
+
+        while at < len(self._unparsed):
+            super().data_received(self._unparsed[at : at + step])
+            at += step
+            step *= 2
+
+            if time.perf_counter() - began > TURN_SECONDS:
+                break
+
+        self._charge(time.perf_counter() - began, min(at, len(self._unparsed)))
+        self._unparsed = b"" if self.transport.is_closing() else self._unparsed[at:]
+        delay = self._pace.delay_seconds()
+
+        if delay or self._unparsed:
+            self._is_held = True
+            self.transport.pause_reading()
+            self.loop.call_later(delay, self._go_on)
 
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
             self.transport.write(_UNREADABLE)
             self.transport.close()
+
+    def _go_on(self) -> None:
+        self._is_held = False
+
+        if self._is_left_behind():
+            self._unparsed = b""
+            self.transport.abort()
+        elif self._unparsed:
+            self.data_received(b"")
+
+        if not self._is_held and not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _is_left_behind(self) -> bool:
+        """Returns whether a client has sent more than it may, and has gone: what the kernel holds of it is no use."""
+        connection = self.transport.get_extra_info("socket")
+        is_tcp = connection is not None and connection.family != socket.AF_UNIX
+        return self._pace.is_used_up and is_tcp and has_left(connection)
+
+    def _charge(self, seconds: float, size_bytes: int) -> None:
+        """Charges processor time, but for what messages of ordinary length cost for their bytes."""
+        self._pace.charge(max(0.0, seconds - size_bytes * _FREE_SECONDS_OF_BYTE))
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Returns the next message, at the pace of the connection."""
+        if self._given_at:
+            used = time.perf_counter() - self._given_at
+            self._pace.charge(max(0.0, used - self._free_seconds) if self._is_same_turn else _MESSAGE_SECONDS)
+            self._given_at = 0.0
+            await self._pace.wait()
+
+            if self._is_left_behind():
+                self.transport.abort()
+                return {"type": "websocket.disconnect", "code": _GONE}
+
+        message = await self.queue.get()
+
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+
+            if not self._is_held:
+                self.transport.resume_reading()
+
+        if message["type"] == "websocket.receive":
+            size = len(message.get("bytes") or message.get("text") or "")
+            self._free_seconds = size * _FREE_SECONDS_OF_BYTE
+            self._is_same_turn = True
+            self.loop.call_soon(self._end_turn)
+            self._given_at = time.perf_counter()
+
+        return message
+
+    def _end_turn(self) -> None:
+        self._is_same_turn = False
 
     async def _answered(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the app, without the error that uvicorn would log for a refused handshake or a client that has left."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 # Processor time of one connection at once. Some hundreds of messages of ordinary size.
 _CREDIT_SECONDS = 0.1
 # The longest time that a connection may work before the loop runs again.
-_TURN_SECONDS = 0.002
+TURN_SECONDS = 0.002
 
 
 class SharedPace:
@@ -40,11 +40,12 @@ class ConnectionPace:
 
     Args:
         shared: The state that all connections share.
+        credit_seconds: How much processor time the connection may use at once.
     """
 
-    def __init__(self, shared: SharedPace) -> None:
+    def __init__(self, shared: SharedPace, credit_seconds: float = _CREDIT_SECONDS) -> None:
         self._shared = shared
-        self._credit_seconds = _CREDIT_SECONDS
+        self._most_seconds = self._credit_seconds = credit_seconds
         self._refilled_at = time.monotonic()
         self._used_seconds = 0.0
         self._turn_seconds = 0.0
@@ -62,23 +63,40 @@ class ConnectionPace:
         """Charges the connection with this much processor time."""
         self._used_seconds += seconds
 
-    async def wait(self) -> None:
-        """Waits until the connection may take its next message."""
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the connection had no credit left when it was last charged."""
+        return self._credit_seconds <= 0
+
+    def delay_seconds(self) -> float:
+        """Returns how long the connection must wait for what it was charged with; 0 within its credit.
+
+        Without credit a turn is paid at once: to wait for each message costs more than most messages.
+        """
+        if self._credit_seconds <= 0 and self._used_seconds < TURN_SECONDS:
+            return 0.0
+
         used, self._used_seconds = self._used_seconds, 0.0
         now = time.monotonic()
         refilled = self._credit_seconds + (now - self._refilled_at) * self._shared.part
-        self._credit_seconds = min(refilled, _CREDIT_SECONDS) - used
+        self._credit_seconds = min(refilled, self._most_seconds) - used
         self._refilled_at = now
-
-        if self._credit_seconds <= 0:
-            # Paid by waiting.
-            self._credit_seconds = 0.0
-            await asyncio.sleep(self._shared.delay_seconds(used))
-            self._refilled_at = time.monotonic()
-            return
 
         self._turn_seconds += used
 
-        if self._turn_seconds > _TURN_SECONDS:
+        if self._credit_seconds > 0:
+            return 0.0
+
+        # Paid by waiting, during which nothing is refilled.
+        self._credit_seconds = 0.0
+        delay = self._shared.delay_seconds(used)
+        self._refilled_at = now + delay
+        return delay
+
+    async def wait(self) -> None:
+        """Waits until the connection may take its next message."""
+        delay = self.delay_seconds()
+
+        if delay or self._turn_seconds > TURN_SECONDS:
             self._turn_seconds = 0.0
-            await asyncio.sleep(0)
+            await asyncio.sleep(delay)
