@@ -134,7 +134,7 @@ def test_the_command_line_saves_and_loads(client, server, state, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["variables"]["default"] == ["x", "threading"]
     assert main(["load", place]) == 64
     assert main(["load", f"{place}.gone", "--show"]) == 70
-    assert "`save` of a sandbox writes one" in capsys.readouterr().err
+    assert "`fumehood save SANDBOX PLACE`" in capsys.readouterr().err
 
     for name in (made, loaded):
         client.delete(f"/v1/sandboxes/{name}")

@@ -94,7 +94,8 @@ class Sandbox(Uncopied):
         limits: Its limits: `Limits(memory="2G")`, or a mapping such as `{"memory": "2G"}`.
         envs: Environment variables of all programs in it.
         metadata: Names and values of your own, returned by `get_info()` and `list()`.
-        labels: Labels that its machine must have, such as `{"zone": "a"}`; only machines of a cluster have labels.
+        labels: Labels of the machine that it must be on, such as `{"zone": "a"}`; only machines of a cluster have
+            labels. What describes the sandbox itself is `metadata`.
         timeout: Seconds after which it is killed, or paused; None: it lives until it is killed.
         idle_timeout: Seconds without a call after which it is killed; None: no limit.
         on_timeout: What happens when the `timeout` is over: kill, pause, or pause_files (`pause(files_only=True)`).

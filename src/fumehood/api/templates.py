@@ -259,9 +259,7 @@ def _check_fits(order: ImageOrder, packages: object, network: Network | None) ->
     if not order.is_given:
         for field in ("steps", "apt", "context", "build_args", "builder"):
             if value := getattr(order, field):
-                allowed = (
-                    "a value beside an image or a Dockerfile only; `requirements` names packages of Python"
-                )
+                allowed = "a value beside an image or a Dockerfile only; packages of Python are given as requirements"
                 raise InvalidArgumentError(field=field, value=value, allowed=allowed)
 
         return

@@ -116,7 +116,7 @@ def check_readable(path: str) -> None:
     if not os.path.isfile(path):
         raise LoadError(
             reason=f"{path}: there is no such file",
-            hint="`save` of a sandbox writes one, and names its place",
+            hint="save a sandbox there first: `sandbox.save(PLACE)`, or `fumehood save SANDBOX PLACE`",
         )
 
 
