@@ -34,6 +34,7 @@ ROOTS = (
     "FileList",
     "KeyList",
     "KeyWithToken",
+    "MachinePage",
     "MachineRows",
     "Me",
     "NewShareAnswer",
@@ -49,6 +50,7 @@ ROOTS = (
     "ShareAnswer",
     "SharedAudit",
     "SharedNetworkLog",
+    "TemplateList",
     "UsageList",
     "VariablePage",
 )

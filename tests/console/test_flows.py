@@ -200,6 +200,10 @@ def test_going_here_in_place_and_as_a_fork(new_page: NewPage, box: Box) -> None:
     page.wait_for_url(lambda url: "/console/sandboxes/" in url and not url.endswith(box.id))
     fork = Box(box.api, page.url.rpartition("/")[2])
     assert fork.value("rows, open('kept.txt').read()") == "([1], 'first')"
+    page.get_by_text("Parents and forks").click()
+    family = page.get_by_role("list", name="Family").get_by_role("listitem")
+    family.filter(has_text="this one").wait_for()
+    assert family.first.get_by_role("link").get_attribute("title") == box.id
 
     page.goto(page.url.replace(fork.id, box.id))
     assert box.value("rows, open('kept.txt').read()") == "([1, 2], 'second')"
@@ -248,6 +252,24 @@ def test_files_come_in_and_can_be_looked_at(new_page: NewPage, box: Box, tmp_pat
     page.get_by_role("button", name="evil<U+202E>txt.exe", exact=False).first.click()
     page.get_by_text("a<U+202E>b").wait_for()
     assert axe_violations(page) == []
+    # Changed in the page, whole and with its line ends; and not over what code has written meanwhile.
+    box.run("open('edit.txt', 'w', newline='').write('one\\r\\ntwo\\r\\n')")
+    files = page.get_by_role("tabpanel", name="Files")
+    files.get_by_role("button", name="edit.txt", exact=False).first.click()
+    files.get_by_role("button", name="Edit", exact=True).click()
+    field = files.get_by_label("Text of edit.txt")
+    field.fill("one\nthree\n")
+    assert axe_violations(page) == []
+    files.get_by_role("button", name="Save").click()
+    field.wait_for(state="detached")
+    files.get_by_text("three").wait_for()
+    assert box.value("open('edit.txt', newline='').read()") == repr("one\r\nthree\r\n")
+    files.get_by_role("button", name="Edit", exact=True).click()
+    field.fill("lost?")
+    box.run("open('edit.txt', 'w').write('by code')")
+    files.get_by_role("button", name="Save").click()
+    files.get_by_text("The file has changed since it was read").wait_for()
+    assert (field.input_value(), box.value("open('edit.txt').read()")) == ("lost?", "'by code'")
 
 
 def test_what_ran_can_be_taken_along(new_page: NewPage, box: Box) -> None:
@@ -263,6 +285,17 @@ def test_what_ran_can_be_taken_along(new_page: NewPage, box: Box) -> None:
             page.get_by_role("menuitem", name=form).click()
 
         assert wanted in Path(download.value.path()).read_text()
+
+    page.get_by_role("button", name="Export").click()
+
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="Saved state").click()
+
+    saved = Path(download.value.path()).read_bytes()
+    form = {"state": ("state", saved)}
+    answer = box.api.post("/v1/sandboxes/load", files=form)
+    assert answer.status_code == 201, answer.text
+    box.api.delete(f"/v1/sandboxes/{answer.json()['sandbox']['id']}")
 
 
 def test_a_login_that_ended_loses_nothing(new_page: NewPage, box: Box) -> None:
@@ -390,6 +423,8 @@ def test_keys_usage_and_queue_of_an_operator(new_page: NewPage, console_server: 
     page.get_by_label("Filter settings").fill("port to listen")
     page.get_by_role("row", name="port to listen").get_by_text("--port").wait_for()
     page.get_by_role("heading", name="Security events since the start").wait_for()
+    page.get_by_role("region", name="Machines").get_by_role("row").nth(1).get_by_text("ready").wait_for()
+    page.get_by_role("region", name="Templates").get_by_text("default").first.wait_for()
     assert axe_violations(page) == []
     answered = page.evaluate("fetch('/v1/keys').then((answer) => answer.status)")
     assert answered == 401, "the cookie counts without the header"

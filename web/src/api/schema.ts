@@ -326,6 +326,21 @@ export type Logs = {
   stderr: (string)[];
 };
 
+export type MachineInfo = {
+  host_id: string;
+  state: "ready" | "draining" | "absent";
+  reason: string;
+  labels: Record<string, string>;
+  templates: (string)[];
+  capacity: Capacity | null;
+};
+
+export type MachinePage = {
+  items: (MachineInfo)[];
+  runs_running: number;
+  runs_waiting: number;
+};
+
 export type MachineRow = {
   name: string;
   state: string;
@@ -614,6 +629,32 @@ export type SharedSandboxAnswer = {
   reason: string;
   started_at: string | null;
   sandbox_ends_at: string | null;
+};
+
+export type StartCommand = {
+  command: string;
+  ready: string;
+  ready_seconds: number;
+};
+
+export type TemplateInfo = {
+  name: string;
+  python: string;
+  preload: (string)[];
+  envs: Record<string, string>;
+  has_files: boolean;
+  size_bytes: number;
+  built_at: string;
+  fingerprint: string;
+  own_interpreter: boolean;
+  left_out: Record<string, string>;
+  start: StartCommand | null;
+  languages: Record<string, string>;
+  limits: Record<string, number>;
+};
+
+export type TemplateList = {
+  items: (TemplateInfo)[];
 };
 
 export type ToolOutcome = {

@@ -111,7 +111,13 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
         ))}
       </ul>
       {chosen && (
-        <Preview key={chosen.path + chosen.modified_at} base={base} file={chosen} sandboxId={sandboxId} />
+        <Preview
+          key={chosen.path + chosen.modified_at}
+          base={base}
+          file={chosen}
+          sandboxId={sandboxId}
+          changed={refresh}
+        />
       )}
     </div>
   );
@@ -146,7 +152,11 @@ function Trail({ folder, open }: { folder: string; open: (folder: string) => voi
   );
 }
 
-function Preview({ base, file, sandboxId }: { base: string; file: FileInfo; sandboxId: string }) {
+type PreviewGiven = { base: string; file: FileInfo; sandboxId: string; changed: () => void };
+
+function Preview({ base, file, sandboxId, changed }: PreviewGiven) {
+  // As it was when the editing began: what code writes meanwhile is read again, and must not count as seen.
+  const [edited, setEdited] = useState<EditableText | null>(null);
   const kind = /\.png$/i.test(file.name) ? "image/png" : /\.jpe?g$/i.test(file.name) ? "image/jpeg" : null;
   const isPicture = kind !== null && file.size_bytes <= PICTURE_BYTES;
   const address = `${base}/content?path=${segment(file.path)}`;
@@ -161,6 +171,8 @@ function Preview({ base, file, sandboxId }: { base: string; file: FileInfo; sand
   });
   const [whole, setWhole] = useState<Uint8Array<ArrayBuffer> | null>(null);
   const bytesOf = content.data;
+  const editable =
+    bytesOf && !isShare() && !isPicture && file.size_bytes <= PREVIEW_BYTES ? editableText(bytesOf) : null;
 
   return (
     <section className="detail" aria-label={`File ${visibleLine(file.name, 120)}`}>
@@ -181,15 +193,102 @@ function Preview({ base, file, sandboxId }: { base: string; file: FileInfo; sand
             Get it
           </button>
         )}
+        {editable && !edited && (
+          <button type="button" className="subtle" onClick={() => setEdited(editable)}>
+            Edit
+          </button>
+        )}
       </div>
       {content.error && <ProblemBox error={content.error} />}
       {bytesOf && isPicture && <Raster base64={encoded(bytesOf)} type={kind} />}
-      {bytesOf && !isPicture && <pre className="plain-text">{shown(bytesOf)}</pre>}
+      {edited && (
+        <FileEditor
+          address={address}
+          name={file.name}
+          text={edited}
+          close={(isSaved) => {
+            setEdited(null);
+            if (!isSaved) return;
+            content.refetch();
+            changed();
+          }}
+        />
+      )}
+      {bytesOf && !isPicture && !edited && <pre className="plain-text">{shown(bytesOf)}</pre>}
       {bytesOf && !isPicture && file.size_bytes > PREVIEW_BYTES && (
         <p className="quiet">The first {bytes(PREVIEW_BYTES)} are shown.</p>
       )}
     </section>
   );
+}
+
+type EditorGiven = { address: string; name: string; text: EditableText; close: (isSaved: boolean) => void };
+
+/** A text file in a field; it is written whole, unless code has changed it since it was read. */
+function FileEditor({ address, name, text, close }: EditorGiven) {
+  const [now, setNow] = useState(text.lines);
+  const [problem, setProblem] = useState<unknown>(null);
+  const [isSaving, setSaving] = useState(false);
+  const save = async () => {
+    setSaving(true);
+    try {
+      const answer = await ask(address, { accept: "*/*" });
+      const before = editableText(new Uint8Array(await answer.arrayBuffer()));
+      if (before?.lines !== text.lines || before.ending !== text.ending)
+        throw new Error("The file has changed since it was read: copy your text, and open the file again.");
+      await ask(address, { method: "PUT", body: new Blob([now.replaceAll("\n", text.ending)]) });
+      close(true);
+    } catch (error) {
+      setProblem(error);
+      setSaving(false);
+    }
+  };
+
+  return (
+    <form
+      className="file-editor"
+      onSubmit={(event) => {
+        event.preventDefault();
+        save();
+      }}
+    >
+      <textarea
+        aria-label={`Text of ${visibleLine(name, 80)}`}
+        rows={16}
+        spellCheck={false}
+        value={now}
+        onChange={(event) => setNow(event.target.value)}
+      />
+      {visible(text.lines) !== text.lines && (
+        <p className="note">It has characters that cannot be seen here; they are kept.</p>
+      )}
+      {problem !== null && <ProblemBox error={problem} title="It was not saved" />}
+      <div className="row end">
+        <button type="button" onClick={() => close(false)}>
+          Cancel
+        </button>
+        <button type="submit" className="primary" disabled={isSaving}>
+          Save
+        </button>
+      </div>
+    </form>
+  );
+}
+
+export type EditableText = { lines: string; ending: "\n" | "\r\n" };
+
+/** The text of a file, if a field gives back its bytes: UTF-8 with one kind of line ends; else null. */
+export function editableText(content: Uint8Array): EditableText | null {
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
+  } catch {
+    return null;
+  }
+  if (text.includes("\0")) return null;
+  if (!text.includes("\r")) return { lines: text, ending: "\n" };
+  const lines = text.replaceAll("\r\n", "\n");
+  return lines.includes("\r") || lines.replaceAll("\n", "\r\n") !== text ? null : { lines, ending: "\r\n" };
 }
 
 /** Reads no more of an answer than is shown. */

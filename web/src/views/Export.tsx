@@ -3,6 +3,7 @@
 import { DropdownMenu } from "radix-ui";
 import { ask, segment } from "../api/client";
 import { usePlacePath } from "../api/place";
+import { useMayAct } from "../parts/rights";
 
 const FORMS: [string, string][] = [
   ["ipynb", "Notebook (.ipynb)"],
@@ -10,14 +11,21 @@ const FORMS: [string, string][] = [
   ["html", "Page (.html)"],
 ];
 
+const STATE = "fumehood";
+const SAVED: [string, string] = [STATE, "Saved state, to load again"];
+
 type Given = { sandboxId: string; contextId: string; failed: (problem: unknown) => void };
 
 export function Export({ sandboxId, contextId, failed }: Given) {
   const place = usePlacePath(sandboxId);
+  const mayAct = useMayAct();
+  const isLiving = mayAct && !place.includes("/records/");
   const save = async (form: string) => {
     try {
-      const path = `${place}/contexts/${segment(contextId)}/record?form=${form}`;
-      const answer = await ask(path, { accept: "*/*" });
+      const answer =
+        form === STATE
+          ? await ask(`${place}/save`, { method: "POST", accept: "*/*" })
+          : await ask(`${place}/contexts/${segment(contextId)}/record?form=${form}`, { accept: "*/*" });
       // Never shown here: the file is the guest's, and is opened elsewhere.
       const url = URL.createObjectURL(
         new Blob([await answer.arrayBuffer()], { type: "application/octet-stream" }),
@@ -40,7 +48,7 @@ export function Export({ sandboxId, contextId, failed }: Given) {
       </DropdownMenu.Trigger>
       <DropdownMenu.Portal>
         <DropdownMenu.Content className="menu" align="end" sideOffset={6}>
-          {FORMS.map(([form, label]) => (
+          {[...FORMS, ...(isLiving ? [SAVED] : [])].map(([form, label]) => (
             <DropdownMenu.Item key={form} onSelect={() => save(form)}>
               {label}
             </DropdownMenu.Item>

@@ -14,6 +14,7 @@ import { useNow } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
 import { useMayAct } from "../parts/rights";
 import { State } from "../parts/State";
+import { Family } from "./Family";
 import { Bar, networkWord } from "./Sandboxes";
 
 const Labels = lazy(() => import("./Labels"));
@@ -104,7 +105,7 @@ export function SandboxHead({
           )}
         </span>
       </div>
-      <Facts sandbox={sandbox} isLive={!isGone && sandbox.state === "running"} />
+      <Facts sandbox={sandbox} isLive={!isGone && sandbox.state === "running"} isGone={isGone} />
       {isGone && (
         <div className="banner bad-banner" role="status">
           <strong>This sandbox has ended.</strong> {visible(asProblem(problem).message)} What was read before
@@ -131,7 +132,7 @@ export function SandboxHead({
   );
 }
 
-function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
+function Facts({ sandbox, isLive, isGone }: { sandbox: Sandbox; isLive: boolean; isGone: boolean }) {
   const isWatched = useWatchState() === "open";
   const use = useQuery({
     queryKey: ["use", sandbox.id],
@@ -167,6 +168,11 @@ function Facts({ sandbox, isLive }: { sandbox: Sandbox; isLive: boolean }) {
           <Link href={`/sandboxes/${sandbox.parent_id}`}>
             <code>{shortId(sandbox.parent_id)}</code>
           </Link>
+        </Fact>
+      )}
+      {!isGone && (
+        <Fact name="Family">
+          <Family sandboxId={sandbox.id} />
         </Fact>
       )}
       {Object.entries(sandbox.metadata).map(([name, value]) => (

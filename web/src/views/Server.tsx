@@ -9,6 +9,7 @@ import type { Page } from "../api/types";
 import { AuditRecord } from "../panels/Audit";
 import { visibleLine } from "../parts/format";
 import { Empty, ProblemBox } from "../parts/Problems";
+import { Machines, Templates } from "./ServerParts";
 
 export type Setting = api.DescribedSetting;
 type EventCounts = api.SecurityEventCounts;
@@ -18,6 +19,8 @@ export default function Server() {
     <div className="page scrolling">
       <h1>Server</h1>
       <Events />
+      <Machines />
+      <Templates />
       <Machine />
       <section className="card" aria-label="Audit record">
         <h2>Audit record of the server</h2>
