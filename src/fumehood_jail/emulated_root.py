@@ -1,9 +1,9 @@
 """Runs a program as root of a user namespace with one id; calls that need more rights do nothing and succeed.
 
 For image builders that a user runs without subordinate ids: this user owns all their files, so a change of owner or
-    user only matters inside the built image. `command` returns the command of a process between the host process and
-    the program; that process runs `main`. This isolates nothing: the program has the files, the processes and the
-    network of its user.
+user only matters inside the built image. `command` returns the command of a process between the host process and the
+program; that process runs `main`. This isolates nothing: the program has the files, the processes and the network of
+its user.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def encode(header: Header, payload: bytes = b"") -> bytes:
     """Return the bytes of one frame.
 
     Lone surrogates in the header survive: they are sent as escapes. The caller must know how large a payload its peer
-        accepts.
+    accepts.
 
     Raises:
         ProtocolError: The header is larger than any peer accepts, or the payload is longer than the length field can

@@ -1,10 +1,10 @@
 """Messages: which types exist in each direction, and what each may hold.
 
 The tables contain these rules as data: host to context, context to host, host to init, init to host. `check` compares a
-    decoded frame with one of them. It runs wherever a frame was just decoded, in the host and in the guest,
-and must never repair, guess or ignore: a type, a field or a value that its table does not name is refused.
-The invariant: what has passed `check` has the fields of its table and no others, each of the exact type and
-within its bound. A string may hold any character, lone surrogates included, unless its rule says otherwise.
+decoded frame with one of them. It runs wherever a frame was just decoded, in the host and in the guest, and must never
+repair, guess or ignore: a type, a field or a value that its table does not name is refused. The invariant: what has
+passed `check` has the fields of its table and no others, each of the exact type and within its bound. A string may hold
+any character, lone surrogates included, unless its rule says otherwise.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ MAX_CHARTER_LINES = 16
 # The error tree is drawn in its charter.
 DRAWN = "fumehood.errors"
 
+SECTIONS = {"Args:", "Attributes:", "Raises:", "Returns:", "Yields:"}
+
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -75,6 +77,38 @@ def test_every_public_name_has_a_sentence(modules):
                 lacking.append(f"{module.name}:{name}")
 
     assert lacking == []
+
+
+def continuation_indents(docstring: str) -> list[str]:
+    """Lines indented deeper than the line of text that they continue: shown as a code block.
+
+    Sections such as `Args:`, items of lists, and tables and code after a blank line have lines of their own indent.
+    """
+    above, *lines = docstring.splitlines()
+    odd: list[str] = []
+
+    for line in lines:
+        opens_block = above.startswith((" ", "-")) or above in SECTIONS or not above
+
+        if line.startswith(" ") and not opens_block:
+            odd.append(line.strip())
+
+        above = line
+
+    return odd
+
+
+def test_no_line_is_indented_as_code_in_mid_sentence(modules):
+    """`help()`, the OpenAPI description and Sphinx show a paragraph as one, not as text and a block of code."""
+    odd = [
+        f"{module.name}:{getattr(node, 'name', 'charter')}: {line}"
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, (*_DEFINITIONS, ast.Module))
+        for line in continuation_indents(ast.get_docstring(node) or " ")
+    ]
+
+    assert odd == []
 
 
 def test_the_error_tree_is_the_one_that_is_drawn(modules):

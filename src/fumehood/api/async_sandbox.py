@@ -1,9 +1,9 @@
 """`AsyncSandbox`: the class of a sandbox, for asyncio.
 
 This module has the methods for a sandbox as a whole: start, network, pause, fork, save and end. The methods that run
-    code are in its base class (`contexts.py`). Each turns its arguments into calls of the backend
-port and nothing else. `Sandbox` is generated from both by `make sync-api`, docstrings included: a paragraph that begins
-with "Asynchronous:" stays here.
+code are in its base class (`contexts.py`). Each turns its arguments into calls of the backend port and nothing else.
+`Sandbox` is generated from both by `make sync-api`, docstrings included: a paragraph that begins with "Asynchronous:"
+stays here.
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ class AsyncSandbox(AsyncContexts):
         """Copy a file of the sandbox, or a folder with its content, to this machine.
 
         The sandbox chooses the names of files: a name that would lead out of the folder is left out. Hidden files of a
-            folder are not copied, since this machine would run some of them (`.bashrc`, `.git`).
+        folder are not copied, since this machine would run some of them (`.bashrc`, `.git`).
 
         Args:
             remote: The file or folder.

@@ -252,9 +252,9 @@ class AsyncContexts(Uncopied):
         """Save the present state of a context and of the files, for a later `rollback`.
 
         Every live object of the context is kept as it is: variables, modules, suspended generators, open files, random
-            states. It takes a few milliseconds, and memory only for later changes. `left_behind` lists the parts that
-            cannot be kept (other threads, child processes, sockets). At most 16 checkpoints are kept; then the oldest
-            is dropped.
+        states. It takes a few milliseconds, and memory only for later changes. `left_behind` lists the parts that
+        cannot be kept (other threads, child processes, sockets). At most 16 checkpoints are kept; then the oldest is
+        dropped.
 
         Args:
             name: A name of yours; `rollback` takes it as well.

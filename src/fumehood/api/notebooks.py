@@ -3,8 +3,7 @@
 Runs in the user's process, over the public sandbox only. The code of a record is as hostile as it was; it runs in a
 fresh sandbox, which is killed at the end. A notebook is executed as by `nbconvert --execute`: the output of each cell
 replaces its outputs. `Determinism` describes the sources that can be fixed before code runs again: seeds, the system's
-    randomness and
-the time of day.
+randomness and the time of day.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ async def arun_code(
     """Run code in a sandbox of its own, which is killed afterwards.
 
     The arguments are those of `Sandbox` and of `Sandbox.run_code`, and two more: `files`, text or bytes by path, are
-        written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip.
-        With `libraries` the sandbox may reach the package index in addition to `network`.
+    written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip. With
+    `libraries` the sandbox may reach the package index in addition to `network`.
     """
     if libraries:
         install_command(libraries)
@@ -144,8 +144,8 @@ def run_code(
     """Run code in a sandbox of its own, which is killed afterwards.
 
     The arguments are those of `Sandbox` and of `Sandbox.run_code`, and two more: `files`, text or bytes by path, are
-        written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip.
-        With `libraries` the sandbox may reach the package index in addition to `network`.
+    written before the code runs, and `libraries`, names of packages such as `["polars"]`, are installed by pip. With
+    `libraries` the sandbox may reach the package index in addition to `network`.
     """
     turn = Turn()
     return turn.call(

@@ -355,7 +355,7 @@ class Sandbox(Uncopied):
         """Copy a file of the sandbox, or a folder with its content, to this machine.
 
         The sandbox chooses the names of files: a name that would lead out of the folder is left out. Hidden files of a
-            folder are not copied, since this machine would run some of them (`.bashrc`, `.git`).
+        folder are not copied, since this machine would run some of them (`.bashrc`, `.git`).
 
         Args:
             remote: The file or folder.
@@ -850,9 +850,9 @@ class Sandbox(Uncopied):
         """Save the present state of a context and of the files, for a later `rollback`.
 
         Every live object of the context is kept as it is: variables, modules, suspended generators, open files, random
-            states. It takes a few milliseconds, and memory only for later changes. `left_behind` lists the parts that
-            cannot be kept (other threads, child processes, sockets). At most 16 checkpoints are kept; then the oldest
-            is dropped.
+        states. It takes a few milliseconds, and memory only for later changes. `left_behind` lists the parts that
+        cannot be kept (other threads, child processes, sockets). At most 16 checkpoints are kept; then the oldest is
+        dropped.
 
         Args:
             name: A name of yours; `rollback` takes it as well.
@@ -1462,7 +1462,7 @@ class Shares:
         """Share the sandbox, and return the share with its address in `url`.
 
         Everyone with that address can open it in a browser, live and without an account. Viewing changes nothing: it
-            resumes no sandbox and extends no lifetime.
+        resumes no sandbox and extends no lifetime.
 
         Args:
             shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.

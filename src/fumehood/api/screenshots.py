@@ -1,7 +1,7 @@
 """Pictures of a sandbox's display.
 
 Runs in the process of the caller, or of the server: that process makes the picture from a file of the sandbox, without
-    a program of the sandbox.
+a program of the sandbox.
 """
 
 from __future__ import annotations

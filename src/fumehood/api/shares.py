@@ -40,7 +40,7 @@ class AsyncShares:
         """Share the sandbox, and return the share with its address in `url`.
 
         Everyone with that address can open it in a browser, live and without an account. Viewing changes nothing: it
-            resumes no sandbox and extends no lifetime.
+        resumes no sandbox and extends no lifetime.
 
         Args:
             shows: The parts that it shows: `record` (code and outputs), `variables`, `files`, `audit`, `network`.

@@ -6,7 +6,7 @@ makes short requests, a sandbox that computes for long has half of its weight; a
 weight, which is that of any other process or control group.
 
 Nothing here polls: usage is read when a request arrives, at most every 100 ms. A timer to restore the weight exists
-    only while a weight is halved.
+only while a weight is halved.
 """
 
 from __future__ import annotations

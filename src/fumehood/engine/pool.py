@@ -1,7 +1,7 @@
 """The pool: sandboxes of each template that are made before they are requested.
 
 Refilling must not slow down running sandboxes: it starts only after the sandbox that was just taken has had time for a
-    short call, and makes one sandbox at a time. A sandbox leaves the pool once and never returns.
+short call, and makes one sandbox at a time. A sandbox leaves the pool once and never returns.
 """
 
 from __future__ import annotations

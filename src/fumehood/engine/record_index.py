@@ -1,7 +1,7 @@
 """The index of the records of ended sandboxes: the fields that eviction and paging need, and no text of a guest.
 
 Runs in the host process, in the thread for kept records alone. It touches no file: it determines which record is
-    removed next.
+removed next.
 """
 
 from __future__ import annotations

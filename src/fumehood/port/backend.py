@@ -508,8 +508,8 @@ class Backend(ABC):
         """Send a question about code to a context: CompleteCode, InspectCode or CheckComplete.
 
         The question waits, like an execution, until earlier requests to the context are done. An answer that takes
-            longer than 5 s is replaced by the empty answer: nothing found, or "unknown". A language that cannot answer
-            the question gives the empty answer too.
+        longer than 5 s is replaced by the empty answer: nothing found, or "unknown". A language that cannot answer the
+        question gives the empty answer too.
 
         Raises:
             ContextNotFoundError: The question names a context that does not live.

@@ -1,10 +1,9 @@
 """The host's end of a socket to the base jail: whole messages, with descriptors, never blocking.
 
 Messages are bounded and strictly parsed: the zygote runs packages that are not ours. Each request allows a number of
-    answers, and one message beyond that number ends the connection: parsing takes time, and a flood would block the
-    loop for all other
-sandboxes. What cannot be sent at once is queued in order, with duplicated descriptors. A descriptor is a plain number
-that no garbage collector closes: a failure in the middle of several must not leak those already made.
+answers, and one message beyond that number ends the connection: parsing takes time, and a flood would block the loop
+for all other sandboxes. What cannot be sent at once is queued in order, with duplicated descriptors. A descriptor is a
+plain number that no garbage collector closes: a failure in the middle of several must not leak those already made.
 """
 
 from __future__ import annotations

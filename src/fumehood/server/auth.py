@@ -115,7 +115,7 @@ async def refusal_of(connection: HTTPConnection, scope: Scope = "sandboxes") -> 
     """Returns the error for a caller whose credential is not valid any more; None while it is valid.
 
     Used right before a new right or resource is handed out: unlike in `until_refused`, a failed check counts as a
-        refusal.
+    refusal.
     """
     try:
         await _look_again(connection, scope)

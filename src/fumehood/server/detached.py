@@ -222,7 +222,7 @@ class DetachedRuns:
         """Begins an execution, and returns it when it runs or waits for its turn.
 
         If there are too many runs, the oldest ended one is forgotten: of the same key, or of the key with the most
-            runs.
+        runs.
 
         Raises:
             OverloadedError: Too many detached executions are under way.

@@ -80,7 +80,7 @@ class RateLimits:
         """Holds the client address's turn to try a token, while the block checks the token.
 
         An address tries one token at a time, except tokens that are known to have been right: otherwise many tokens
-            sent at once would all be checked before the first wrong one is counted.
+        sent at once would all be checked before the first wrong one is counted.
 
         Raises:
             RateLimitError: The address has sent too many wrong tokens, and this token is not known to have been

@@ -1,10 +1,9 @@
 """The languages that code may be written in: names, aliases, abilities, and how their programs are run.
 
 This is the only table of languages: contexts, dialects, kernels, judges and templates read it. It is data and starts
-    nothing; whether a template has the programs of a language is found only in its sandboxes. A language either keeps
-    its variables
-from cell to cell, or each of its cells is a whole program; judges also run whole programs in languages that keep
-variables.
+nothing; whether a template has the programs of a language is found only in its sandboxes. A language either keeps its
+variables from cell to cell, or each of its cells is a whole program; judges also run whole programs in languages that
+keep variables.
 """
 
 from __future__ import annotations

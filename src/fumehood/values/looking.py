@@ -1,8 +1,7 @@
 """Read-only questions about a sandbox, with their answers: cells, results, variables, and lists of sandboxes.
 
 Used on both sides of the port. Answering a question changes nothing: it resumes no sandbox, extends no lifetime and
-    runs no
-code of the guest. Text in the answers comes from the guest.
+runs no code of the guest. Text in the answers comes from the guest.
 """
 
 from __future__ import annotations

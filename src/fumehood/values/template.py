@@ -2,7 +2,7 @@
 
 Plain data of the host process. A template names an environment of the host (a virtual environment or an installation);
 nothing is copied or built here: runtimes mount it for the guest, read-only. `fumehood.templates` builds environments
-    and keeps them under names.
+and keeps them under names.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lives in the branches of the zygote, before any context, and in the contexts that are their forks. It must never import
 IPython or asyncio: each context would pay for a share of its memory, and for copies of the pages that the interpreter
-    writes to.
+writes to.
 """
 
 from __future__ import annotations

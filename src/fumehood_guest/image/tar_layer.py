@@ -1,9 +1,9 @@
 """Unpacks one layer of an image: a tar archive becomes a folder that overlayfs can stack.
 
 Runs in the unpacker, whose root is that very folder: nothing else exists there. Still, no link is followed and no name
-    may lead out of the folder, so that its content is exactly that of the archive. A whiteout is written in
-overlayfs's form: a character device 0/0, or an opaque folder. Set-id bits, devices and extended attributes are dropped,
-and counted.
+may lead out of the folder, so that its content is exactly that of the archive. A whiteout is written in overlayfs's
+form: a character device 0/0, or an opaque folder. Set-id bits, devices and extended attributes are dropped, and
+counted.
 """
 
 from __future__ import annotations

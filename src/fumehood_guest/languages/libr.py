@@ -2,9 +2,8 @@
 
 Runs in a context, or in the process that forks such contexts; one R a process. It is the only module beside the system
 calls that uses ctypes: R has no separate program that another process could talk to and that a fork would copy.
-    Functions of R are
-called in the main thread alone, under `R_tryEval`, so that an error of R never jumps over Python frames; callbacks from
-R never call R again.
+Functions of R are called in the main thread alone, under `R_tryEval`, so that an error of R never jumps over Python
+frames; callbacks from R never call R again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Archives that E2B's clients upload for the COPY steps of templates, kept for a day.
 
 Clients upload each one to an address that is signed for it, as at E2B, since they send no key there. The archives are
-    hostile: this module does not read them; a jailed process unpacks them.
+hostile: this module does not read them; a jailed process unpacks them.
 """
 
 from __future__ import annotations

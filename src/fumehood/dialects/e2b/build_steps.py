@@ -1,7 +1,7 @@
 """The steps of E2B's template builder as instructions of a Dockerfile, and its start command as one of ours.
 
 Pure: it reads the body of a request and starts nothing. A build begins as at E2B, as the user `user` in its home;
-    unsupported features are refused by name.
+unsupported features are refused by name.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def read_network(rules: NetworkRules | None, asks_internet: bool | None, most: N
     """Returns the network that a client requests.
 
     At E2B, a client that requests no restriction gets the internet. Here it gets what the server and the key allow: a
-        server without networks gives none to clients that request nothing in particular.
+    server without networks gives none to clients that request nothing in particular.
 
     Args:
         rules: Its rules, if it has given any.

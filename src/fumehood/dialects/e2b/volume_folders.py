@@ -279,7 +279,7 @@ def _gone(missing: Set[str], entries: Entries, found: Mapping[str, FileInfo]) ->
     """Returns the stored paths that are to be removed.
 
     A path that is missing once may have been renamed during the listing: it is removed when the next round misses it
-        too, or when its parent is no longer a folder.
+    too, or when its parent is no longer a folder.
     """
 
     def is_gone(path: str) -> bool:

@@ -4,7 +4,7 @@ Runs in the server process. A round that takes long makes the next one wait long
 tenth of a task.
 
 The record of a volume names the sandbox that holds it, and the server that stores its changes. A hold ends with its
-    sandbox, for whatever reason: the next round, or the next request for the volume, detects it.
+sandbox, for whatever reason: the next round, or the next request for the volume, detects it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The routes of the dialect: those of a SandboxFusion server that runs code.
 
-It answers 200 to any result of a program. A run waits in the fair queue when the server is full, and is then a 504,
-the one status after which verl tries again. The clients have no token, so it is read from their address: from the
-    query, where it is removed before anything can log it, or from the user part, which arrives as HTTP basic and is
-    never logged.
+It answers 200 to any result of a program. A run waits in the fair queue when the server is full, and is then a 504, the
+one status after which verl tries again. The clients have no token, so it is read from their address: from the query,
+where it is removed before anything can log it, or from the user part, which arrives as HTTP basic and is never logged.
 """
 
 from __future__ import annotations

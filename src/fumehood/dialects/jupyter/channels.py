@@ -2,7 +2,7 @@
 
 Frames are read one at a time, bounded by the server, and at a pace that never keeps the server's loop from its other
 work: a connection without credit of processor time waits after each message. The client's queue bounds the messages
-    that wait to be sent. A frame that cannot be read ends the connection with a reason, and nothing else.
+that wait to be sent. A frame that cannot be read ends the connection with a reason, and nothing else.
 """
 
 from __future__ import annotations

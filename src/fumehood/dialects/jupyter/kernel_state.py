@@ -1,7 +1,7 @@
 """The state of a kernel: its names, its open comms, its history, and the queue of requests.
 
 All of it is in memory, bounded, and gone with the kernel. This module sends no request to the sandbox: `kernel` and
-    `shell` do, and decide their order.
+`shell` do, and decide their order.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The guest programs for code that calls tools: a broker, and the functions by which code reaches it.
 
 This module has their source as text: none of it runs in the server. The broker is the program that the server starts.
-    It runs
-the user's code as its child, and writes on its standard output, one JSON object a line, which tools are called, and how
-the code ended; the results come as lines on its standard input. The user's code has the same rights as the broker, so
-its output is trusted no more than the code.
+It runs the user's code as its child, and writes on its standard output, one JSON object a line, which tools are called,
+and how the code ended; the results come as lines on its standard input. The user's code has the same rights as the
+broker, so its output is trusted no more than the code.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 For Python a separate context imports what the program imports and compiles it, once; a checkpoint of that is made, and
 each case is a fork of the checkpoint: it has its own memory, standard input and limits, and is killed with all
-    processes that it has started.
-A program in another language is compiled once, and each case is a process of it (`program_cases`). At the end the files
-of the sandbox are restored. If a program damages what its cases need, this is reported as their verdict, and must not
-raise an error of the judge.
+processes that it has started. A program in another language is compiled once, and each case is a process of it
+(`program_cases`). At the end the files of the sandbox are restored. If a program damages what its cases need, this is
+reported as their verdict, and must not raise an error of the judge.
 """
 
 from __future__ import annotations

@@ -452,7 +452,7 @@ class _Puppet:
         """Installs descriptors in the traced process, during a call without effect; returns their numbers there.
 
         Only the last numbers belong to `fds`: if the call was interrupted, some descriptors were installed more than
-            once.
+        once.
         """
         self.make("unshare", 0, gifts=fds)
         return list(self._origin.given(self._pid))

@@ -1,7 +1,7 @@
 """Past and running executions of a sandbox: pages of its records, one execution, the bytes of one result.
 
 Translation only. Reading changes nothing: it resumes no sandbox and extends no lifetime. Bytes of a result come from a
-    guest: they are sent as a download, with a policy under which no content of them can run.
+guest: they are sent as a download, with a policy under which no content of them can run.
 """
 
 from __future__ import annotations

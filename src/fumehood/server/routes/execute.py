@@ -64,8 +64,8 @@ async def execute(
     """Runs code and returns its result; the sandbox is killed afterwards.
 
     If the code fails, the request still succeeds: `execution.error` describes the failure. With `Accept:
-        application/x-ndjson` or
-    `text/event-stream` the events are streamed as they happen; the last line has the type `reply`.
+    application/x-ndjson` or `text/event-stream` the events are streamed as they happen; the last line has the type
+    `reply`.
     """
     backend = services.backend_for(principal)
     if is_stream_wanted(request):

@@ -69,9 +69,8 @@ async def execute(
     """Runs code in a context, after earlier requests to that context are done.
 
     If the code fails, the request still succeeds: `error` describes the failure. With `Accept: application/x-ndjson` or
-        `text/event-
-    stream` each event is sent as a line when it happens, and the last line is `finished` with the whole execution, or
-    `problem`. If the client disconnects, the execution is interrupted.
+    `text/event-stream` each event is sent as a line when it happens, and the last line is `finished` with the whole
+    execution, or `problem`. If the client disconnects, the execution is interrupted.
     """
     wanted = attributed(body.request(), request)
 

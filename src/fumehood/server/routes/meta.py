@@ -194,7 +194,7 @@ async def doctor(principal: AnyCaller, services: StoresOf) -> MachineRows:
     """Returns the rows of `fumehood doctor` for the machine of the server, at most a minute old, for its owner.
 
     The report tries each layer of isolation and starts a sandbox of its own, which takes seconds. If a host daemon
-        keeps the sandboxes, its machine may differ: run the command there.
+    keeps the sandboxes, its machine may differ: run the command there.
     """
     _check_owner(principal)
     settings = services.settings

@@ -1,7 +1,7 @@
 """Records of sandboxes that have ended: lists, reads, replays and deletes those of the caller's key.
 
 Translation only, in the server process. Recorded data comes from a guest: bytes and files are sent as downloads, as for
-    a living sandbox.
+a living sandbox.
 """
 
 from __future__ import annotations

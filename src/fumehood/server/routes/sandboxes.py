@@ -129,7 +129,7 @@ async def list_sandboxes(
     """Lists the caller's living sandboxes, the oldest first; the server's owner sees the sandboxes of all keys.
 
     A page begins after the last sandbox of the previous page, even if sandboxes were made or ended meanwhile: none is
-        listed twice, and none that lives throughout is left out.
+    listed twice, and none that lives throughout is left out.
     """
     page = await backend.page(
         ListSandboxes(

@@ -1,7 +1,7 @@
 """Saved states: a sandbox as one file, and a sandbox made from such a file.
 
 Translation, with at most one piece of a state in memory: an upload is stored in a temporary file while it is loaded,
-    since it is read from its end.
+since it is read from its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The routes for readers of a share: the chosen parts of one sandbox, each by one route, and nothing else.
 
 Only the token of that share is accepted here, and it is accepted nowhere else. Bytes of files come from a guest: they
-    are sent as downloads, with a policy under which no content of them can run.
+are sent as downloads, with a policy under which no content of them can run.
 """
 
 from __future__ import annotations

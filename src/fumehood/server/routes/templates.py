@@ -49,8 +49,8 @@ async def build(
     """Builds a template, unless none of its inputs has changed; for the owner of the server.
 
     The answer is a stream: a line for each step, and the template as the last line. Sandboxes that are made afterwards
-        start from it; living ones are not affected. If the client disconnects, the build ends, and an older template of
-        this name is kept.
+    start from it; living ones are not affected. If the client disconnects, the build ends, and an older template of
+    this name is kept.
     """
     _check_owner(principal)
 
