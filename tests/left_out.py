@@ -72,6 +72,10 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     f"{_WARM}test_json_is_that_of_a_cold_run": (f"{_WARM}test_json_is_that_of_a_cold_run[words0]",),
     # `make test-console` runs them.
     _KEYBOARD: (f"{_KEYBOARD}test_make_run_go_back_and_fork",),
+    # A browser sends what these requests have, which the server is asked with here.
+    "tests/console/test_guest_origin.py::test_a_page_of_a_port_has_nothing_of_the_login": (
+        "tests/server/test_logins.py::test_the_cookie_opens_no_dialect_no_port_and_no_tunnel",
+    ),
     f"{_FLOWS}test_what_a_program_ran_is_the_page[dark]": (
         f"{_FLOWS}test_what_a_program_ran_is_the_page[light]",
     ),

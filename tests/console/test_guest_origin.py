@@ -6,10 +6,13 @@ Each has a control: the same without the wall runs, or arrives.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
+from tests.conftest import RunningServer
 from tests.waiting import until
 
 from .collectors import Collector
@@ -64,6 +67,76 @@ def _served(box: Box) -> str:
     assert answer.status_code == 200, answer.text
     address: str = answer.json()["url"]
     return address
+
+
+# From a page of the guest's own host: each way in which a page can ask, with what it brings.
+_ASKED = """
+async ([home, id]) => {
+  const routes = ["/v1/me", "/v1/sandboxes", `/v1/sandboxes/${id}`, "/v1/keys", "/v1/settings", "/console/"];
+  const found = [];
+  for (const route of routes)
+    for (const mode of ["cors", "no-cors"])
+      for (const method of ["GET", "POST"]) {
+        const given = {mode, method, credentials: "include"};
+        const answer = await fetch(home + route, given).then((it) => it.type + it.status, () => "refused");
+        if (!["refused", "opaque0"].includes(answer)) found.push(`${mode} ${method} ${route}: ${answer}`);
+      }
+  const marked = await fetch(home + "/v1/me", {credentials: "include", headers: {"X-Fumehood-Console": "1"}})
+    .then((it) => it.status, () => "refused");
+  if (marked !== "refused") found.push(`with the header: ${marked}`);
+  const socket = await new Promise((done) => {
+    const made = new WebSocket(home.replace("http", "ws") + "/v1/watch", "fumehood.watch");
+    made.onopen = () => done("open");
+    made.onerror = () => done("refused");
+  });
+  if (socket !== "refused") found.push(`socket: ${socket}`);
+  const frame = document.createElement("iframe");
+  frame.src = home + "/console/";
+  document.body.append(frame);
+  await new Promise((done) => { frame.onload = done; setTimeout(done, 3000); });
+  document.cookie = "fumehood-console=TOSSED; domain=localhost; path=/";
+  return found;
+}
+"""
+
+
+def test_a_page_of_a_port_has_nothing_of_the_login(
+    browser: Any, start_server: Callable[..., RunningServer]
+) -> None:
+    """At `{port}-{id}.DOMAIN`, the console's own site: no request, socket or frame of it counts as logged in."""
+    server = start_server(domain="localhost", public_ports="true", pool_size=0)
+    home = server.url.replace("127.0.0.1", "localhost")
+
+    with httpx2.Client(base_url=server.url, headers=server.headers, timeout=60) as api:
+        box = Box(api, api.post("/v1/sandboxes", json={}).json()["id"])
+        box.run(_SERVED)
+        code = api.post("/v1/login/codes").json()["code"]
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{home}/console/#login={code}")
+        page.get_by_role("heading", name="Sandboxes").wait_for()
+        assert (
+            page.evaluate("fetch('/v1/me', {headers: {'X-Fumehood-Console': '1'}}).then((it) => it.status)")
+            == 200
+        ), "the control: the page itself is logged in"
+        guests = context.new_page()
+        asked = []
+        guests.on("request", lambda request: asked.append(request.url))
+        port = urlsplit(home).port
+        guests.goto(f"http://8000-{box.id}.localhost:{port}/")
+        guests.wait_for_function("window.moduleRan")
+        assert guests.evaluate(_ASKED, [home, box.id]) == []
+        assert any(url.endswith("/v1/keys") for url in asked), "it has asked"
+        framed = next(frame for frame in guests.frames if frame.parent_frame is not None)
+        assert framed.locator("#root").count() == 0
+        # A planted cookie of the same name opens nothing, and does no more than end the login of this browser.
+        status = page.evaluate(
+            "fetch('/v1/me', {headers: {'X-Fumehood-Console': '1'}}).then((it) => it.status)"
+        )
+        assert status in (200, 401)
+        assert api.get("/v1/keys").json()["items"] == []
+        assert [one["id"] for one in api.get("/v1/sandboxes").json()["items"]] == [box.id]
+        context.close()
 
 
 def test_a_picture_opened_alone_is_no_document_of_the_console(new_page: NewPage, box: Box) -> None:
