@@ -2,7 +2,8 @@
 
 Used by all host code and by callers. Code that fails is none of these: it is `Execution.error`. Each class writes its
 message from typed fields (what failed, with the value) and gives a hint (the way out); no call site composes prose.
-`code` is stable and may cross a process border. Guest text enters a message only through `visible_line`.
+`code` is stable and may cross a process border. Guest text enters a message only through `visible_line`. The log shows
+`log_reason`, which holds words of our own only, and never a message.
 
     FumehoodError
     ├── InvalidArgumentError (ValueError)             refused before anything was done
@@ -98,8 +99,8 @@ EndReason = Literal["killed", "expired", "idle", "died", "host_closed", "lost", 
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the reason of a failure for the log: the message of a fumehood error, the type of any other."""
-    return error.message if isinstance(error, FumehoodError) else type(error).__name__
+    """Returns the reason of a failure for the log, without words of a guest or caller: the type of a foreign error."""
+    return str(getattr(error, "log_reason", "")) or type(error).__name__
 
 
 class FumehoodError(Exception):
@@ -115,12 +116,24 @@ class FumehoodError(Exception):
 
     code: ClassVar[str] = "error"
 
-    def __init__(self, message: str, *, hint: str = "", outcome_unknown: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", outcome_unknown: bool = False, logged: str = ""
+    ) -> None:
         # Values in it may be a guest's; each class bounds them, and no control character of theirs passes here.
         self.message = visible(message)
         super().__init__(self.message)
         self.hint = hint
         self.outcome_unknown = outcome_unknown
+        self._logged = logged
+
+    @property
+    def log_reason(self) -> str:
+        """The reason as the log may show it: our own words, or the code if the class gives none for the log.
+
+        A message may hold output, code, commands and names that a guest or caller chose; the log never may.
+        """
+        # An error that came over HTTP has a message only.
+        return visible_line(str(self.__dict__.get("_logged") or self.code), max_characters=300)
 
     @property
     def retry_safe(self) -> bool:
@@ -172,16 +185,20 @@ class SandboxError(FumehoodError):
 
 
 class SandboxStartError(SandboxError, RuntimeError):
-    """A sandbox could not be started."""
+    """A sandbox could not be started.
+
+    `logged` is what the log shows in place of a reason that holds words of a guest, of a caller or of a template.
+    """
 
     code = "sandbox_start"
 
-    def __init__(self, *, step: str, reason: str, hint: str = "") -> None:
+    def __init__(self, *, step: str, reason: str, hint: str = "", logged: str = "") -> None:
         self.step = step
         self.reason = reason
         super().__init__(
             f"the sandbox did not start: {step}: {visible_line(reason)}",
             hint=hint or "run `fumehood doctor` to see what this machine allows",
+            logged=f"{step}: {logged or reason}",
         )
 
 
@@ -242,12 +259,13 @@ class TemplateError(SandboxStartError):
 
     code = "template"
 
-    def __init__(self, *, template: str, reason: str, hint: str = "") -> None:
+    def __init__(self, *, template: str, reason: str, hint: str = "", logged: str = "") -> None:
         self.template = template
         super().__init__(
             step=f"template {visible_line(template)!r}",
             reason=reason,
             hint=hint or "the template 'default' is always there",
+            logged=logged,
         )
 
 
@@ -269,6 +287,7 @@ class TemplateStoreError(FumehoodError):
         super().__init__(
             f"cannot {visible_line(operation)} template {visible_line(template)!r}: {reason.rstrip('.! ')}",
             hint=hint or "`fumehood template list` shows which there are",
+            logged=f"cannot {operation} it",
         )
 
 
@@ -374,6 +393,7 @@ class SandboxClosedError(SandboxError, RuntimeError):
             f"sandbox {visible_line(sandbox_id)!r} has ended: {why}",
             hint=hint,
             outcome_unknown=outcome_unknown,
+            logged=f"it has ended: {why}",
         )
 
 
@@ -707,6 +727,7 @@ class UnauthenticatedError(ServiceError):
             f"the request is not authenticated: {visible_line(reason)}",
             hint="send `Authorization: Bearer TOKEN`, from Python by `api_key=` or FUMEHOOD_API_KEY; `fumehood serve` "
             "says at its start where to find its token",
+            logged=f"the request is not authenticated: {reason}",
         )
 
 
@@ -717,7 +738,8 @@ class ForbiddenError(ServiceError):
 
     def __init__(self, *, reason: str, hint: str = "use a key with that scope") -> None:
         self.reason = reason
-        super().__init__(f"this key may not do that: {visible_line(reason)}", hint=hint)
+        message = f"this key may not do that: {visible_line(reason)}"
+        super().__init__(message, hint=hint, logged=message)
 
 
 class NetworkForbiddenError(ServiceError):
@@ -982,6 +1004,7 @@ class HostUnavailableError(ServiceError, ConnectionError):
             f"{visible_line(host)} does not answer: {visible_line(reason)}",
             hint="check that it runs and that its address is right",
             outcome_unknown=outcome_unknown,
+            logged=f"{host} does not answer: {reason}",
         )
 
 
@@ -1007,6 +1030,7 @@ class HostVersionError(ServiceError):
             f"which this server, fumehood {visible_line(server_version)}, asks of it",
             hint="install the version of the server on that machine and restart its `fumehood host`; "
             "`fumehood cluster status` shows the versions",
+            logged=f"version {host_version} does not know {asked}",
         )
 
 
@@ -1062,6 +1086,7 @@ class StorageError(ServiceError):
             f"the storage failed while {visible_line(operation)}",
             hint="try again; the server's log says why",
             outcome_unknown=outcome_unknown,
+            logged=f"the storage failed while {operation}",
         )
 
 
@@ -1100,17 +1125,18 @@ class ForkError(SandboxError):
 
     Attributes:
         step: The step that failed.
-        reason: The reason of the failure.
+        reason: The reason of the failure; `logged` replaces it in the log if it holds words of a guest.
     """
 
     code = "fork_failed"
 
-    def __init__(self, *, step: str, reason: str, hint: str = "") -> None:
+    def __init__(self, *, step: str, reason: str, hint: str = "", logged: str = "") -> None:
         self.step = step
         self.reason = reason
         super().__init__(
             f"the sandbox was not forked: {visible_line(step)}: {visible_line(reason)}",
             hint=hint or "the sandbox is as it was; try again, or go on without a fork",
+            logged=f"{step}: {logged or reason}",
         )
 
     @staticmethod
@@ -1171,13 +1197,16 @@ _NO_ROOM_FOR_CHECKPOINT = "free memory or disk in the sandbox, drop checkpoints,
 
 
 class CheckpointError(SandboxError):
-    """A checkpoint could not be made or restored; the sandbox is as it was."""
+    """A checkpoint could not be made or restored; the sandbox is as it was.
+
+    `logged` is what the log shows in place of a reason that holds words of a guest or caller.
+    """
 
     code = "checkpoint"
 
-    def __init__(self, *, reason: str, hint: str = "") -> None:
+    def __init__(self, *, reason: str, hint: str = "", logged: str = "") -> None:
         self.reason = reason
-        super().__init__(f"the checkpoint failed: {visible_line(reason)}", hint=hint)
+        super().__init__(f"the checkpoint failed: {visible_line(reason)}", hint=hint, logged=logged or reason)
 
     @staticmethod
     def from_errno(number: int, what: str = "") -> CheckpointError:
@@ -1185,7 +1214,7 @@ class CheckpointError(SandboxError):
         name = os.strerror(number) if number else "refused"
         no_room = number in (errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
         reason = f"{what}: {name}" if what not in ("", name) else name
-        return CheckpointError(reason=reason, hint=_NO_ROOM_FOR_CHECKPOINT if no_room else "")
+        return CheckpointError(reason=reason, hint=_NO_ROOM_FOR_CHECKPOINT if no_room else "", logged=name)
 
 
 class CheckpointUnavailableError(CheckpointError):
@@ -1220,6 +1249,7 @@ class LanguageCheckpointError(CheckpointError):
         super().__init__(
             reason=f"the context {visible_line(context_id)!r} speaks {language}: {reason}",
             hint=f"contexts of {allowed} can be kept; the files of the sandbox are kept with them",
+            logged=f"the context speaks {language}: {reason}",
         )
 
 
@@ -1233,6 +1263,7 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
         super().__init__(
             reason=f"there is no checkpoint {checkpoint_id!r}",
             hint="`list_checkpoints()` shows which there are; the oldest is dropped when there are too many",
+            logged="there is no such checkpoint",
         )
 
 
@@ -1246,6 +1277,7 @@ class CheckpointLostError(CheckpointError):
         super().__init__(
             reason=f"{checkpoint_id!r} has ended: code in the sandbox has killed it, or memory ran out",
             hint="the sandbox is as it was; go back to another checkpoint, or go on",
+            logged="it has ended: code in the sandbox has killed it, or memory ran out",
         )
 
 

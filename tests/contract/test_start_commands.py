@@ -135,12 +135,19 @@ def test_a_display_shows_what_programs_draw(open_one):
         }
 
 
-def test_a_command_that_fails_is_reported(open_one):
-    """The error has the exit code and its last words."""
+def test_a_command_that_fails_is_reported(open_one, caplog):
+    """The error has the exit code and its last words, which no line of the log has: it has our words only."""
     start = StartCommand(command="echo no port left >&2; exit 3", ready="port:8123")
 
-    with pytest.raises(SandboxStartError, match="ended with 3: no port left"):
+    with pytest.raises(SandboxStartError, match="ended with 3: no port left") as refused:
         open_one(Template(name="failing", preload=(), start=start))
+
+    assert "echo" in refused.value.reason
+    assert "echo" not in caplog.text
+    assert "no port left" not in caplog.text
+    # Control; a server has a log of its own.
+    told = [record for record in caplog.records if getattr(record, "event", "") == "sandbox.not_created"]
+    assert all("run the template's start command: it ended with 3" in one.getMessage() for one in told)
 
 
 def test_one_that_never_gets_ready_is_reported(open_one):

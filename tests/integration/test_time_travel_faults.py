@@ -26,6 +26,7 @@ from fumehood import (
 )
 from fumehood.assemble import local_backend
 from fumehood.engine.audit.records import AuditRecords
+from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
@@ -244,8 +245,16 @@ def _leaves_nothing(sandbox: Sandbox, processes: int) -> None:
         return
 
 
-def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
-    """A fresh one in its place would be without the state; the control is the same fork, left alone."""
+_WRITTEN = "written-by-the-guest"
+
+
+def test_a_fork_whose_context_ends_before_it_is_ready_is_none(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fresh one in its place would be without the state; the control is the same fork, left alone.
+
+    What the context has written is in the error and in no line of the log.
+    """
 
     async def end_it(fork: LiveSandbox) -> None:
         coming = fork.contexts.first.coming
@@ -254,10 +263,16 @@ def test_a_fork_whose_context_ends_before_it_is_ready_is_none() -> None:
 
     with Sandbox() as parent:
         parent.run_code("x = 1")
+        monkeypatch.setattr(ContextConnection, "early_output", lambda _self: _WRITTEN)
 
-        with failpoints.arm("fork.files", end_it), pytest.raises(ForkError, match="did not become ready"):
+        with (
+            failpoints.arm("fork.files", end_it),
+            pytest.raises(ForkError, match=f"not .* ready: {_WRITTEN}"),
+        ):
             parent.fork()
 
+        assert "go on: the context (python) did not become ready" in caplog.text
+        assert _WRITTEN not in caplog.text
         child = parent.fork()
 
         with child:

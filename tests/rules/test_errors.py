@@ -95,7 +95,7 @@ LEAVES = [kind for kind in CLASSES if kind.__name__ not in ABSTRACT]
 
 
 def make(kind: type[FumehoodError]) -> FumehoodError:
-    names = inspect.signature(kind.__init__).parameters.keys() - {"self"}
+    names = inspect.signature(kind.__init__).parameters.keys() - {"self", "logged"}
     return kind(**{name: VALUES[name] for name in names})
 
 
@@ -143,7 +143,7 @@ def test_each_crosses_a_process_border(kind):
 def test_no_guest_text_reaches_a_terminal_through_a_message(kind):
     """Values with control characters are spelled out."""
     hostile = {name: "evil\x1b]0;x\x07\nnext" for name, value in VALUES.items() if isinstance(value, str)}
-    names = inspect.signature(kind.__init__).parameters.keys() - {"self"}
+    names = inspect.signature(kind.__init__).parameters.keys() - {"self", "logged"}
     given = {name: {**VALUES, **hostile}[name] for name in names}
     given.update({name: "killed" for name in names & {"reason"} if kind is errors.SandboxClosedError})
 

@@ -22,6 +22,14 @@ NOT_POINTING = {
 }
 # These configure loggers of other libraries, and log nothing.
 CONFIGURING = {"mcp/server.py"}
+# These take the words of an `OSError` or of the launcher, before any guest; or are raised where nothing is logged.
+OF_THE_HOST = {
+    "api/templates.py",
+    "engine/provisioner.py",
+    "engine/audit/records.py",
+    "runtimes/landlock/runtime.py",
+    "runtimes/launcher_client.py",
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,44 @@ def test_calls_give_the_fields_that_are_declared(calls):
         given = {keyword.arg for keyword in node.keywords if keyword.arg is not None} - {"exc_info"}
         assert given <= set(event.fields), f"{name}:{node.lineno} gives {given - set(event.fields)}"
         assert not node.args, f"{name}:{node.lineno}"
+
+
+def test_no_message_of_an_error_is_logged(calls):
+    """It may hold output, code, and names that a guest or caller chose; `log_reason` has our own words only."""
+    for name, node, event in calls:
+        for keyword in node.keywords:
+            messages = {
+                ast.unparse(part)
+                for part in ast.walk(keyword.value)
+                if (isinstance(part, ast.Attribute) and part.attr in {"message", "value", "stderr", "stdout"})
+                or (isinstance(part, ast.Call) and ast.unparse(part) in {"str(error)", "repr(error)"})
+            }
+            assert not messages, f"{name}:{node.lineno} logs {messages} of {event.name}"
+
+
+# Errors whose `reason` is logged unless `logged` replaces it.
+LOGGED_REASONS = {"SandboxStartError", "TemplateError", "ForkError", "CheckpointError"}
+
+
+def test_a_reason_in_words_of_others_is_replaced_in_the_log(logging_modules):
+    """The errors of making, forking and keeping sandboxes; of `OSError`, the words are those of the host."""
+    found = 0
+
+    for name, module in logging_modules.items():
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in LOGGED_REASONS:
+                given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                is_foreign = re.search(
+                    r"\bstr\(|\brepr\(|\.(?:message|value|reason)\b|\bjoin\(", given["reason"]
+                )
+
+                if is_foreign:
+                    found += 1
+                    assert "logged" in given or name in OF_THE_HOST, (
+                        f"{name}:{node.lineno}: {given['reason']}"
+                    )
+
+    assert found > 10
 
 
 def test_each_field_is_given_somewhere(calls):

@@ -28,6 +28,7 @@ def serve():
         line.close()
 threading.Thread(target=serve, daemon=True).start()
 """
+THREAD = "import threading; threading.Thread(target=threading.Event().wait, name='{marker}').start()"
 PIPELINED = b"GET /healthz HTTP/1.1\r\n"
 UPGRADE = (
     b"GET %b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -425,9 +426,17 @@ def test_neither_code_nor_output_nor_secrets_are_logged(log: Log, client: httpx2
     client.get(f"{place}/files/content", params={"path": f"/{marker}"})
     client.get(f"/{marker}", params={"token": marker}, headers={"User-Agent": marker, "Cookie": marker})
     client.post("/v1/execute", json={"code": f"print('{marker}')"}, headers={"Idempotency-Key": marker})
+    # Words of a guest in the errors of the host: of a thread's name, and of what a fork writes before it ends.
+    run(client, sandbox_id, THREAD.format(marker=marker))
+    kept = client.post(f"{place}/checkpoints", json={"strict": True})
+    assert (kept.status_code, marker in kept.text) == (409, True), kept.text
+    client.post(f"{place}/checkpoints/{marker}/rollback")
+    client.post(f"{place}/forks", json={"count": 1, "checkpoint_id": marker})
     client.delete(place)
     log.one("sandbox.ended", sandbox_id=sandbox_id)
     # Control: all of it was under way.
     assert log.lines("execution.stopped", sandbox_id=sandbox_id)
+    assert log.lines("fork.failed", sandbox_id=sandbox_id)
+    assert log.lines("checkpoint.failed", sandbox_id=sandbox_id)[0]["reason"] == "not everything can be kept"
     assert marker not in log.text
     assert log.server.token not in log.text

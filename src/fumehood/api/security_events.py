@@ -53,7 +53,7 @@ async def _follow(backend: Backend, sandbox_id: str, callback: AsyncSecurityCall
                 await _tell(callback, event)
     except FumehoodError as error:
         # The sandbox has ended, or its server is gone: no more events come.
-        events.SECURITY_EVENTS_OVER.log(sandbox_id=sandbox_id, reason=error.message)
+        events.SECURITY_EVENTS_OVER.log(sandbox_id=sandbox_id, reason=error.log_reason)
 
 
 async def _tell(callback: AsyncSecurityCallback, event: SecurityEvent) -> None:

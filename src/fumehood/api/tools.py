@@ -386,7 +386,7 @@ def _success(event: ToolCallEvent, value: Any) -> ToolAnswer:
     try:
         return ToolAnswer(execution_id=event.execution_id, request_id=event.request_id, value=value)
     except InvalidArgumentError as error:
-        events.TOOL_GAVE_NO_JSON.log(tool=event.name, reason=error.message)
+        events.TOOL_GAVE_NO_JSON.log(tool=event.name, reason=error.log_reason)
         return _failure(event, f"{event.name}() gave something that is no JSON value, or a large one")
 
 

@@ -277,7 +277,7 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
             try:
                 return await site.backend.find_records(request)
             except (HostUnavailableError, HostVersionError) as error:
-                events.MACHINE_LEFT_OUT.log(host_id=site.machine.host_id, reason=error.message)
+                events.MACHINE_LEFT_OUT.log(host_id=site.machine.host_id, reason=error.log_reason)
                 return left_out
 
         pages = await asyncio.gather(*map(asked, self._sites.values()))

@@ -125,7 +125,7 @@ class Templates:
         except FumehoodError as error:
             self._refused_at[template, host_id] = self._loop.time()
             events.TEMPLATE_NOT_CARRIED.log(
-                template=template, host_id=host_id, source=source, reason=str(error)
+                template=template, host_id=host_id, source=source, reason=error.log_reason
             )
             return False
 

@@ -29,7 +29,7 @@ def all_or_none(forks: Sequence[LiveSandbox]) -> Iterator[None]:
             fork.end("killed")
 
         if isinstance(error, SandboxStartError):
-            raise ForkError(step=error.step, reason=error.reason) from None
+            raise ForkError(step=error.step, reason=error.reason, logged=error.log_reason) from None
 
         raise
 

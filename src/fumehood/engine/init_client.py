@@ -14,6 +14,7 @@ from typing import Any
 from fumehood.cancellation import wait_shared
 from fumehood.engine.channel import Channel
 from fumehood.engine.loop_share import LoopShare
+from fumehood.text import errno_text
 from fumehood_wire import init_messages, messages
 from fumehood_wire.frames import ProtocolError
 
@@ -28,6 +29,7 @@ class InitError(Exception):
         code: Kind of refusal: os, invalid, not_found, protocol.
         message: Init's message.
         errno_value: The errno, 0 if there was none.
+        log_reason: The reason for the log, without words of init, which runs with the guest.
     """
 
     def __init__(self, code: str, message: str, errno_value: int) -> None:
@@ -35,6 +37,7 @@ class InitError(Exception):
         self.code = code
         self.message = message
         self.errno_value = errno_value
+        self.log_reason = errno_text(errno_value) if errno_value else "init refused it"
 
 
 class InitGoneError(Exception):

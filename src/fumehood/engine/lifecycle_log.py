@@ -35,13 +35,13 @@ def logged_refusals(spec: SandboxSpec, forked_id: str | None = None) -> Iterator
         raise
     except FumehoodError as error:
         if forked_id is not None:
-            events.FORK_FAILED.log(sandbox_id=forked_id, code=error.code, reason=error.message)
+            events.FORK_FAILED.log(sandbox_id=forked_id, code=error.code, reason=error.log_reason)
         else:
             events.SANDBOX_NOT_CREATED.log(
                 template=spec.template_name,
                 owner=spec.owner or None,
                 code=error.code,
-                reason=error.message,
+                reason=error.log_reason,
             )
 
         raise

@@ -47,6 +47,7 @@ from fumehood.errors import (
     ProtocolViolationError,
     SandboxClosedError,
     SandboxStartError,
+    reason_of,
 )
 from fumehood.log import events
 from fumehood.log.request_ids import request_id
@@ -254,7 +255,9 @@ class LiveSandbox:
             await self.contexts.first.start()
         except (ContextStartError, InitError, InitGoneError) as error:
             self.end("died")
-            raise SandboxStartError(step="start the default context", reason=str(error)) from None
+            raise SandboxStartError(
+                step="start the default context", reason=str(error), logged=reason_of(error)
+            ) from None
 
     async def rehearse(self) -> None:
         """Runs an empty cell, so that the pages that every cell writes to are copied before a user waits."""
@@ -340,7 +343,10 @@ class LiveSandbox:
         except (ContextStartError, InitError, InitGoneError) as error:
             self._check_alive(outcome_unknown=True)
             raise SandboxStartError(
-                step="start a context", reason=str(error) or type(error).__name__, hint=_NO_CONTEXT
+                step="start a context",
+                reason=str(error) or type(error).__name__,
+                hint=_NO_CONTEXT,
+                logged=reason_of(error),
             ) from None
         except (CheckpointError, SandboxClosedError) as error:
             self._log_checkpoint_fault(error)
@@ -546,7 +552,7 @@ class LiveSandbox:
     def _log_checkpoint_fault(self, error: FumehoodError) -> None:
         # A checkpoint that does not exist is a mistake of the caller; the end of a sandbox is logged elsewhere.
         if isinstance(error, CheckpointError) and not isinstance(error, CheckpointNotFoundError):
-            events.CHECKPOINT_FAILED.log(sandbox_id=self.id, code=error.code, reason=error.message)
+            events.CHECKPOINT_FAILED.log(sandbox_id=self.id, code=error.code, reason=error.log_reason)
 
     async def _guarded(self, work: Awaitable[_T]) -> _T:
         try:
@@ -556,7 +562,9 @@ class LiveSandbox:
             raise
         except ContextStartError as error:
             self._check_alive(outcome_unknown=True)
-            raise SandboxStartError(step="start a context", reason=str(error), hint=_NO_CONTEXT) from None
+            raise SandboxStartError(
+                step="start a context", reason=str(error), hint=_NO_CONTEXT, logged=reason_of(error)
+            ) from None
 
     def _event(self, header: dict[str, Any], _payload: bytes) -> None:
         match header["event"]:

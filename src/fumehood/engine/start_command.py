@@ -51,12 +51,14 @@ async def start_and_wait(sandbox: LiveSandbox, start: StartCommand, envs: Mappin
         async with asyncio.timeout(start.ready_seconds):
             await _wait(sandbox, check, envs, output)
     except TimeoutError:
-        raise _failed(start, f"{start.ready} did not hold within {start.ready_seconds:g} s", output) from None
+        late = f"did not hold within {start.ready_seconds:g} s"
+        raise _failed(start, f"{start.ready} {late}", output, f"its ready check {late}") from None
     finally:
         await cancel_and_wait(following)
 
     if output.exit_code:
-        raise _failed(start, f"it ended with {output.exit_code}", output)
+        reason = f"it ended with {output.exit_code}"
+        raise _failed(start, reason, output, reason)
 
 
 async def _wait(
@@ -126,11 +128,12 @@ class _LastOutput:
                     self.exit_code = event.exit_code
 
 
-def _failed(start: StartCommand, reason: str, output: _LastOutput) -> SandboxStartError:
+def _failed(start: StartCommand, reason: str, output: _LastOutput, logged: str) -> SandboxStartError:
     words = visible_line(output.words.decode("utf-8", "replace").strip(), max_characters=_KEPT_BYTES)
     command = visible_line(start.command, max_characters=200)
     return SandboxStartError(
         step="run the template's start command",
         reason=f"{command}: {reason}{f': {words}' if words else ''}",
         hint="mend the command or its ready check, and build the template again",
+        logged=logged,
     )

@@ -872,6 +872,6 @@ MODULE_LEFT_OUT = LogEvent(
     WARNING,
     "runtimes",
     "a template does not preload a module",
-    ("template", "module", "cause", "reason"),
+    ("template", "module", "cause"),
     "`cause` is missing, threads (its import leaves some) or error.",
 )

@@ -114,7 +114,7 @@ class OwnInterpreters(Spawner):
         except IsolationUnavailableError as error:
             # No layer is missing: the template has started here before.
             raise SandboxStartError(
-                step=_STEP, reason=f"{error.step}: {error.reason}", hint=error.hint
+                step=_STEP, reason=f"{error.step}: {error.reason}", hint=error.hint, logged=error.log_reason
             ) from None
 
         self._note(spawner)

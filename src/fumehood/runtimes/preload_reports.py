@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
+from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError, reason_of
 from fumehood.log import events
 from fumehood.runtimes.base import Spawner
 from fumehood.templates.recipe import Cause, LeftOut, without
 from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _MAX_REASON_CHARS = 300
+_NOT_READY = "its zygote did not become ready"
 _CAUSES: Mapping[object, Cause] = {"threads": "threads", "error": "error"}
 # The last line of a Python traceback.
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)\b.*")
@@ -94,6 +95,7 @@ class PreloadReport:
             reason=f"{len(threads)} threads run in the zygote, which a fork would lose, and no module of the preload "
             f"list has started them: {', '.join(threads[:5])}",
             hint="look for what the environment runs at each start of its interpreter (.pth files, sitecustomize)",
+            logged=f"{len(threads)} threads run in the zygote",
         )
 
     def _known(self, name: object) -> str:
@@ -141,9 +143,8 @@ class LeftOutModules:
         self._told[template] = told
 
         for one in told:
-            events.MODULE_LEFT_OUT.log(
-                template=template.name, module=one.module, cause=one.cause, reason=one.reason
-            )
+            # Its reason holds the words of the module itself; `fumehood template build` shows them.
+            events.MODULE_LEFT_OUT.log(template=template.name, module=one.module, cause=one.cause)
 
 
 def start_fault(
@@ -166,19 +167,20 @@ def start_fault(
         return error
 
     if isinstance(error, TimeoutError):
-        reason = "it was not ready in time"
+        reason = logged = "it was not ready in time"
     elif isinstance(error, ZygoteEndedError):
-        reason = "it ended"
+        reason = logged = "it ended"
     else:
-        reason = str(error) or type(error).__name__
+        reason, logged = str(error) or type(error).__name__, reason_of(error)
 
     at = f" while it imported {importing!r}" if importing else ""
     # After a time-out there is no final error in the output, only warnings.
     last = "" if isinstance(error, TimeoutError) else _last_words(words)
     return TemplateError(
         template=template.name,
-        reason=f"its zygote did not become ready: {reason}{at}{f': {last}' if last else ''}",
+        reason=f"{_NOT_READY}: {reason}{at}{f': {last}' if last else ''}",
         hint=hint,
+        logged=f"{_NOT_READY}: {logged}{at}",
     )
 
 

@@ -190,7 +190,7 @@ async def _reach_host(socket_path: str) -> Backend:
     try:
         await backend.capacity()
     except HostUnavailableError as error:
-        events.HOST_UNREACHABLE.log(socket=socket_path, reason=error.message)
+        events.HOST_UNREACHABLE.log(socket=socket_path, reason=error.log_reason)
 
     return backend
 

@@ -84,7 +84,7 @@ class TokenAuthenticator(Authenticator):
         try:
             principal = await self._holder(token, meant)
         except UnauthenticatedError as error:
-            events.KEY_REFUSED.log(reason=error.message)
+            events.KEY_REFUSED.log(reason=error.log_reason)
             raise
 
         admit_caller(lambda: self.look(token, meant=meant), holder=principal.key_id)
@@ -202,7 +202,7 @@ def _principal(record: KeyRecord) -> Principal:
 
 def _ended(key_id: str) -> ForbiddenError:
     error = ForbiddenError(reason="the key that signed the address has ended")
-    events.KEY_REFUSED.log(key_id=key_id, reason=error.message)
+    events.KEY_REFUSED.log(key_id=key_id, reason=error.log_reason)
     return error
 
 

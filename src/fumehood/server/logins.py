@@ -299,5 +299,5 @@ def _hash(code: str) -> bytes:
 
 def _refused(reason: str) -> UnauthenticatedError:
     error = UnauthenticatedError(reason=reason)
-    events.KEY_REFUSED.log(reason=error.message)
+    events.KEY_REFUSED.log(reason=error.log_reason)
     return error

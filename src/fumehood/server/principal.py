@@ -66,7 +66,7 @@ class Principal:
         # What may be done may be looked at.
         if scope not in self.scopes and not (scope == "watch" and "sandboxes" in self.scopes):
             error = ForbiddenError(reason=f"it lacks the scope {scope!r}")
-            events.KEY_REFUSED.log(key_id=self.key_id, reason=error.message)
+            events.KEY_REFUSED.log(key_id=self.key_id, reason=error.log_reason)
             raise error
 
         note_scope(scope)

@@ -137,10 +137,14 @@ def headers_of(error: FumehoodError) -> dict[str, str]:
     return {"Retry-After": wait}
 
 
+def _is_field(name: str) -> bool:
+    return not name.startswith("_") and name not in _NOT_FIELDS
+
+
 def problem_data(error: FumehoodError, request_id: str) -> dict[str, Any]:
     """Returns the body for an error."""
     status = status_of(error)
-    given = {name: value for name, value in vars(error).items() if name not in _NOT_FIELDS}
+    given = {name: value for name, value in vars(error).items() if _is_field(name)}
 
     if isinstance(error, OSError) and error.errno is not None:
         given["errno"] = error.errno

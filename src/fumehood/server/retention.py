@@ -45,7 +45,7 @@ async def remove_expired_files(stored_files: StoredFiles, blobs: Blobs) -> int:
                 count += await discard_file(stored_files, blobs, file, only_expired=True)
             except FumehoodError as error:
                 failed += 1
-                events.FILE_NOT_REMOVED.log(reason=error.message)
+                events.FILE_NOT_REMOVED.log(reason=error.log_reason)
 
     return count
 
@@ -58,6 +58,6 @@ async def _rounds(stored_files: StoredFiles, blobs: Blobs, ledger: UsageLedger) 
 
             await ledger.prune(before=time.time() - _USAGE_KEPT_SECONDS)
         except FumehoodError as error:
-            events.HOUSEKEEPING_FAILED.log(reason=error.message)
+            events.HOUSEKEEPING_FAILED.log(reason=error.log_reason)
 
         await asyncio.sleep(_ROUND_SECONDS)

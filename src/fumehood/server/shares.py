@@ -156,7 +156,7 @@ class SandboxShares:
                 share, principal = await self.look(share_id, token)
             except UnauthenticatedError as error:
                 self._limits.note_wrong(digest)
-                events.KEY_REFUSED.log(reason=error.message)
+                events.KEY_REFUSED.log(reason=error.log_reason)
                 raise
 
             readers = those_let_in_by(principal.key_id)

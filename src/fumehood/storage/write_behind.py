@@ -55,5 +55,5 @@ class Later:
         try:
             await self._act()
         except FumehoodError as error:
-            events.STORAGE_RETRIED.log(reason=error.message, retry_after_seconds=self._seconds)
+            events.STORAGE_RETRIED.log(reason=error.log_reason, retry_after_seconds=self._seconds)
             self.ask()

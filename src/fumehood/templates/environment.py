@@ -86,6 +86,7 @@ def _ask(template: Template, python: str) -> dict[str, Any]:
             template=template.name,
             reason=f"its interpreter {python!r} did not answer: {error}",
             hint="give the path of a Python 3.9 or later that has IPython installed",
+            logged="its interpreter did not answer",
         ) from None
 
     if tuple(found["version"]) < (3, 9):

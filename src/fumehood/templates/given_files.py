@@ -47,7 +47,9 @@ def check_files(template: Template) -> None:
     try:
         closed = [path for path, info in _entries(template.files) if not _everybody_reads(info)]
     except InvalidArgumentError as error:
-        raise TemplateError(template=template.name, reason=error.message, hint=error.hint) from None
+        raise TemplateError(
+            template=template.name, reason=error.message, hint=error.hint, logged="its files are refused"
+        ) from None
 
     if not _everybody_reads(os.stat(template.files)):
         closed.insert(0, template.files)

@@ -98,6 +98,31 @@ def test_a_copy_that_a_killed_server_left_is_no_mount(tmp_path: Path):
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_the_log_says_how_much_is_left_out_and_no_path_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """A guest chooses its paths; the owner of the volume sees one of them in its description."""
+    path = "/mnt/data/v/chosen-by-the-guest"
+
+    async def leave_out(mount: volume_mounts.Mount, **_options: bool) -> None:
+        mount.left_out[path] = "its name is too long"
+
+    async def run() -> None:
+        async with _server(tmp_path, Sandbox()) as (store, mounts):
+            volume = await store.create("k", "v")
+            await mounts.mount("s", [Wanted(volume, "/mnt/data/v")])
+            monkeypatch.setattr(mounts._folders, "store_changes", leave_out)
+            mount = mounts.of(volume)
+            assert mount is not None
+            await mounts._round(mount, 60)
+            assert path in mount.problem
+            await mounts.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert "1 entries are left out" in caplog.text
+    assert "chosen" not in caplog.text
+
+
 def test_a_long_round_makes_the_next_one_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Ten times what it took, so that a guest that is slow to list takes no more than a tenth of a task."""
     clock, waits, ended = Clock(), [], asyncio.Event()

@@ -100,7 +100,7 @@ class InsideInterpreters:
         try:
             await self._backend.listen_port(info.id, INTERPRETER_PORT)
         except InvalidArgumentError as error:
-            events.INTERPRETER_NOT_INSIDE.log(sandbox_id=info.id, reason=str(error))
+            events.INTERPRETER_NOT_INSIDE.log(sandbox_id=info.id, reason=error.log_reason)
             return
 
         if info.id not in self._serving:

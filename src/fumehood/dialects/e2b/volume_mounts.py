@@ -274,7 +274,7 @@ class VolumeMounts:
         except FumehoodError as error:
             # The next request for the volume ends the hold.
             events.VOLUME_NOT_STORED.log(
-                volume_id=volume.id, sandbox_id=volume.details["sandbox"], reason=error.message
+                volume_id=volume.id, sandbox_id=volume.details["sandbox"], reason=error.log_reason
             )
 
     async def _settle(self, mount: Mount) -> None:
@@ -286,7 +286,7 @@ class VolumeMounts:
 
     async def _round(self, mount: Mount, seconds: float, *, reads_all: bool = False) -> None:
         """Stores the changes; a failure is recorded, logged once, and retried in the next round."""
-        problem = ""
+        problem = logged = ""
 
         try:
             async with asyncio.timeout(seconds), mount.lock:
@@ -298,23 +298,24 @@ class VolumeMounts:
         except (*_ENDED, SandboxPausedError):
             return
         except FumehoodError as error:
-            problem = error.message
+            problem, logged = error.message, error.log_reason
         except TimeoutError:
-            problem = f"it took longer than {seconds:g} seconds; it goes on in the next round"
+            problem = logged = f"it took longer than {seconds:g} seconds; it goes on in the next round"
         except Exception as error:  # noqa: BLE001 - a fault must not end the storing of a volume
-            problem = f"the server failed: {type(error).__name__}"
+            problem = logged = f"the server failed: {type(error).__name__}"
         finally:
             self._cpu.note_work(mount.sandbox_id)
 
         if mount.left_out and not problem:
             path, reason = next(iter(mount.left_out.items()))
-            shown = f"{len(mount.left_out)} entries are left out, such as {path[:100]!r}: {reason}"
+            logged = f"{len(mount.left_out)} entries are left out"
+            shown = f"{logged}, such as {path[:100]!r}: {reason}"
         else:
             shown = problem
 
         if shown and shown != mount.problem:
             events.VOLUME_NOT_STORED.log(
-                volume_id=mount.volume.id, sandbox_id=mount.sandbox_id, reason=shown[:500]
+                volume_id=mount.volume.id, sandbox_id=mount.sandbox_id, reason=logged
             )
 
         mount.problem = shown

@@ -133,7 +133,7 @@ class Volumes:
             try:
                 await self.remove_unreachable()
             except FumehoodError as error:
-                events.HOUSEKEEPING_FAILED.log(reason=error.message)
+                events.HOUSEKEEPING_FAILED.log(reason=error.log_reason)
 
             await asyncio.sleep(_TIDYING_SECONDS)
 

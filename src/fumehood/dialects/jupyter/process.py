@@ -161,7 +161,7 @@ class Sockets(Audience):
             try:
                 name, message = self._read(channel, frames)
             except InvalidArgumentError as error:
-                events.KERNEL_MESSAGE_REFUSED.log(kernel_id=kernel.id, reason=error.message)
+                events.KERNEL_MESSAGE_REFUSED.log(kernel_id=kernel.id, reason=error.log_reason)
                 continue
 
             kernel.accept(message, sum(map(len, frames)), Client(name.hex(), backend))

@@ -144,10 +144,15 @@ class Exit:
 
 
 class ContextStartError(Exception):
-    """A context did not become ready."""
+    """A context did not become ready.
+
+    Attributes:
+        log_reason: The reason for the log; the message holds the output of the context.
+    """
 
     def __init__(self, info: ContextInfo, output: str) -> None:
         super().__init__(f"the context {info.id!r} ({info.language}) did not become ready: {output}")
+        self.log_reason = f"the context ({info.language}) did not become ready"
 
 
 class ContextProcess:

@@ -44,6 +44,7 @@ from fumehood_wire.frames import ProtocolError
 _MAX_CHECKPOINTS = 16
 # A fork runs at-fork handlers of user code, which may never return.
 _FORK_SECONDS = 10.0
+_LEFT_BEHIND = "not everything can be kept"
 
 
 class Checkpointed(Protocol):
@@ -209,7 +210,9 @@ class LiveCheckpoints:
         if strict and left_behind:
             await self.forget(kept)
             raise CheckpointError(
-                reason=f"not everything can be kept: {'; '.join(left_behind)}",
+                # A guest names its threads and files.
+                reason=f"{_LEFT_BEHIND}: {'; '.join(left_behind)}",
+                logged=_LEFT_BEHIND,
                 hint="end what is named, or make it without `strict`: then it is left behind",
             )
 

@@ -17,7 +17,7 @@ from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextStartError
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.errors import CheckpointError, FumehoodError, SandboxStartError
+from fumehood.errors import CheckpointError, FumehoodError, SandboxStartError, reason_of
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record
 from fumehood.values.requests import ExecuteRequest
@@ -66,7 +66,9 @@ class ConsistentSnapshot:
                 raise self._sandbox.closed_error(outcome_unknown=True) from None
 
             raise SandboxStartError(
-                step="start a context", reason=str(error) or type(error).__name__
+                step="start a context",
+                reason=str(error) or type(error).__name__,
+                logged=reason_of(error),
             ) from None
 
     def record(self, context_id: str) -> Record:

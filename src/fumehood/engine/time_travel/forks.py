@@ -21,7 +21,7 @@ from fumehood.engine.contexts.process import ContextProcess, ContextStartError, 
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
 from fumehood.engine.time_travel.checkpoints import Kept
-from fumehood.errors import ForkError
+from fumehood.errors import ForkError, reason_of
 from fumehood.runtimes.base import Guest, GuestContext
 from fumehood.runtimes.packets import close_all, copies
 
@@ -126,7 +126,9 @@ class Forking:
         try:
             await self._parent.init.ask("expect_forks")
         except (InitError, InitGoneError) as error:
-            raise ForkError(step="tell the sandbox", reason=str(error) or "it has ended") from None
+            raise ForkError(
+                step="tell the sandbox", reason=str(error) or "it has ended", logged=reason_of(error)
+            ) from None
 
     @asynccontextmanager
     async def _state(self, checkpoint_id: str | None) -> AsyncIterator[Kept]:
@@ -193,7 +195,7 @@ class Forking:
         try:
             await asyncio.gather(wait_shared(coming_on), coming.settled())
         except ContextStartError as error:
-            raise ForkError(step="go on", reason=str(error)) from None
+            raise ForkError(step="go on", reason=str(error), logged=reason_of(error)) from None
 
         await failpoints.reach("fork.ready", fork)
         fork.egress.use(self._parent.egress.route)
@@ -250,7 +252,7 @@ class Forking:
                 await asked
         except (InitError, InitGoneError, TimeoutError) as error:
             reason = str(error) or "it took too long, or one of the two ended"
-            raise ForkError(step="copy the files", reason=reason) from None
+            raise ForkError(step="copy the files", reason=reason, logged=reason_of(error)) from None
         finally:
             for end in ends:
                 end.close()

@@ -200,7 +200,8 @@ class Judge:
             execution = await context.execute(asked, _unheard)
 
             if execution.error is not None:
-                raise CheckpointError(reason=f"the program cannot be prepared: {execution.error.value}")
+                reason = "the program cannot be prepared"
+                raise CheckpointError(reason=f"{reason}: {execution.error.value}", logged=reason)
 
             async with context.turn() as process:
                 taking = self._take(context, process)

@@ -24,6 +24,7 @@ from fumehood.values.requests import ExecuteRequest
 
 # How long a caller may take to decide about the changes.
 _DECISION_SECONDS = 300.0
+_STAYS = "the execution cannot be undone, and what it changed stays"
 
 Run = Callable[[ContextProcess], Awaitable[Execution]]
 
@@ -130,8 +131,9 @@ class Transactions:
             return False
         except CheckpointError as error:
             stays = CheckpointError(
-                reason=f"the execution cannot be undone, and what it changed stays: {error.reason}",
+                reason=f"{_STAYS}: {error.reason}",
                 hint=error.hint,
+                logged=f"{_STAYS}: {error.log_reason}",
             )
             stays.outcome_unknown = True
             raise stays from None

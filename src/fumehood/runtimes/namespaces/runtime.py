@@ -424,7 +424,9 @@ class _Launcher:
             fields: Any = parse_json(report)
             step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
         except (ProtocolError, KeyError, TypeError):
-            raise SandboxStartError(step="launch", reason=repr(report[:200])) from None
+            raise SandboxStartError(
+                step="launch", reason=repr(report[:200]), logged="its report cannot be read"
+            ) from None
 
         fault = launch_fault(str(step), int(number), str(detail), str(hint))
         missing = None

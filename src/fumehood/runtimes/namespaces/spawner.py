@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fumehood import failpoints
-from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError, SandboxStartError
+from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError, SandboxStartError, reason_of
 from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.launcher_client import KeptSpawner, cgroup_fault
 from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest, LinuxGuestSpawner
@@ -220,7 +220,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
 
             if isinstance(error, (OSError, SandboxStartError, IsolationUnavailableError)):
                 reason = str(error).partition("\n")[0] or "it said nothing for too long"
-                raise ForkError(step="make the fork", reason=reason) from None
+                raise ForkError(step="make the fork", reason=reason, logged=reason_of(error)) from None
 
             raise
 

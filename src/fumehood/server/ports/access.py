@@ -51,7 +51,7 @@ def read_signed_part(address: SandboxPort, part: str) -> tuple[Grant, str]:
 
     if found is None:
         error = ForbiddenError(reason="the address is not one that this server has signed")
-        events.KEY_REFUSED.log(reason=error.message)
+        events.KEY_REFUSED.log(reason=error.log_reason)
         raise error
 
     return address.grant(int(found[1]), found[2]), found[3]
