@@ -326,9 +326,11 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def _is_left_behind(self) -> bool:
         """Returns whether a client has sent more than it may, and has gone: what the kernel holds of it is no use."""
+        if not self._pace.is_used_up or self.transport.is_closing():
+            return False
+
         connection = self.transport.get_extra_info("socket")
-        is_tcp = connection is not None and connection.family != socket.AF_UNIX
-        return self._pace.is_used_up and is_tcp and has_left(connection)
+        return connection is not None and connection.family != socket.AF_UNIX and has_left(connection)
 
     def _charge(self, seconds: float, size_bytes: int) -> None:
         """Charges processor time, but for what messages of ordinary length cost for their bytes."""
