@@ -54,7 +54,7 @@ def text(max_chars: int, pattern: re.Pattern[str] | None = None) -> Rule:
 
 
 def one_of(*values: str) -> Rule:
-    """One of these strings."""
+    """Returns a rule that accepts exactly these strings."""
     allowed = frozenset(values)
 
     def fault(value: object) -> str | None:

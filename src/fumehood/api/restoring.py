@@ -109,7 +109,7 @@ def _iterated(verb: str) -> Callable[..., Any]:
 
 @_forwarding
 class RestoringBackend(Backend):
-    """The backend of one sandbox that is restored.
+    """The backend of one sandbox, which it loads from the last saved state when the machine was lost.
 
     Args:
         inner: The backend of the sandbox.
@@ -163,6 +163,6 @@ class RestoringBackend(Backend):
 
 
 def restoring(inner: Backend, request: LoadRequest, on_restored: Callable[[Loaded], None]) -> Backend:
-    """Return the backend of a sandbox that is restored; see `RestoringBackend`."""
+    """Return a `RestoringBackend`: it loads the sandbox anew from its last save if the machine is lost."""
     # Its decorator defines the verbs that the class does not.
     return RestoringBackend(inner, request, on_restored)  # type: ignore[abstract]

@@ -75,11 +75,11 @@ class CarriedFiles:
         return base64.b64encode(piece).decode() if piece else None
 
     def bring_back(self, found: Mapping[str, Sequence[object]], ask: Ask) -> None:
-        """Write files of the sandbox into the folder.
+        """Copy files from the sandbox to the output folder.
 
         Args:
-            found: The wanted files, by the directory of the sandbox that they are below.
-            ask: Asks the other process for their content.
+            found: The files to copy, by the directory of the sandbox that contains them.
+            ask: Reads pieces of their content from the process that keeps the sandbox.
         """
         record = self._record
         assert record is not None, "a folder was named"

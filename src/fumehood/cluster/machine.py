@@ -179,7 +179,7 @@ class Machine:
                 _cancel(items)
 
     async def feed(self, name: str, piece: bytes) -> None:
-        """Adds a piece to an upload; see `HostAdapter.feed`.
+        """Adds a piece to an upload that the machine's adapter is waiting for.
 
         Raises:
             NotSentError: The machine cannot be reached.

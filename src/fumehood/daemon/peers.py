@@ -52,17 +52,17 @@ class PeerAuthenticator(Authenticator):
     """Authenticates every caller as the owner: connections of other users were closed."""
 
     async def authenticate(self, token: str | None, *, meant: str | None = None) -> Principal:
-        """Returns the owner; see `Authenticator`."""
+        """Returns the owner, and admits the caller; the token is not read."""
         admit_caller()
         note_key(OWNER_ID)
         return Principal(key_id=OWNER_ID)
 
     async def look(self, token: str | None, *, meant: str | None = None) -> Principal:
-        """Returns the owner; see `Authenticator`."""
+        """Returns the owner; the token is not read."""
         return Principal(key_id=OWNER_ID)
 
     async def signer(self, key_id: str) -> Principal:
-        """Returns the owner; see `Authenticator`."""
+        """Returns the owner, and admits the caller, whatever the key."""
         admit_caller()
         note_key(OWNER_ID)
         return Principal(key_id=OWNER_ID)

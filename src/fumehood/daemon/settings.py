@@ -69,7 +69,7 @@ class HostSettings(EngineSettings):
 def load_host_settings(
     flags: Mapping[str, Any], *, environ: Mapping[str, str], file: str | None = None
 ) -> tuple[HostSettings, dict[str, str]]:
-    """Reads the settings of a host daemon, and the source of each one; see `load`."""
+    """Reads the settings of a host daemon like `load`, and places its socket if no setting names one."""
     given = dict(flags)
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     settings, sources = load(HostSettings, given, environ=environ, file=file)

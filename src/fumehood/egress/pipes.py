@@ -54,21 +54,21 @@ class SocketPipe(Pipe):
         self._loop = asyncio.get_running_loop()
 
     async def receive(self) -> bytes:
-        """Returns received bytes; see `Pipe`."""
+        """Returns what the socket has received, at most one piece; b"" at the end, regular or not."""
         try:
             return await self._loop.sock_recv(self._sock, PIECE_BYTES)
         except OSError:
             return b""
 
     async def send(self, data: bytes) -> None:
-        """Sends bytes; see `Pipe`."""
+        """Sends bytes, and waits while the other side does not read them."""
         try:
             await self._loop.sock_sendall(self._sock, data)
         except OSError:
             raise PipeEndError from None
 
     async def end(self) -> None:
-        """Ends the sending direction; see `Pipe`."""
+        """Shuts down the sending direction of the socket."""
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
@@ -125,7 +125,7 @@ class TlsPipe(Pipe):
                 return
 
     async def receive(self) -> bytes:
-        """Returns received bytes; see `Pipe`."""
+        """Returns decrypted bytes, at most one piece; b"" at the end, regular or not."""
         while True:
             try:
                 return self._tls.read(PIECE_BYTES)
@@ -138,7 +138,7 @@ class TlsPipe(Pipe):
                 return b""
 
     async def send(self, data: bytes) -> None:
-        """Sends bytes; see `Pipe`."""
+        """Encrypts and sends bytes, and waits while the other side does not read them."""
         try:
             self._tls.write(data)
         except ssl.SSLError:
@@ -147,7 +147,7 @@ class TlsPipe(Pipe):
         await self._flush()
 
     async def end(self) -> None:
-        """Ends the sending direction; see `Pipe`."""
+        """Ends the TLS session and the sending direction of the pipe below."""
         try:
             self._tls.unwrap()
         except ssl.SSLError:

@@ -238,7 +238,7 @@ class HostFeeds:
         return any(feed.is_live for feed in self._feeds.values())
 
     async def follow(self, owner: str | None, after: int | None = None) -> AsyncGenerator[WatchEvents, None]:
-        """Follows the sandboxes of one owner, or all of them; see `Feed.follow`."""
+        """Yields the kept events after number `after`, then new ones: of one owner's sandboxes, or of all for None."""
         self._feeds = {name: feed for name, feed in self._feeds.items() if feed.is_live}
 
         async with aclosing(self._feeds.setdefault(owner, Feed()).follow(after)) as events:

@@ -47,7 +47,7 @@ class IsolationSelector:
         self._proven: set[Provisioner] = set()
 
     def define(self, template: Template) -> None:
-        """Registers a template; see the provisioner."""
+        """Registers a template with the provisioner of every runtime."""
         for _, provisioner in self._runtimes:
             provisioner.define(template)
 
@@ -127,12 +127,12 @@ class IsolationSelector:
         return await ask(weakest[1])
 
     async def close(self) -> None:
-        """Stops making sandboxes; see the provisioner."""
+        """Closes the provisioner of every runtime: no sandbox is made any more."""
         for _, provisioner in self._runtimes:
             await provisioner.close()
 
     async def aclose(self) -> None:
-        """Ends the processes of all templates; see the provisioner."""
+        """Ends the processes of the templates of every runtime."""
         for _, provisioner in self._runtimes:
             await provisioner.aclose()
 

@@ -69,7 +69,12 @@ class LivePorts:
         self._sandbox_id = sandbox_id
 
     async def open(self, port: int) -> ByteStream:
-        """Connects to a port of the guest's loopback; see `Backend.open_port`."""
+        """Connects to a port of the guest's loopback, and returns the stream.
+
+        Raises:
+            PortClosedError: Nothing in the sandbox listens on this port.
+            OverloadedError: The sandbox has as many open streams as it may.
+        """
         check_integer("port", port, low=1, high=65_535)
 
         if len(self._streams) >= MAX_STREAMS:
@@ -150,7 +155,7 @@ class PortStream(ByteStream):
         self._users = 0
 
     async def read(self) -> bytes:
-        """Return what has arrived; see `ByteStream`."""
+        """Return received bytes, and count them as use of the sandbox; b"" at the end."""
         data = await self.receive(_READ_BYTES)
 
         if data:
@@ -174,7 +179,7 @@ class PortStream(ByteStream):
             self._leave()
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; see `ByteStream`."""
+        """Send bytes, and wait while init does not read them; counts as use of the sandbox."""
         if self._closed or self._has_ended_output:
             self._check_ended()
             raise BrokenPipeError(errno.EPIPE, "this stream takes no more")
@@ -191,7 +196,7 @@ class PortStream(ByteStream):
         self._touch()
 
     async def end(self) -> None:
-        """Send no more; see `ByteStream`."""
+        """End the sending direction; a second call does nothing."""
         if self._closed or self._has_ended_output:
             return
 
@@ -199,7 +204,7 @@ class PortStream(ByteStream):
         self._shutdown(socket.SHUT_WR)
 
     async def close(self) -> None:
-        """Release the connection; see `ByteStream`."""
+        """Close the socket as soon as no read or write is pending; a second call does nothing."""
         if self._closed:
             return
 

@@ -502,32 +502,32 @@ class LiveSandbox:
 
     @property
     def ended_by(self) -> FumehoodError | None:
-        """Why the sandbox was ended from outside, or None if it was not; see `ContextOwner`."""
+        """Why the sandbox was ended from outside; None if it lives or died by itself."""
         return self.closed_error() if self.end_reason not in (None, "died") else None
 
     def start_context(
         self, link: ContextConnection, info: ContextInfo, steps: ProgramSteps | None
     ) -> GuestContext:
-        """Starts a context process; see `ContextOwner`."""
+        """Starts a context process, forked by the zygote, that communicates over the link."""
         launching = ContextLaunch(fds=link.guest_fds(), info=info, envs=self.envs, steps=steps)
         return self.guest.start_context(launching)
 
     async def signal_context(self, pid: int, number: int) -> None:
-        """Signals a context; see `ContextOwner`."""
+        """Signals the process group of the context with this pid inside; does nothing if it has ended."""
         try:
             await self.init.ask("signal_context", pid=pid, signal=int(number))
         except (InitError, InitGoneError):
             return
 
     async def kill_context(self, pid: int) -> None:
-        """Kills a context; see `ContextOwner`."""
+        """Kills the context with this pid inside and all that it started, except the processes of checkpoints."""
         try:
             await self.init.ask("kill_context", pid=pid, spare=self.checkpoints.pids())
         except (InitError, InitGoneError):
             return
 
     def was_out_of_memory(self, pid: int | None) -> bool:
-        """Whether the kernel, or the watcher inside, killed a process because memory ran out; see `ContextOwner`."""
+        """Whether the kernel, since the last call, or the watcher inside killed a process because memory ran out."""
         self.init.catch_up()
         kills = self.guest.oom_kills()
         happened = kills > self._oom_kills or pid in self._memory_killed
@@ -544,7 +544,7 @@ class LiveSandbox:
         self.end("died")
 
     def end_unkillable(self) -> None:
-        """Ends the sandbox, because a context cannot be killed; see `ContextOwner`."""
+        """Ends the sandbox, because a context cannot be killed."""
         self.end("died")
 
     # -- inside

@@ -57,7 +57,7 @@ class ServedPorts:
         return tuple(sorted(self._open))
 
     async def listen(self, port: int) -> None:
-        """Begins to listen on a port; see `Backend.listen_port`."""
+        """Makes init listen on a port of the guest's loopback; does nothing if it already does."""
         check_integer("port", port, low=1, high=65_535)
         self._check_alive()
 
@@ -86,7 +86,7 @@ class ServedPorts:
         self._open.add(port)
 
     async def accept(self, port: int) -> ByteStream:
-        """Waits for the next connection to a port; see `Backend.accept_port`."""
+        """Waits for the next connection from the guest to a port, and returns its stream; listens first."""
         await self.listen(port)
 
         while True:

@@ -84,7 +84,7 @@ class Meter:
         return Reading(self._clock.stood_still_seconds, self._guest.cpu_time())
 
     def begin_alone(self) -> Reading:
-        """Begins the measurement of one process among several that run at once."""
+        """Returns a reading without CPU counters: those are per sandbox, and several processes run at once."""
         return Reading(self._clock.stood_still_seconds, None)
 
     async def cpu_seconds_since(self, reading: Reading) -> float:

@@ -115,7 +115,7 @@ class HostFunctions:
             raise _failure(name, error) from error
 
     async def call_on_a_loop(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call one of the functions, a plain one in a thread of its own; raises like `call`."""
+        """Call and await one of the functions, a synchronous one in a worker thread; raises like `call`."""
         function = self._function(name)
 
         try:

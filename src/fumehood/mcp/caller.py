@@ -122,7 +122,7 @@ class Caller:
 
     @asynccontextmanager
     async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
-        """Make a sandbox that outlives the block only if that succeeds: otherwise its id would be lost.
+        """Make and yield a sandbox; it is killed if the block raises, since the caller then has no id of it.
 
         Raises:
             CapacityError: The caller has as many sandboxes as one host may have.

@@ -126,20 +126,20 @@ class DistantStream(ByteStream):
         self._do = do
 
     async def read(self) -> bytes:
-        """Return received bytes; see `ByteStream`."""
+        """Read from the stream, on the backend's loop."""
         data: bytes = await self._do(self._stream.read)
         return data
 
     async def write(self, data: bytes) -> None:
-        """Send bytes; see `ByteStream`."""
+        """Write to the stream, on the backend's loop."""
         await self._do(self._stream.write, data)
 
     async def end(self) -> None:
-        """End the sending direction; see `ByteStream`."""
+        """End the sending direction of the stream, on the backend's loop."""
         await self._do(self._stream.end)
 
     async def close(self) -> None:
-        """Close the connection; see `ByteStream`."""
+        """Close the stream, on the backend's loop."""
         await self._do(self._stream.close)
 
 

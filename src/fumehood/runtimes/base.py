@@ -298,7 +298,7 @@ class Spawner(ABC):
         Args:
             sandbox_id: Its id.
             limits: Its resource limits.
-            first: Returns the launch data of the first context; called once the guest is on its way.
+            first: Returns the launch data of the first context; called after the launch of the guest was requested.
 
         Raises:
             SandboxStartError: A step failed; no part of the guest remains.

@@ -126,7 +126,7 @@ def _to_disk(file: IO[bytes]) -> None:
 
 
 async def save_to(backend: Backend, sandbox_id: str, place: StatePlace) -> SaveReport:
-    """Saves a sandbox to a place; see `Sandbox.save`."""
+    """Saves a sandbox to a file or an object store, and returns the report on its saved state."""
     path = local_path(place)
 
     if path is not None:
@@ -144,19 +144,19 @@ async def save_to(backend: Backend, sandbox_id: str, place: StatePlace) -> SaveR
 
 
 async def load_from(backend: Backend, request: LoadRequest, place: StatePlace) -> Loaded:
-    """Makes a sandbox from the saved state at a place; see `Sandbox.load`."""
+    """Makes a sandbox from the saved state in a file or an object store."""
     async with _at_hand(place) as path:
         return await backend.load(request, path)
 
 
 async def report_on(place: StatePlace) -> SaveReport:
-    """Returns the report on a saved state; see `read_saved`."""
+    """Returns the report on the saved state in a file or an object store."""
     async with _at_hand(place) as path:
         return await _report(path, os.fspath(place))
 
 
 async def record_in(place: StatePlace, context_id: str) -> Record:
-    """Returns the record of a context in a saved state; see `read_saved_record`."""
+    """Returns the record of a context in the saved state in a file or an object store."""
     async with _at_hand(place) as path:
         with await asyncio.to_thread(ArchiveReader, path) as archive:
             manifest = await asyncio.to_thread(read_manifest, await archive.manifest(), archive.names)

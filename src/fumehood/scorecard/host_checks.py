@@ -75,7 +75,10 @@ def no_descriptor_is_inherited(stage: Stage, column: Column) -> list[str]:
 
 
 def links_are_not_read(stage: Stage, column: Column) -> list[str]:
-    """Read through links to a file of the host, by the ways that a path can lead to it."""
+    """Read a file of the host through symlinks in the sandbox; return those that worked.
+
+    The links are absolute, relative, chained, to its folder, and by `/proc/*/root`.
+    """
     if isinstance(column.place, SandboxPlace):
         _plant_links(column.place, stage)
         return [f"read {name}" for name in _LINKS if stage.canary in _read(column.place, f"links/{name}")]

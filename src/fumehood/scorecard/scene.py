@@ -34,11 +34,11 @@ POLICY = os.path.join(seccomp.POLICIES, "sandbox.toml")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the card.
+    """A place to attack, which is a column of the scorecard, with its variant under tight limits.
 
     Attributes:
-        place: Runs the program.
-        tight: The same place with tight limits, if limits can be set there.
+        place: Runs the programs of the attacks.
+        tight: The same place with tight limits, or None if limits cannot be set there.
         scene: The preparations for its probes.
     """
 
@@ -94,7 +94,7 @@ class Listener:
             count += 1
 
     def close(self) -> None:
-        """Close both."""
+        """Close the TCP and the UDP socket."""
         self.tcp.close()
         self.udp.close()
 

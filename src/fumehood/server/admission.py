@@ -180,7 +180,7 @@ def _check_of_request() -> Callable[[], Awaitable[None]] | None:
 
 
 async def until_refused_by(check: Callable[[], Awaitable[object]]) -> FumehoodError:
-    """Checks a right every two seconds; returns the error for one that is lost, see `Checks`."""
+    """Calls `check` every two seconds, and returns the error when it shows that the right is lost (`Checks`)."""
     checks = Checks(check)
 
     while True:

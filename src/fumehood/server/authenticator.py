@@ -80,7 +80,7 @@ class TokenAuthenticator(Authenticator):
         self._limits = limits
 
     async def authenticate(self, token: str | None, *, meant: str | None = None) -> Principal:
-        """Returns the principal that holds this token; see `Authenticator`."""
+        """Returns the principal that holds the token, counts the request, and logs the use or the refusal."""
         try:
             principal = await self._holder(token, meant)
         except UnauthenticatedError as error:
@@ -94,7 +94,7 @@ class TokenAuthenticator(Authenticator):
         return principal
 
     async def look(self, token: str | None, *, meant: str | None = None) -> Principal:
-        """Returns the principal of a token that was accepted before; see `Authenticator`."""
+        """Returns the principal of a token that was accepted before; neither counted as a request nor logged."""
         for candidate in (token, meant):
             principal = await self._found(candidate, is_use=False)
 
@@ -169,7 +169,7 @@ class TokenAuthenticator(Authenticator):
         return principal
 
     async def signer(self, key_id: str) -> Principal:
-        """Returns the holder of the key with which something was signed; see `Authenticator`."""
+        """Returns the holder of a key that signed an address, and counts the visit."""
         note_key(key_id)
         principal = await self._living(key_id)
         # First: a caller that asks too often has a right credential all the same.

@@ -125,7 +125,7 @@ class FairQueue:
         await self._wait(key_id, timeout_seconds)
 
     def _make_room(self, key_id: str, expected_seconds: float) -> None:
-        """Ends the newest wait of the key with the longest queue: a flood fills only its own part.
+        """Evicts the newest waiting run of the key with the most waiting runs, so that no key can fill the queue alone.
 
         Raises:
             OverloadedError: No other key has more waiting runs than this one would have.

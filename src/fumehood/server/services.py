@@ -176,11 +176,11 @@ class Services(AppServices):
     async def logged_in(
         self, connection: HTTPConnection, *, is_use: bool = True
     ) -> tuple[Principal, Login] | None:
-        """Returns the caller and the login of a request by its cookie; see `AppServices`."""
+        """Returns the caller and the login that the cookie of a request belongs to; None without a valid one."""
         return await self.logins.principal_of(connection, is_use=is_use)
 
     def count_request(self, principal: Principal) -> None:
-        """Counts a message of a caller's socket as a request of its key; see `AppServices`."""
+        """Counts a message of a caller's WebSocket as a request of its key."""
         self.rate_limits.count_request(principal)
 
     def is_busy(self) -> bool:

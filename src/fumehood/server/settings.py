@@ -292,5 +292,5 @@ def _check_proxy(text: str) -> None:
 def load_settings(
     flags: Mapping[str, Any], *, environ: Mapping[str, str], file: str | None = None
 ) -> tuple[ServerSettings, dict[str, str]]:
-    """Reads the settings of a server, and where each one came from; see `load`."""
+    """Reads the settings of a server from flags, environment and file; returns them, and the source of each field."""
     return load(ServerSettings, flags, environ=environ, file=file)

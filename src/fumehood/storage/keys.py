@@ -164,7 +164,10 @@ class Keys:
     async def holder(
         self, key_id: str, fits: Callable[[bytes], bool], *, is_use: bool = True
     ) -> KeyRecord | None:
-        """Return a key that is valid now and whose current token's hash `fits`, for what was made with that token."""
+        """Return the key `key_id` if it is valid and `fits` accepts the hash of its current token; otherwise None.
+
+        For URLs and cookies that were signed with that token.
+        """
         known = await self._fresh(key_id)
 
         if known is None or not _is_valid(known.record, self._clock()) or not fits(known.token_hash):

@@ -44,25 +44,25 @@ class _Quick:
 
 
 class QuickBool(_Quick, Bool):  # type: ignore[misc]
-    """True or false."""
+    """A Bool trait; a bool is stored without validation."""
 
     plain = frozenset((bool,))
 
 
 class QuickInteger(_Quick, Integer):  # type: ignore[misc]
-    """A whole number without bounds."""
+    """An Integer trait without bounds; an int is stored without validation."""
 
     plain = frozenset((int,))
 
 
 class QuickUnicode(_Quick, Unicode):  # type: ignore[misc]
-    """A text."""
+    """A Unicode trait; a str is stored without validation."""
 
     plain = frozenset((str,))
 
 
 class QuickResult(_Quick, Instance):  # type: ignore[misc]
-    """IPython's result of a cell, or None."""
+    """A trait for IPython's ExecutionResult or None; either is stored without validation."""
 
     plain = frozenset((ExecutionResult, type(None)))
 

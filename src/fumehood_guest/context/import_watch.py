@@ -33,7 +33,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
-        """Returns the module's own spec, with a loader that calls back."""
+        """Returns the module's spec, with a loader that runs the callback after the module was executed."""
         if fullname != self._name:
             return None
 
@@ -49,7 +49,7 @@ class _ImportWatch(importlib.abc.MetaPathFinder):
 
 
 class _CallingLoader(importlib.abc.Loader):
-    """Loads as another loader does, then calls back."""
+    """Loads as another loader does, and calls `callback` with the module after it was executed."""
 
     def __init__(self, loader: Any, callback: Callable[[ModuleType], None]) -> None:
         self._loader = loader

@@ -92,23 +92,24 @@ class JailInit:
     def _spawn_within(self, request: Dict[str, Any], fds: List[int]) -> None:
         """Makes the init of a forked sandbox, in namespaces nested in those of the parent.
 
-        A fork of this process enters them. It is not waited for: the new init's socket reports the outcome to the host.
+        A forked process, the map writer, enters the parent's namespaces. This process does not wait for it: the new
+        init's socket reports the outcome to the host.
         """
         sock, gate, pids, mount_namespace, *users = fds
         try:
-            is_migrator = os.fork() == 0
+            is_map_writer = os.fork() == 0
         except OSError as error:
             init.report_failure(sock, error)
-            is_migrator = False
+            is_map_writer = False
 
-        if is_migrator:
+        if is_map_writer:
             self._service.leave()
             # Guest code of that sandbox may interfere with the processes that are started there.
             signal.alarm(_WITHIN_SECONDS)
             try:
                 namespaces.enter_ancestors(users, pids)
                 close_all([pids, *users])
-                self._be_above(sock, gate, mount_namespace, request)
+                self._write_maps_outside(sock, gate, mount_namespace, request)
             except BaseException as error:
                 init.report_failure(sock, error)
 
@@ -116,12 +117,14 @@ class JailInit:
 
         close_all(fds)
 
-    def _be_above(self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]) -> None:
-        """Writes the id maps of the new init; this process has the base jail's user id.
+    def _write_maps_outside(
+        self, sock: int, gate: int, mount_namespace: int, request: Dict[str, Any]
+    ) -> None:
+        """Has the new init cloned by a process of its own, and writes the id maps of the new init's user namespace.
 
-        It has every capability in the parent sandbox.
-
-        The process that it forks is started in the PID namespace of the parent, and so can clone into a nested one.
+        Runs in the map writer, outside that user namespace: with the base jail's user id, and with every capability in
+        the parent sandbox. The process that it forks starts in the PID namespace of the parent, so that it can clone
+        into a nested one.
         """
         maps_gate = namespaces.Gate()
         read_end, write_end = os.pipe()

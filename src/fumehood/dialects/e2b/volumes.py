@@ -158,7 +158,7 @@ class Volumes:
         return [Wanted(volume, path) for volume, path in zip(free, paths, strict=True)]
 
     async def mount(self, sandbox_id: str, wanted: Sequence[Wanted]) -> None:
-        """Copies volumes into a new sandbox, which holds them from now on; see `VolumeMounts.mount`."""
+        """Copies volumes into a new sandbox, which holds them until it ends; takes the turn of each meanwhile."""
         async with AsyncExitStack() as stack:
             # In one order for all, so that no two wait for each other.
             for one in sorted(wanted, key=lambda one: one.volume.id):

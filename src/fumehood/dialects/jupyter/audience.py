@@ -118,7 +118,7 @@ class Client:
         self._changed.set()
 
     def leave(self) -> None:
-        """Notes that its connection has ended; a bounded amount of later messages is kept for a while."""
+        """Marks the client as disconnected: up to `_MAX_KEPT_BYTES` of frames stay queued; beyond that, none."""
         self._max_bytes = _MAX_KEPT_BYTES
 
         if self._queued_bytes > self._max_bytes:

@@ -201,7 +201,12 @@ def encode_default(message: JupyterMessage, *, in_pieces: bool = False) -> str |
 
 
 def encode_v1(message: JupyterMessage, *, in_pieces: bool = False) -> bytes:
-    """Encodes a message in the v1 framing; see `encode_default` for the arguments."""
+    """Encodes a message in the v1 framing.
+
+    Args:
+        message: The message.
+        in_pieces: Whether its JSON is written in many short calls, for a thread beside the loop.
+    """
     parts = [message.channel.encode(), *encode_parts(message, in_pieces=in_pieces), *message.buffers]
     offsets = _offsets(8 * (len(parts) + 2), parts)
     return b"".join([struct.pack(f"<Q{len(offsets)}Q", len(offsets), *offsets), *parts])

@@ -154,7 +154,10 @@ class FileRoutes:
 
 
 def _is_for(file: StoredFile, query: Mapping[str, str]) -> bool:
-    """Returns whether a file is of the entity that a request names; an unknown entity on either side does not count."""
+    """Returns whether the file is an output, or its kind, id, version and entity_id equal those in the query.
+
+    A field that the file or the query lacks is not compared.
+    """
     names = [("kind", "kind"), ("id", "id"), ("version", "version"), ("entity_id", "entity_id")]
     known = file.details
     return known.get("kind") == "output" or all(

@@ -157,7 +157,7 @@ def build_code_exec(
     strace: bool = False,
     interpreter_mode: bool = False,
 ) -> CodeExec:
-    """Makes a function that a model may call; see `code_exec` for the arguments.
+    """Makes a function that a model may call; the arguments are those of `code_exec`.
 
     The result is callable with code, has `.openai_schema` for `functions=[...]` (its name is `code_exec`) and
     `.tool` for `tools=[...]`, and `.from_response(completion)` runs the call in a model's answer.

@@ -25,14 +25,14 @@ class AuditedExecution:
     """The audit entries of one execution.
 
     Args:
-        host: The sandbox.
+        sandbox: The sandbox in which the code runs.
         fields: The fields that are known before the code runs.
         code: The code, if `fields` does not describe it yet: the digest can be computed while it runs.
     """
 
-    def __init__(self, host: ContextOwner, fields: Fields, code: str | None = None) -> None:
-        self._security = host.security
-        self._trail = trail = host.audit
+    def __init__(self, sandbox: ContextOwner, fields: Fields, code: str | None = None) -> None:
+        self._security = sandbox.security
+        self._trail = trail = sandbox.audit
         self._fields = fields
         self._code = code
 
@@ -93,13 +93,13 @@ class AuditedExecution:
 
 
 async def begin_execution(
-    host: ContextOwner, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
+    sandbox: ContextOwner, context: ContextInfo, request: ExecuteRequest, comm: CommMessage | None
 ) -> AuditedExecution:
     """Begins the audit entries of code that is about to run."""
-    if not host.audit.is_open:
-        return AuditedExecution(host, {})
+    if not sandbox.audit.is_open:
+        return AuditedExecution(sandbox, {})
 
-    is_described_later = is_little(request.code) and not host.audit.is_in_file
+    is_described_later = is_little(request.code) and not sandbox.audit.is_in_file
     fields: Fields = {
         "context": context.id,
         "language": context.language,
@@ -109,7 +109,7 @@ async def begin_execution(
         "transactional": request.transactional or None,
         "stdin_bytes": None if request.stdin is None else len(request.stdin),
     }
-    return AuditedExecution(host, fields, request.code if is_described_later else None)
+    return AuditedExecution(sandbox, fields, request.code if is_described_later else None)
 
 
 def _outcome(execution: Execution) -> Fields:

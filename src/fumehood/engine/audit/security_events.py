@@ -232,7 +232,7 @@ class SecurityMonitor:
         self._act(action, event)
 
     def end(self, reason: EndReason | None, breach: str) -> None:
-        """Handles the end of the sandbox."""
+        """Reports a protocol violation, writes the last audit entries, and ends all followers."""
         if breach:
             self.report("protocol_violation", f"the guest broke the wire: {shown(breach)}", severity="danger")
 

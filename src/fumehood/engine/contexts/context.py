@@ -210,7 +210,7 @@ class LiveContext:
     async def revive_within_turn(
         self, line: CheckpointChannel, name: str, put_files_back: Callable[[int], Awaitable[None]]
     ) -> bool:
-        """Continues from a checkpoint, for the holder of the turn; see `ContextProcesses.revive`."""
+        """Replaces the process by one made from a checkpoint, for the holder of the turn; False if it is gone."""
         return await self._processes.revive(line, name, put_files_back)
 
     async def begin_anew(self, in_between: Callable[[], Awaitable[None]]) -> None:

@@ -101,8 +101,8 @@ class GuestOutput:
 
         Args:
             sent_at: The time at which the frame was sent; None: deliver everything.
-            is_last: Whether this is the last delivery of the execution, so that all bytes are read, even beyond this
-                turn's share.
+            is_last: Whether this is the last delivery of the execution: the pipes are read until they are empty, even
+                beyond the number of bytes for one turn of the loop.
         """
         if self._held is not None and (sent_at is None or sent_at > self._held.read_at):
             self._deliver_held()

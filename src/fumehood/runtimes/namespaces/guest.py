@@ -73,7 +73,7 @@ class LinuxGuestSpawner(ABC):
 
     @abstractmethod
     async def fork(self, parent: LinuxGuest, sandbox_id: str, limits: Limits) -> LinuxGuest:
-        """Makes one guest nested in another; see `Guest.fork`."""
+        """Makes a guest whose namespaces are nested in those of `parent`, and returns it."""
 
     @abstractmethod
     def ask_to_kill(self, number: int) -> None:

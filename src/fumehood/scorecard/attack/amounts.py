@@ -95,12 +95,12 @@ def take_precedence() -> dict[str, str]:
 
 
 def core_limit() -> int:
-    """Return the maximum size of a core file; -1 is without limit. One byte keeps handlers from being called."""
+    """Return the hard limit of RLIMIT_CORE, -1 if unlimited; with 1 byte the kernel calls no core handler."""
     return resource.getrlimit(resource.RLIMIT_CORE)[1]
 
 
 def kernel_objects(most: int) -> dict[str, int]:
-    """Make this many inotify instances and terminals; return how many were made."""
+    """Create up to `most` inotify instances and as many terminals; return the number of each that was created."""
     return {
         "inotify": _count(most, lambda: [descriptor("inotify_init")]),
         "terminals": _count(most, lambda: list(os.openpty())),
@@ -147,7 +147,7 @@ def fill(folder: str, mebibytes: int) -> dict[str, Any]:
 
 
 def fill_with_files(folder: str, most: int) -> dict[str, Any]:
-    """Make this many empty files in a folder of their own; remove them again."""
+    """Create up to `most` empty files in a new folder and remove them; return their number and the error, or "ok"."""
     place = f"{folder}/fumehood-files"
     os.mkdir(place)
     count = 0

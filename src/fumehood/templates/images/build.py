@@ -229,7 +229,7 @@ def _pulled(bench: Workbench, base: str) -> StageState:
 
 
 def _empty(bench: Workbench) -> str:
-    """Returns the layer of `FROM scratch`."""
+    """Returns the key of the empty layer (`FROM scratch`), which is stored on its first use."""
     key = layer_key("empty")
 
     if bench.store.info(key) is None:
