@@ -109,6 +109,8 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # All that is read at once is parsed at once, chunks of one byte too.
+        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         # Requests without a complete response, the one under way first.
         self._cycles: list[RequestResponseCycle] = []
         self._wait()
