@@ -6,8 +6,10 @@ the binary codec are refused as the protocol specifies.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -21,6 +23,7 @@ from fumehood.dialects.e2b.bodies import read_object
 from fumehood.dialects.e2b.streams import StreamAnswer
 from fumehood.errors import FumehoodError, InvalidArgumentError, RequestTooLargeError
 from fumehood.server.admission import LOST_RIGHT, note_refused_caller
+from fumehood.server.pace import TURN_SECONDS
 
 UNARY_TYPE = "application/json"
 STREAM_TYPE = "application/connect+json"
@@ -94,6 +97,7 @@ async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any],
         InvalidArgumentError: The bytes are not a stream of frames.
     """
     held = bytearray()
+    ends_at = time.monotonic() + TURN_SECONDS
 
     async for piece in pieces:
         held += piece
@@ -113,6 +117,11 @@ async def frames(pieces: AsyncIterator[bytes]) -> AsyncGenerator[dict[str, Any],
             payload = bytes(held[_HEAD.size : _HEAD.size + length])
             del held[: _HEAD.size + length]
             yield read_object(payload)
+
+            # A piece may hold thousands of messages, whose readers need not wait for anything.
+            if time.monotonic() > ends_at:
+                await asyncio.sleep(0)
+                ends_at = time.monotonic() + TURN_SECONDS
 
     if held:
         raise InvalidArgumentError(field="body", value="cut off", allowed="whole frames")
