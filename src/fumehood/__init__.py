@@ -1,6 +1,6 @@
-"""Run untrusted (LLM-written) Python in a local sandbox that starts in milliseconds.
+"""Run untrusted (LLM-written) code in a local sandbox that starts in milliseconds.
 
-This file is the facade: names only. Each is loaded from its module when it is first used, so that importing
+This file has the public names only. Each is loaded from its module when it is first used, so that importing
 the package does nothing. Whatever is not in `__all__` is private.
 """
 

@@ -89,7 +89,7 @@ class Cgroup(ABC):
 
     @abstractmethod
     def thaw(self) -> None:
-        """Lets all processes run again."""
+        """Lets the processes of the frozen control group run again."""
 
     def add(self, pid: int) -> None:
         """Moves a process into the cgroup; what it starts later is started there."""

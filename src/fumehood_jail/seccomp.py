@@ -178,10 +178,10 @@ def policy_digest(program: bytes) -> str:
 
 
 def named_calls(policy: Policy) -> dict[str, str]:
-    """Returns what a policy answers for each call that it names.
+    """Returns how a policy treats each system call that it names.
 
     Returns:
-        By the name of the call: `"allow"`, `"check"`, or the name of the errno that it answers.
+        By the name of the call: `"allow"`, `"check"`, or the name of the errno with which it is refused.
 
     Raises:
         ValueError: A call is named twice, or is known on no machine.

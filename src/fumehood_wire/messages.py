@@ -139,7 +139,7 @@ class Message(NamedTuple):
 
 
 class Variants(NamedTuple):
-    """A type of message with several forms, told apart by the value of one field."""
+    """A message type with several forms; the value of one of its fields determines the form."""
 
     field: str
     messages: Mapping[object, Message]

@@ -1,6 +1,6 @@
-"""The state of a facade: its backend, the sandbox's id, and the process that may use it.
+"""The state of a sandbox object: its backend, the sandbox's id, and the process that may use it.
 
-The parts of one facade (`files`, `commands`, `pty`) share one handle, so that they agree on whether the sandbox was
+The parts of one object (`files`, `commands`, `pty`) share one handle, so that they agree on whether the sandbox was
 started. A handle never ends a sandbox.
 """
 
@@ -115,7 +115,7 @@ def check_child(child: object, kind: type) -> None:
 
 def default_backend() -> Backend:
     """Return the default backend: the server of FUMEHOOD_URL, or else this process."""
-    # By name and late: the facade knows the port only, and importing it must not load an engine.
+    # By name and late: the API knows the port only, and importing it must not load an engine.
     from fumehood.assemble import chosen_backend
 
     return chosen_backend()

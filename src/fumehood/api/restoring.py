@@ -1,9 +1,9 @@
 """Restores a sandbox from its last save when its machine is lost: `on_host_loss="restore"`.
 
-Runs in the user's process, between the facade and the port. A call that finds the sandbox lost loads the state that was
-saved last, on whichever machine has room, and is then repeated if it is certain that it was not begun.
-The lost one has ended by then, also if its machine was only cut off (`fumehood.daemon.lease`). It must never repeat a
-call that may have been carried out, restore a sandbox that ended for any other reason, or restore one twice.
+Runs in the user's process, between `AsyncSandbox` and the port. A call that finds the sandbox lost loads the state that
+was saved last, on whichever machine has room, and is then repeated if it is certain that it was not begun. The lost one
+has ended by then, also if its machine was only cut off (`fumehood.daemon.lease`). It must never repeat a call that may
+have been carried out, restore a sandbox that ended for any other reason, or restore one twice.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ _INTERRUPTED = 130
 
 @dataclass(slots=True)
 class _Counts:
-    """Counts the items with a reply, with a problem, and with an answer from before."""
+    """The numbers of items: with a reply, with a problem, and answered already by an earlier run."""
 
     before: int = 0
     replies: int = 0

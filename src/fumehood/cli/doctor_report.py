@@ -23,7 +23,7 @@ _AGAIN = "Run `fumehood doctor` again after each change."
 
 
 def is_lacking(layer: Layer) -> bool:
-    """Return whether sandboxes cannot start without this layer, which is missing."""
+    """Return whether this layer is missing, and sandboxes cannot start without it."""
     return layer["state"] == "missing" and layer["need"] == "required"
 
 

@@ -35,7 +35,7 @@ class HostSettings(EngineSettings):
 
     pool_size: int = other_default(EngineSettings, "pool_size", 4)
     socket: str = setting(
-        "unix socket to listen on; empty: fumehood/engine.sock in XDG_RUNTIME_DIR, or host.sock in the state folder",
+        "unix socket to listen on; empty: host.sock, in fumehood/ of XDG_RUNTIME_DIR or else in the state folder",
         "",
         variable="FUMEHOOD_HOST_SOCKET",
     )

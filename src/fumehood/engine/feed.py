@@ -152,7 +152,7 @@ class Feed:
             self._linger()
 
     def _behind(self, position: int) -> WatchEvents:
-        """Returns the next events, up to a size; followers at the same position share them."""
+        """Returns the events after a position, up to a size; followers at the same position get the same object."""
         if self._given is not None and self._given[:2] == (position, self.seq):
             return self._given[2]
 

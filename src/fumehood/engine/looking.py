@@ -175,7 +175,7 @@ def read_cell(sandbox: LiveSandbox, request: ReadCell) -> Cell:
 
 
 def found_cell(recorder: Recorder, execution_id: str) -> Cell:
-    """Returns a cell of a record and its whole execution.
+    """Returns a finished cell of the record, with its whole execution.
 
     Raises:
         ExecutionNotFoundError: The execution is not in the record.

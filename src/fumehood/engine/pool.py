@@ -62,7 +62,7 @@ class Pool:
         return None
 
     def fill(self) -> None:
-        """Begins to make the missing sandboxes."""
+        """Starts the task that makes sandboxes until the pool has as many as it should."""
         if self._closed or (self._filling is not None and not self._filling.done()):
             return
 

@@ -196,7 +196,7 @@ class RecordFiles:
         return True
 
     def _described(self, sandbox_id: str) -> tuple[EndedSandbox | None, int]:
-        """Returns a description, parsed and as bytes; a file whose description cannot be parsed any more is removed."""
+        """Returns the description of a record, and its size; removes the record if it cannot be parsed any more."""
         try:
             return _head_of(self._path(sandbox_id))
         except OSError as error:
@@ -321,7 +321,7 @@ def _cell_data(cell: RecordedCell) -> dict[str, Any]:
 
 
 def _head_of(path: Path) -> tuple[EndedSandbox, int]:
-    """Returns the description in a file, parsed and as bytes.
+    """Returns the description in a file, parsed, and the length of its line in bytes.
 
     Raises:
         OSError: The file cannot be read.

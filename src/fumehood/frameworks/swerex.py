@@ -260,7 +260,7 @@ class FumehoodRuntime(AbstractRuntime):
         )
 
     async def write_file(self, request: WriteFileRequest) -> WriteFileResponse:
-        """Write a file, parents made."""
+        """Write a file, and make missing parent folders."""
         await self._do(self.sandbox.files.write(request.path, request.content))
         return WriteFileResponse()
 

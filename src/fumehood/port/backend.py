@@ -693,7 +693,7 @@ async def _end(backend: Backend, info: SandboxInfo) -> None:
 
 
 class _Collection:
-    """The output files of an ended execution, as far as they fit."""
+    """Collects the output files of an ended execution, within the bounds of a reply."""
 
     def __init__(self, backend: Backend, sandbox_id: str, max_bytes: int) -> None:
         self.files: dict[str, bytes] = {}

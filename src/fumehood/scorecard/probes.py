@@ -86,7 +86,7 @@ def opened_sockets(said: dict[str, str]) -> list[str]:
 
 
 def abis(said: dict[str, str]) -> list[str]:
-    """Return the other system call tables that answered, and the weaker kinds of memory."""
+    """Return the system call tables besides the native one that answered, and the weaker kinds of memory."""
     return [name for name, answer in said.items() if answer == "ok" and name != "query"]
 
 

@@ -75,7 +75,7 @@ async def principal_of(connection: HTTPConnection, *, takes_login: bool = False)
 
 
 async def principal_of_websocket(websocket: WebSocket) -> Principal:
-    """Returns the principal of a WebSocket of our own.
+    """Returns the principal of a WebSocket of the server's own API.
 
     Browsers cannot set headers on a WebSocket. They send their token as a subprotocol, which the server never selects
     and so never returns, or the cookie of a login. No token is read from the address, which ends up in logs and

@@ -43,7 +43,7 @@ class Span:
 
 
 def etag_of(info: FileInfo) -> str:
-    """Returns the tag of a file's version: it changes with its size and the time of its last change."""
+    """Returns the ETag of a file, which is derived from its size and the time of its last change."""
     changed = 0 if info.modified_at is None else round(info.modified_at.timestamp() * 1_000_000)
     return f'"{changed:x}-{info.size_bytes:x}"'
 

@@ -325,7 +325,7 @@ class _Answer:
         return getattr(self._scope.get("route"), "path", "")
 
     def begin(self, status: int) -> None:
-        """Notes that the response begins."""
+        """Records the status of the response, whose first bytes are being sent."""
         self.status = status
         self._begun_at = time.monotonic()
 

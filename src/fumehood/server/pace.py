@@ -52,7 +52,7 @@ class ConnectionPace:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """Charges the connection with the processor time of the block, which must not wait."""
+        """Charges the connection for the processor time that the block uses; the block must not await."""
         began = time.thread_time()
         try:
             yield

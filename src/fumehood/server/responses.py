@@ -481,7 +481,7 @@ async def stream_events(
 
 
 def in_wanted_form(request: Request, value: _T) -> _T:
-    """Returns a value as an answer, with results as raw bytes if the request comes from a server that accepts these."""
+    """Returns the value to answer with: its results as raw bytes if the client is a server that accepts these."""
     return carried.carried(value) if request.headers.get(carried.HEADER) == carried.PARTS else value
 
 

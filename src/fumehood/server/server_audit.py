@@ -102,7 +102,7 @@ class ServerAudit:
         self._chain.add(kind, fields)
 
     def log(self) -> AuditLog:
-        """Returns the entries that are in memory."""
+        """Returns the newest entries of the server's audit record, which are kept in memory."""
         return self.reading()()
 
     def reading(self) -> Callable[[], AuditLog]:

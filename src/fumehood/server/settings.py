@@ -1,7 +1,7 @@
 """The settings of the server: flags over environment over one TOML file over defaults, read once at its start.
 
 A `ServerSettings` that exists is valid. Each field is at once the key of the TOML file, the variable `FUMEHOOD_<FIELD>`
-and the flag `--<field>`; no other module reads the environment.
+and the flag `--<field>`; no other module of the server reads a setting of it from the environment.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Owners:
         self._known: LRUCache[str, str] = LRUCache(_REMEMBERED)
 
     def note(self, info: SandboxInfo) -> None:
-        """Notes the owner of a new sandbox."""
+        """Remembers the owner of a new sandbox, so that it need not be asked for."""
         self._known[info.id] = info.owner
 
     async def owner_of(self, sandbox_id: str) -> str:

@@ -48,7 +48,7 @@ def known_revisions() -> list[str]:
 
 
 def check_revisions(location: str, found: Iterable[str]) -> None:
-    """Raise StorageVersionError if one of the revisions that a database has is not known here."""
+    """Raise StorageVersionError if a database has a revision that this version of fumehood does not know."""
     known = known_revisions()
 
     for revision in found:

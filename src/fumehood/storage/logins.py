@@ -60,7 +60,7 @@ class FoundLogin:
 
     Attributes:
         login: The login.
-        fits: Returns whether a digest is that of the token with which the login was made.
+        fits: Returns whether a digest is the digest of the token that made the login.
     """
 
     login: Login

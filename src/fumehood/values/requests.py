@@ -163,7 +163,7 @@ class ExecuteRequest:
 
     Attributes:
         code: The code.
-        language: A language of contexts, by its name or an alias: python, bash, javascript, typescript.
+        language: A language of contexts (`StatefulName` in `values/languages.py`), by its name or an alias.
         context_id: The context to run it in; None means the default one.
         envs: Environment variables for this execution only.
         wall_seconds: Its time limit; None means `limits.wall_seconds`.

@@ -190,7 +190,7 @@ class DrivenShell(ChildLanguage):
         self._outlet.text(reply["name"], self._decoders[reply["name"]].decode(data))
 
     def _end_text(self) -> None:
-        """Passes on what is left of a character that was cut off."""
+        """Passes on the bytes of an incomplete UTF-8 character at the end of the output, decoded with replacement."""
         for name, decoder in self._decoders.items():
             if rest := decoder.decode(b"", final=True):
                 self._outlet.text(name, rest)

@@ -90,7 +90,7 @@ class PythonShell(ConnectedShell):
 
     @classmethod
     def make(cls) -> PythonShell:
-        """Makes the one shell of this process."""
+        """Makes and returns the shell; a process has only one."""
         config = Config()
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"

@@ -322,7 +322,7 @@ class _ByteSide(io.BufferedIOBase):
         self._stream.flush()
 
     def detach(self) -> NoReturn:
-        """Raises, as a stream without a layer below does."""
+        """Raises io.UnsupportedOperation: the stream cannot be separated from the layer below."""
         raise io.UnsupportedOperation("detach")
 
     def __del__(self) -> None:

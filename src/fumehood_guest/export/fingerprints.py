@@ -220,7 +220,7 @@ def _kind_of(values: Any) -> str:
 
 
 def _cells(values: Any) -> List[str]:
-    """Returns the first cells of one column as text: numbers and texts as they are, of other objects the class."""
+    """Returns the first cells of a column as text: numbers and strings by their value, other objects by their class."""
     if _is_of_pandas(values):
         inner = next(
             (

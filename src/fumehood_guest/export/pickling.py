@@ -211,7 +211,7 @@ class _Counted:
         self.segment_bytes = 0
 
     def begin(self) -> None:
-        """Begins the segment of a variable."""
+        """Restarts the count of bytes for the next variable."""
         self.segment_bytes = 0
 
     def write(self, data: Any) -> int:

@@ -80,7 +80,7 @@ class Arrivals:
         return None, b""
 
     def note_open(self, one: Any) -> None:
-        """Counts an open connection."""
+        """Adds a connection to the number of open ones."""
         self._carried.add(one)
 
     def note_closed(self, one: Any) -> None:

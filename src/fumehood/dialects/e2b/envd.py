@@ -115,7 +115,7 @@ class Call:
             return GuestJSON(await method(message))
 
     async def stream(self, name: str) -> Response:
-        """Answers a call with a stream in either direction."""
+        """Answers a Connect call in which the client or the server sends a stream of messages."""
         if name == "process.Process/StreamInput":
             async with self._deadline(), aclosing(connect.frames(self._request.stream())) as inputs:
                 messages = (read_fields(StreamInputRequest, one) async for one in inputs)

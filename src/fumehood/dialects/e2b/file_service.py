@@ -175,7 +175,7 @@ class Watchers:
         return name[1]
 
     async def news(self, backend: Backend, sandbox_id: str, watcher_id: str) -> list[FileChange]:
-        """Returns the changes since the last call, up to this one.
+        """Returns the file changes that a watcher has seen since the previous call for it.
 
         Raises:
             WatcherNotFoundError: The watcher does not exist.

@@ -115,7 +115,7 @@ class InsideInterpreters:
         await cancel_and_wait(*self._serving.values())
 
     async def _serve(self, sandbox_id: str, app: ASGIApp) -> None:
-        """Answers the programs of a sandbox, until it ends."""
+        """Accepts the connections of programs in a sandbox and answers their requests, until the sandbox ends."""
         self._server = self._server or StreamServer(_answer)
         visitor = _Visitor(self._headers(sandbox_id), app)
         connections: set[asyncio.Task[None]] = set()
@@ -150,7 +150,7 @@ class InsideInterpreters:
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers one request of a program inside."""
+    """Answers one HTTP request of a program in the sandbox (an ASGI app)."""
     visitor = scope["state"][_VISITOR]
     is_execution = scope["path"].strip("/") == "execute"
 
@@ -180,6 +180,6 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _outside(scope: Scope, visitor: _Visitor) -> dict[str, Any]:
-    """Returns the request in the form of an outside client with this sandbox's token."""
+    """Returns the ASGI scope that an outside client with this sandbox's token would have sent."""
     kept = [(name, value) for name, value in scope["headers"] if name in _KEPT_HEADERS]
     return {**scope, "headers": [*kept, *visitor.headers], "query_string": b"", "client": None}

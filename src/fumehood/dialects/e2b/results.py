@@ -66,7 +66,7 @@ def error_data(error: ExecutionError) -> dict[str, Any]:
 
 
 def result_data(result: Result) -> dict[str, Any]:
-    """Returns a result in its formats."""
+    """Returns a result as E2B's clients expect it: its value in each format, by the name of the format."""
     data: dict[str, Any] = {"is_main_result": result.is_main_result}
 
     if result.text is not None:

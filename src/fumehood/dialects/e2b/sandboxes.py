@@ -114,7 +114,7 @@ def template_of(info: SandboxInfo) -> str:
 
 
 def state_of(info: SandboxInfo) -> str:
-    """Returns running or paused."""
+    """Returns E2B's word for the state of a sandbox: "running" or "paused"."""
     return "paused" if info.state == "paused" else "running"
 
 

@@ -242,7 +242,7 @@ class KernelBase:
         self._session = uuid.uuid4().hex
 
     def model(self) -> dict[str, Any]:
-        """Returns its model in the REST API."""
+        """Returns the kernel as the JSON model of Jupyter's REST API."""
         return {
             "id": self.id,
             "name": self.spec.name,

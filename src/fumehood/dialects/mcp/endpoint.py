@@ -120,7 +120,7 @@ def _load(max_body_bytes: int) -> HttpTransport:
 
 
 def _once_more(body: bytes, receive: Receive) -> Receive:
-    """Returns a `receive` that gives a body once more, and then the client's further messages."""
+    """Returns an ASGI `receive` that first yields a body that was already read, then the client's further messages."""
     is_given = False
 
     async def give() -> Message:

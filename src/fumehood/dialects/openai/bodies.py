@@ -177,7 +177,7 @@ def file_data(info: FileInfo, container_id: str, *, is_users: bool) -> dict[str,
 
 
 def file_id_of(path: str) -> str:
-    """Returns the id of a file."""
+    """Returns the id for the file at a path of the sandbox."""
     return _FILE_PREFIX + base64.urlsafe_b64encode(path.encode("utf-8", "surrogateescape")).decode().rstrip(
         "="
     )

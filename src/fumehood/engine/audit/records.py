@@ -58,7 +58,7 @@ class AuditRecords:
         self._begin(sandbox, spec, parent_id, file)
 
     def keep(self, sandbox: LiveSandbox) -> None:
-        """Keeps the record of a sandbox that has ended."""
+        """Keeps the audit record of an ended sandbox, for readers that ask for it later."""
         self._living.pop(sandbox.id, None)
         self._ended.add(sandbox.id, sandbox.audit)
 

@@ -56,7 +56,7 @@ class Transactor(Protocol):
     async def observe(
         self, context: Any, process: ContextProcess, run: Callable[[ContextProcess], Awaitable[Execution]]
     ) -> Execution:
-        """Runs code, and reports which files were changed meanwhile."""
+        """Runs code, and returns its execution with the files that were changed meanwhile."""
 
 
 class Watcher(Protocol):

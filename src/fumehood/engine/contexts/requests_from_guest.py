@@ -157,7 +157,7 @@ class ToolCalls:
         self._outcomes: list[ToolOutcome] = []
 
     def asked(self, header: Header, payload: bytes, at_seconds: float) -> ToolCallEvent | None:
-        """Handles a call that the protocol states have admitted; returns None if the call has been answered already.
+        """Handles a tool call; returns it as an event, or None if it was answered at once, such as with a refusal.
 
         Raises:
             ProtocolError: The arguments are not a JSON object.

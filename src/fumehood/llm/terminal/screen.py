@@ -40,7 +40,7 @@ _MAX_CHARS = 20_000
 
 
 class CodeLines:
-    """The code of one call."""
+    """Turns the code of one tool call, which arrives in pieces, into highlighted lines."""
 
     def __init__(self) -> None:
         self._code = ""

@@ -177,7 +177,7 @@ def groups_of(pid: int) -> bytes:
 
 
 def has_died(pid: int) -> bool:
-    """Whether a process is a zombie: ended, and not reaped."""
+    """Whether a process has ended: it is a zombie, not reaped yet."""
     return _fields(pid).get(b"State", b"").split()[:1] == [_DEAD]
 
 

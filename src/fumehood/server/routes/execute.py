@@ -207,7 +207,7 @@ class _BatchRuns:
         self._request_id = request_id
 
     async def run(self, index: int, request: StatelessRequest) -> Line:
-        """Runs an item and returns its line."""
+        """Runs one item of the batch, and returns the line of its result."""
         try:
             async with self._queue.place(self._key_id, self._seconds_left(index)):
                 reply = await self._backend.run_once(request)
