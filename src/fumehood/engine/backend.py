@@ -328,7 +328,7 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
         return await self._do(self._later, self._supervisor.capacity)
 
     async def set_cut_off(self, is_cut_off: Callable[[], bool]) -> None:
-        """Takes the question whether sandboxes of this host may be restored elsewhere now."""
+        """Sets the function that returns whether this host is cut off: its sandboxes may be restored elsewhere then."""
         await self._do(self._later, self._supervisor.set_cut_off, is_cut_off)
 
     async def end_restorable(self) -> int:

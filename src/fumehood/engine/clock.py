@@ -68,7 +68,7 @@ class SandboxClock:
         return time.monotonic() - self._behind_seconds
 
     def call_later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> Timer:
-        """Calls `action` after a time by this clock."""
+        """Calls `action` with the arguments after a time by this clock; returns the timer, which can be cancelled."""
         timer = Timer(self, self.time() + seconds, lambda: action(*arguments))
         self._timers.add(timer)
 

@@ -82,7 +82,7 @@ class EngineConfig:
 
 
 class Provisioner:
-    """Makes sandboxes.
+    """Makes the sandboxes of one runtime, and hands them out from its pools.
 
     Args:
         config: The settings with which they are made.

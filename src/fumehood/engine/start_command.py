@@ -112,7 +112,7 @@ async def _succeeds(sandbox: LiveSandbox, command: str, envs: Mapping[str, str])
 
 
 class _LastOutput:
-    """The last output of a command, and its exit code."""
+    """Follows a command, and keeps the end of its output and its exit code."""
 
     def __init__(self) -> None:
         self.words = b""

@@ -138,7 +138,7 @@ def networks(said: dict[str, Any]) -> list[str]:
 
 
 def whole(amount: int, *names: str) -> Judge:
-    """Return a judge for amounts: those that were reached completely."""
+    """Return a judge that reports the names whose value is at least `amount`."""
 
     def judge(said: dict[str, Any]) -> list[str]:
         return [f"{name}: {said[name]}" for name in names if said[name] >= amount]

@@ -147,7 +147,7 @@ class _Incoming:
         return taken
 
     async def _fill(self) -> bool:
-        """Receives a piece; False at the end."""
+        """Receives the next bytes; returns False at the end of the stream."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._stream.read())
 

@@ -55,7 +55,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieSlice:
-    """One slice: its angle in degrees, its radius."""
+    """One slice of a pie: its label, its angle in degrees, and its radius."""
 
     label: str
     angle: float

@@ -618,7 +618,7 @@ Place: TypeAlias = tuple[float, str]
 
 
 def cursor_of(place: Place) -> str:
-    """Returns the cursor of a page that ends with a sandbox at this position of the order."""
+    """Returns the cursor for the page after a sandbox with this position in the order."""
     return base64.urlsafe_b64encode(f"{place[0]!r} {place[1]}".encode()).decode()
 
 

@@ -110,12 +110,12 @@ class Result:
 
     @property
     def png(self) -> bytes | None:
-        """The bytes of a PNG file."""
+        """The result as the bytes of a PNG file; None if it has no such format."""
         return self.parts.get("image/png")
 
     @property
     def jpeg(self) -> bytes | None:
-        """The bytes of a JPEG file."""
+        """The result as the bytes of a JPEG file; None if it has no such format."""
         return self.parts.get("image/jpeg")
 
     @property

@@ -39,7 +39,14 @@ _dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Bundle(NamedTuple):
-    """The formats of one result, encoded."""
+    """The formats of one result, encoded for the wire.
+
+    Attributes:
+        sizes: The MIME type and the number of bytes of each format, in the order of the payload.
+        payload: The bytes of all formats, one after the other.
+        metadata: The metadata of the result.
+        truncated: The formats that did not fit.
+    """
 
     sizes: List[List[Any]]
     payload: bytes

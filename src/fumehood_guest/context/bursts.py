@@ -18,7 +18,7 @@ _BURST_BYTES = 7 * 1024
 
 
 class Burst:
-    """Text of a burst of lines.
+    """Collects the text of lines that are printed in quick succession, in a buffer of C code.
 
     No bytecode runs between a write and its end, nor within `move_to`, so that no signal handler finds either half
     done. Only one thread may use it.

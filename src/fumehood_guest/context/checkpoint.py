@@ -386,7 +386,7 @@ def _working_directory() -> Optional[str]:
 
 
 def _is_alone() -> bool:
-    """Whether this process has one thread."""
+    """Whether this process has only one thread, also counting threads that Python does not know."""
     return len(os.listdir("/proc/self/task")) == 1
 
 

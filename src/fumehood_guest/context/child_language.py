@@ -57,7 +57,7 @@ class ChildLanguage:
             self._outlet.error(*reported)
 
     def _begin(self, execution: Execution) -> None:
-        """Counts a cell that begins now."""
+        """Counts a cell that is about to run, unless it has no history number, and forgets the previous error."""
         self._count += execution.store_history
         self._error = None
 

@@ -56,7 +56,7 @@ Shell = Union["PythonShell", BareShell]
 
 
 class Language(Protocol):
-    """The interface of an interpreter to its context."""
+    """The operations of a language that its context uses: to run code, and to report its errors."""
 
     answerer: Answerer
 

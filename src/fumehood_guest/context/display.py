@@ -38,7 +38,11 @@ class Publisher(DisplayPublisher):  # type: ignore[misc]
         update: bool = False,
         **_ignored: Any,
     ) -> None:
-        """Sends a MIME bundle."""
+        """Sends a MIME bundle to the host, after the text that was written before it.
+
+        Raises:
+            ValueError: An update has no display_id.
+        """
         kind = "update_display_data" if update else "display_data"
         display_id = _display_id(transient)
 

@@ -35,7 +35,7 @@ class Relays:
         return {"connect": self.connect}
 
     def connect(self, port: int) -> Reply:
-        """Begins to connect; the outcome is sent on the socket that came with the request."""
+        """Begins to connect to a port of the loopback; the outcome is sent on the socket that came with the request."""
         (fd,) = self._init.take_fds(1)
         host = socket.socket(fileno=fd)
         host.setblocking(False)

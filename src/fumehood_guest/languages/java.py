@@ -81,7 +81,7 @@ class JavaDriver:
 
 
 class _Made:
-    """The classes compiled by this process or by the process that it was forked from."""
+    """The classes of the driver: compiled by this process, or inherited by the fork from the process that did."""
 
     def __init__(self) -> None:
         self.classes = b""

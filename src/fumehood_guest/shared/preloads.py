@@ -107,7 +107,7 @@ def quiet_libraries() -> Iterator[None]:
 
 
 def running_threads() -> List[str]:
-    """Returns the names of this process's threads but for the first."""
+    """Returns the names of this process's threads, without the main thread."""
     return [_thread_name(thread) for thread in _threads() if int(thread) != os.getpid()]
 
 

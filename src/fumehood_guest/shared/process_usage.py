@@ -42,7 +42,7 @@ class _Among:
 
 
 def live_among_others(place: str) -> None:
-    """Counts from now on only descendants of the caller, and only files in its folder."""
+    """Makes this module count only descendants of the calling process, and only files below `place`."""
     _Among.root = os.getpid()
     _Among.place = place
 

@@ -26,10 +26,10 @@ _TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
 
 
 class Content:
-    """The content of a file: under a lease the file itself, later a copy; None when it could not be kept.
+    """The content of a file in a snapshot: the file itself while it is under a lease, and a copy afterwards.
 
     Args:
-        fd: A descriptor of it.
+        fd: A descriptor of it; None later, when the content could not be kept.
         leased_inode: The inode of the file itself, while that is under a lease.
     """
 

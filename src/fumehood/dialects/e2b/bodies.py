@@ -45,7 +45,7 @@ class Inbox:
         self._is_over = False
 
     async def __call__(self) -> Message:
-        """Returns the next message."""
+        """Returns the next ASGI message, and remembers whether it was the last one of the body."""
         message = await self._receive()
         self._is_over = self._is_over or not message.get("more_body", False)
         return message

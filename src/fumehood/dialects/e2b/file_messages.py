@@ -15,7 +15,7 @@ class PathRequest(Message):
 
 
 class ListDirRequest(PathRequest):
-    """A directory to list, with the number of levels; 0 means one level."""
+    """A directory to list, and the number of levels to list below it; 0 means one."""
 
     depth: Whole = 0
 

@@ -40,7 +40,7 @@ _CLOSING = {"connection": "close", "retry-after": "1"}
 
 
 def is_from_inside(request: Request) -> bool:
-    """Returns whether a program inside the sandbox has made a request."""
+    """Returns whether the request was made by a program in the sandbox."""
     return isinstance(request.scope.get("state", {}).get(_VISITOR), _Visitor)
 
 

@@ -174,7 +174,11 @@ class Sockets(Audience):
             await socket.send_multipart(await socket.recv_multipart())
 
     def _read(self, channel: str, frames: list[bytes]) -> tuple[bytes, JupyterMessage]:
-        """Returns the name of the client and its message."""
+        """Returns the identity of the client (its ZeroMQ routing id), and its message.
+
+        Raises:
+            InvalidArgumentError: The signature of the message is wrong.
+        """
         at = frames.index(_DELIMITER) if _DELIMITER in frames else 0
         signature, *parts = frames[at + 1 :] or [b""]
 

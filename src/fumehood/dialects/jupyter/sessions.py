@@ -51,7 +51,7 @@ class NotebookSession:
     kernel: Kernel
 
     def model(self) -> dict[str, Any]:
-        """Returns its model in the REST API."""
+        """Returns the session as the JSON model of Jupyter's REST API."""
         return {
             "id": self.id,
             "path": self.path,

@@ -63,7 +63,7 @@ class ContextProcesses:
         return self._starting
 
     def _note_count(self) -> None:
-        """Saves the count of executions, so that no id is used twice."""
+        """Remembers how many requests the present process has had, so that no execution id is used twice."""
         if self.process is not None:
             link = self.process.link
             self._counts[link.name] = max(link.count, self._counts.get(link.name, 0))

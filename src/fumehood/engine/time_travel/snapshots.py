@@ -72,7 +72,7 @@ class LiveSnapshots:
             offset += len(data)
 
     async def drop(self, snapshot: int) -> None:
-        """Releases a snapshot."""
+        """Makes init release a snapshot, with the leases and copies that no other snapshot uses."""
         await self._ask("drop_snapshot", snapshot=snapshot)
 
     async def _ask(self, verb: str, **arguments: Any) -> dict[str, Any]:

@@ -72,5 +72,5 @@ def _calls_of(message: Item) -> list[ModelCall]:
 
 
 def _calls_of_items(items: list[Item]) -> list[ModelCall]:
-    """Read a list of items of Responses or of blocks of Messages; their types differ, so a list has either."""
+    """Return the tool calls in items of the Responses API, or else in content blocks of the Messages API."""
     return response_calls(items) or anthropic_calls(items)

@@ -25,7 +25,7 @@ _NO_HASH = bytes(8)
 
 
 class _NotCachedError(Exception):
-    """Python keeps no bytecode of this source."""
+    """Python has no usable cached bytecode of a source."""
 
 
 class _CacheReader(SourceFileLoader):

@@ -122,9 +122,9 @@ class RefusedCalls:
         migrator.ordered = name, arguments
 
     def given(self, pid: int) -> tuple[int, ...]:
-        """Returns the numbers of the last order's gifts in the process; may be called in any thread.
+        """Returns the numbers that the gifts of the last `order` have in the process; may be called in any thread.
 
-        If the call was interrupted, some or all gifts were installed twice; the last numbers are a complete set.
+        If the call was interrupted, some or all of them were installed twice; the last numbers are a complete set.
         """
         return self._migrators[pid].given
 

@@ -284,7 +284,7 @@ def foreign_abis() -> dict[str, str]:
 
 
 def _through_int_80() -> str:
-    """Getpid of the 32-bit table, which has another number there."""
+    """Call getpid by its number in the 32-bit table, with `int 0x80`; return "ok" if that works."""
     code = bytes.fromhex("53b814000000cd805bc3")  # push rbx; mov eax, 20; int 0x80; pop rbx; ret
     return "ok" if run_machine_code(code) == os.getpid() else "strange"
 

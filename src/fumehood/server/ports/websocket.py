@@ -110,7 +110,11 @@ class _Inner:
         return self._protocol.subprotocol
 
     async def shake_hands(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Requests the upgrade, and returns when it was accepted."""
+        """Requests the upgrade to a WebSocket, and returns when the server inside has accepted it.
+
+        Raises:
+            BadGatewayError: The server inside refuses it, or does not speak the protocol.
+        """
         request = self._protocol.connect()
 
         for name, value in headers:

@@ -286,7 +286,7 @@ async def _replay(
 
 
 class _Replaying:
-    """The context in which a record runs again."""
+    """Runs the cells of a record again, in a context of a fresh sandbox."""
 
     def __init__(self, backend: Backend, made: SandboxInfo, record: Record, deterministic: bool) -> None:
         self._backend = backend
@@ -297,7 +297,7 @@ class _Replaying:
         self._context_id = DEFAULT_CONTEXT_ID
 
     async def begin(self, is_first: bool) -> None:
-        """Makes the context as a new one."""
+        """Gives the replay a new context; restarts it if it has been used for an earlier one."""
         if not is_first:
             restart = RestartContext(context_id=self._context_id)
             await self._backend.context_call(self._sandbox_id, restart)

@@ -78,7 +78,7 @@ class NewCommand(Body):
         return self
 
     def spec(self) -> ProcessSpec:
-        """Returns the request of the port."""
+        """Returns the body as the value that `Backend` takes; a `command` is run by a shell."""
         return ProcessSpec(
             argv=tuple(self.argv) or (*_SHELL, self.command),
             cwd=self.cwd,

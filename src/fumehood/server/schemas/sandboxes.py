@@ -186,7 +186,7 @@ class NewLimits(Body):
     disk: str | None = _size("disk")
 
     def limits(self) -> Limits:
-        """Returns the limits."""
+        """Returns the body as a `Limits`, with its defaults for fields that were not given."""
         return Limits(**self.model_dump())
 
     def chosen(self) -> tuple[str, ...]:

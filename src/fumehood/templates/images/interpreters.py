@@ -199,7 +199,7 @@ def _libraries(programs: Sequence[str]) -> set[str]:
 
 
 def _install(requirements: Sequence[str], folder: str, version: str, template: str) -> None:
-    """Installs wheels into a folder for a Python that is not started."""
+    """Installs wheels into a folder, for a Python of another version, which is not started for it."""
     uv = find_uv()
 
     if uv is not None:
