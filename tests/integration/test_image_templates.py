@@ -7,6 +7,7 @@ import asyncio
 import functools
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar
 from tests.waiting import until
 
 import fumehood
+import fumehood_guest
 from fumehood import (
     CommandExitError,
     InvalidArgumentError,
@@ -277,8 +279,11 @@ _OLDEST = [one.path for one in installed_pythons()[:1]] if os.environ.get("EVERY
 
 
 @pytest.mark.parametrize("executable", [sys.executable, *_OLDEST])
-def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
-    """CPython 3.9 or newer of the image is used, found by a question that is asked in a jail."""
+def test_an_image_with_its_own_python_runs_code_in_it(bench, executable, tmp_path, monkeypatch):
+    """CPython 3.9 or newer of the image is used, found by a question that is asked in a jail.
+
+    A template that another version of our code has built is built anew, so that no start compiles.
+    """
     python, libraries = _host_python(executable)
     bench.layout.add(
         [busybox_layer(), libraries],
@@ -286,6 +291,11 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
         config={"Env": [f"PATH=/bin:{os.path.dirname(python)}"]},
         compressed=False,
     )
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(fumehood_guest, "__file__", str(_other_guest_code(tmp_path) / "__init__.py"))
+        bench.build("python", image=f"oci:{bench.layout.folder}:python")
+
     bench.build("python", image=f"oci:{bench.layout.folder}:python")
     assert any("code runs in the image's own Python" in line for line in bench.heard), bench.heard
 
@@ -301,6 +311,16 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable):
 
         with made.fork() as fork:
             assert fork.run_code("x + 1").text == "2"
+
+
+def _other_guest_code(folder: Path) -> Path:
+    """The package of our guest code as another version has it: each module has one more line."""
+    made = shutil.copytree(Path(str(fumehood_guest.__file__)).parent, folder / "fumehood_guest")
+
+    for module in made.rglob("*.py"):
+        module.write_text(module.read_text() + "\n# of another version\n")
+
+    return made
 
 
 def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):

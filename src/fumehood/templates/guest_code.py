@@ -5,6 +5,7 @@ Runs in the host process, and reads the folders of this installation only.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,16 @@ def guest_code() -> Iterator[tuple[str, Path]]:
         for path in sorted(_paths_below(str(top))):
             if path.endswith(_GUEST_FILES):
                 yield os.path.relpath(path, top.parent), Path(path)
+
+
+def guest_code_digest() -> str:
+    """Returns a digest of all these files and their paths."""
+    digest = hashlib.sha256()
+
+    for name, path in guest_code():
+        digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+
+    return digest.hexdigest()
 
 
 def _paths_below(top: str) -> Iterator[str]:

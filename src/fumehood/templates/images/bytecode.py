@@ -8,7 +8,6 @@ this one runs our code in each sandbox anyway. Sandboxes see the layer read-only
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fumehood.templates.guest_code import guest_code
+from fumehood.templates.guest_code import guest_code, guest_code_digest
 from fumehood.templates.images.interpreters import Found, readable
 from fumehood.templates.images.jailed import image_ids
 from fumehood.templates.images.layers import LayerStore, NewLayer, layer_key
@@ -51,7 +50,9 @@ def image_bytecode(
         store: The store that has the layers.
         workshop: The template of the build.
     """
-    key = layer_key("bytecode", _FORMAT, *layers, python.path, str(python.version), packages, _digest())
+    key = layer_key(
+        "bytecode", _FORMAT, *layers, python.path, str(python.version), packages, guest_code_digest()
+    )
 
     if store.info(key) is not None:
         return key
@@ -190,13 +191,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target, follow_symlinks=False)
     except OSError:
         shutil.copy(source, target, follow_symlinks=False)
-
-
-def _digest() -> str:
-    """Returns a digest of our guest code."""
-    digest = hashlib.sha256()
-
-    for name, path in guest_code():
-        digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-
-    return digest.hexdigest()

@@ -1,7 +1,8 @@
 """The sources of named templates from images: an image as it is, or one built from a Dockerfile, by us or by buildah.
 
 Runs in the host process. An image is equal to an earlier one when the digest that its registry, folder or archive names
-now is the same; a build, when all of its steps have led to the same layers.
+now is the same; a build, when all of its steps have led to the same layers. Our guest code is an input of both, since
+the root of an image with its own Python has its bytecode.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from fumehood.errors import InvalidArgumentError
+from fumehood.templates.guest_code import guest_code_digest
 from fumehood.templates.images.build import NO_IMAGE, build_image
 from fumehood.templates.images.context import Context
 from fumehood.templates.images.credentials import Logins
@@ -210,7 +212,12 @@ class _BuiltSource(Source):
         """Returns the layers and the configuration of the built image."""
         assert self._built is not None, "it is described once it was built"
         config, layers = self._built
-        return {"kind": "dockerfile", "layers": list(layers), "config": asdict(config)}
+        return {
+            "kind": "dockerfile",
+            "layers": list(layers),
+            "config": asdict(config),
+            "guest_code": guest_code_digest(),
+        }
 
     def make(self, workshop: Workshop) -> Made:
         """Makes the root of a template from the layers that were built."""
@@ -312,7 +319,7 @@ class ImageSource(Source):
         with open_source(self._reference, self._logins) as source:
             found = describe(source, self._reference)
 
-        return {"kind": "image", "digest": found.digest}
+        return {"kind": "image", "digest": found.digest, "guest_code": guest_code_digest()}
 
     def make(self, workshop: Workshop) -> Made:
         """Pulls the layers that are missing, and makes the root of a template from the image."""
