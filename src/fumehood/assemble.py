@@ -80,7 +80,7 @@ def backend_on_loop(
 
     from fumehood.audit.files import AuditFolder
     from fumehood.engine.admission import AdmissionRules
-    from fumehood.engine.audit.records import AuditRecords
+    from fumehood.engine.audit_records import AuditRecords
     from fumehood.engine.backend import LocalBackend
     from fumehood.engine.identity import make_part
     from fumehood.engine.provisioner import EngineConfig

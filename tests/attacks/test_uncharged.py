@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fumehood import Limits, SandboxClosedError
-from fumehood.runtimes.namespaces import usage as linux_uncharged
+from fumehood.runtimes.linux import usage as linux_uncharged
 
 MIB = 1 << 20
 

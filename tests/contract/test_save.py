@@ -25,8 +25,8 @@ from fumehood import (
     read_saved,
     read_saved_record,
 )
+from fumehood.engine import consistent_snapshot
 from fumehood.engine.backend import LocalBackend
-from fumehood.engine.time_travel import consistent_snapshot
 from fumehood.saved.manifest import VERSION
 
 CELL = """

@@ -15,10 +15,10 @@ from tests.unit.wire.conftest import EXECUTION, VALUES
 
 from fumehood.bounds import MIB
 from fumehood.engine.channel import open_pair
+from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import default_context
 from fumehood.engine.init_client import InitClient, InitError, InitGoneError
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.runtimes.base import ContextLaunch, GuestContext
 from fumehood.runtimes.namespaces.guest import LinuxGuest
 from fumehood.runtimes.namespaces.spawner import LinuxSpawner

@@ -25,10 +25,10 @@ from fumehood import (
     failpoints,
 )
 from fumehood.assemble import local_backend
-from fumehood.engine.audit.records import AuditRecords
+from fumehood.engine.audit_records import AuditRecords
+from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import ForkError

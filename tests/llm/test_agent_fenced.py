@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.llm.scripted_server import DIALECTS, Reply, Request, ScriptedServer
 
 from fumehood.llm import Agent, CodeWritten, TextWritten
-from fumehood.llm.fenced import FenceSplitter
+from fumehood.llm.providers.fenced import FenceSplitter
 
 TEXT = """\
 First I look.

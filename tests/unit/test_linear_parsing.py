@@ -18,9 +18,9 @@ from fumehood.advice.cells import read_cell
 from fumehood.dialects.jupyter.kernel_state import History
 from fumehood.dialects.librechat.tool_runs import BrokerLines
 from fumehood.egress.http_messages import HeadError, read_request_head
-from fumehood.engine.audit.security_events import unusual_program
-from fumehood.llm.fenced import FenceSplitter
+from fumehood.engine.security_events import unusual_program
 from fumehood.llm.file_links import rewrite_links
+from fumehood.llm.providers.fenced import FenceSplitter
 from fumehood.mcp.files import Lines, _Window
 from fumehood.server.downloads import Span, wanted_span
 from fumehood.templates import requirements

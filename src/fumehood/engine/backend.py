@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import cancel_and_wait, complete_or_undo, keep, wait_shared, when_done
-from fumehood.engine.audit import audited_verbs
+from fumehood.engine import audited_verbs
 from fumehood.engine.host_faults import naming_faults
 from fumehood.engine.looking import answer_look
 from fumehood.engine.sandbox import LiveSandbox
@@ -408,7 +408,7 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
 
     def save(self, sandbox_id: str) -> AsyncGenerator[bytes, None]:
         # Imported late, as below: only saving loads the archive writer.
-        from fumehood.engine.time_travel.consistent_snapshot import ConsistentSnapshot
+        from fumehood.engine.consistent_snapshot import ConsistentSnapshot
         from fumehood.saved.save import pack
 
         async def begin() -> AsyncGenerator[bytes, None]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from fumehood import failpoints
 from fumehood.cancellation import complete, consume_result, when_done
-from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.audit_trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.errors import SandboxError

@@ -16,13 +16,13 @@ from fumehood import failpoints
 from fumehood.cancellation import keep, when_done
 from fumehood.egress.gateway import Route
 from fumehood.egress.route import BUNDLE_PATH, prepare_route
-from fumehood.engine.audit.security_events import SecurityMonitor
-from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.audit_trail import AuditTrail
 from fumehood.engine.clock import Idleness, SandboxClock
 from fumehood.engine.commands import LiveProcesses
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.contexts import LiveContexts, default_context
 from fumehood.engine.contexts.process import ContextStartError, new_link
+from fumehood.engine.contexts.usage import LiveMetrics, Meter
 from fumehood.engine.egress import LiveEgress, route_envs
 from fumehood.engine.feed import Feed
 from fumehood.engine.files import LiveFiles, one_piece
@@ -31,13 +31,13 @@ from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.pause import Pausing
 from fumehood.engine.ports import LivePorts
 from fumehood.engine.records import Recorder
+from fumehood.engine.security_events import SecurityMonitor
 from fumehood.engine.served_ports import ServedPorts
 from fumehood.engine.tasks import PendingCleanups
 from fumehood.engine.time_travel.checkpoints import LiveCheckpoints
 from fumehood.engine.time_travel.judge import Judge
 from fumehood.engine.time_travel.placeholder import end_processes, reduce_to_init
 from fumehood.engine.time_travel.transactions import Transactions
-from fumehood.engine.usage import LiveMetrics, Meter
 from fumehood.engine.watches import LiveWatches
 from fumehood.errors import (
     CheckpointError,

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 from fumehood import failpoints
 from fumehood.cancellation import wait_shared
 from fumehood.engine.admission import Admission, AdmissionRules
-from fumehood.engine.audit.records import AuditRecords
-from fumehood.engine.audit.trail import listed
+from fumehood.engine.audit_records import AuditRecords
+from fumehood.engine.audit_trail import listed
 from fumehood.engine.cpu_fairness import CpuFairness
 from fumehood.engine.family import Families
 from fumehood.engine.feed import HostFeeds
+from fumehood.engine.forks import Forking
 from fumehood.engine.hand_out import all_or_none, check_hand_out
 from fumehood.engine.identity import make_name, make_part, parse_name
 from fumehood.engine.isolation_selector import IsolationSelector
@@ -33,7 +34,6 @@ from fumehood.engine.listing import Listing
 from fumehood.engine.pool import Warmth
 from fumehood.engine.provisioner import EngineConfig, Provisioner
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.time_travel.forks import Forking
 from fumehood.errors import (
     FumehoodError,
     InvalidArgumentError,

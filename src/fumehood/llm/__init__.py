@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         TextWritten,
         TurnFinished,
     )
-    from fumehood.llm.fenced import FencedProvider
     from fumehood.llm.formats.anthropic import code_execution_result
     from fumehood.llm.formats.calls import ModelCall
     from fumehood.llm.formats.exchange import read_calls, write_answers
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
         UserMessage,
         Written,
     )
+    from fumehood.llm.providers.fenced import FencedProvider
     from fumehood.llm.providers.openai_chat import OpenAIChat
     from fumehood.llm.providers.openai_responses import OpenAIResponses
     from fumehood.llm.result import ToolFile, ToolImage, ToolResult
@@ -120,7 +120,7 @@ _HOMES = {
         AgentEvent Answer Cell CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten
         TurnFinished
     """,
-    "fenced": "FencedProvider",
+    "providers.fenced": "FencedProvider",
     "formats.anthropic": "code_execution_result",
     "formats.calls": "ModelCall",
     "formats.exchange": "read_calls write_answers",

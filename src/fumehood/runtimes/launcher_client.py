@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fumehood.errors import IsolationUnavailableError, SandboxStartError
 from fumehood.runtimes.base import Spawner
-from fumehood.runtimes.namespaces.usage import Holder, Uncharged
+from fumehood.runtimes.linux.usage import Holder, Uncharged
 from fumehood.runtimes.packets import PacketSocket, until_readable
 from fumehood.runtimes.preload_reports import PreloadReport
 from fumehood.text import errno_text

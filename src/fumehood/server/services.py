@@ -26,7 +26,7 @@ from fumehood.server.drain import Drain
 from fumehood.server.logins import ConsoleLogins
 from fumehood.server.machine_report import MachineReport
 from fumehood.server.metrics import ServerMetrics
-from fumehood.server.ports.rules import PortDialect
+from fumehood.server.port_rules import PortDialect
 from fumehood.server.principal import Principal
 from fumehood.server.queue import FairQueue
 from fumehood.server.rate_limits import RateLimits

@@ -8,7 +8,7 @@ from fumehood import CapacityError
 from fumehood.bounds import GIB, MIB
 from fumehood.engine.admission import Admission, AdmissionRules
 from fumehood.runtimes.base import Room
-from fumehood.runtimes.namespaces.machine import LinuxRoom, _Bound
+from fumehood.runtimes.linux.machine import LinuxRoom, _Bound
 
 
 class Machine:

@@ -44,7 +44,7 @@ from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgu
 from fumehood.log import events
 from fumehood.server.allowance import most_network
 from fumehood.server.json_bodies import Text, bounded_body
-from fumehood.server.ports.rules import PortRules
+from fumehood.server.port_rules import PortRules
 from fumehood.server.settings import ServerSettings
 from fumehood.storage.idempotency import (
     Begun,

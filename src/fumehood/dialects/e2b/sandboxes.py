@@ -26,7 +26,7 @@ from fumehood.bounds import MIB
 from fumehood.dialects.e2b.auth import SandboxTokens
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
-from fumehood.server.ports.rules import PortRules
+from fumehood.server.port_rules import PortRules
 from fumehood.values.limits import Limits
 from fumehood.values.sandbox import SandboxInfo
 

@@ -34,10 +34,10 @@ from fumehood.dialects.e2b.sandboxes import port_rules
 from fumehood.errors import FumehoodError, PortClosedError, UnauthenticatedError
 from fumehood.port.backend import Backend
 from fumehood.server.admission import while_right_lasts
+from fumehood.server.port_rules import PortRules
 from fumehood.server.ports.access import MAX_PORT, address_of_host
 from fumehood.server.ports.headers import PortTarget
 from fumehood.server.ports.proxy import proxy_http, proxy_websocket
-from fumehood.server.ports.rules import PortRules
 from fumehood.server.routes.ports import refuse_websocket
 
 _REMEMBERED = 10_000

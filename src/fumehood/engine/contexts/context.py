@@ -13,16 +13,16 @@ from typing import TypeVar
 
 from fumehood import failpoints
 from fumehood.cancellation import consume_result, wait_shared
-from fumehood.engine.audit.audited_executions import begin_execution
 from fumehood.engine.cells import Seen, Underway
+from fumehood.engine.contexts.audited_executions import begin_execution
+from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel
 from fumehood.engine.contexts.connection import ContextConnection, wire_request
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess
 from fumehood.engine.contexts.processes import ContextProcesses
 from fumehood.engine.contexts.runner import ExecutionRunner
+from fumehood.engine.contexts.usage import Measure
 from fumehood.engine.execution_events import feed_abandoned_end, feed_end, feeding
 from fumehood.engine.host_faults import naming_faults
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
-from fumehood.engine.usage import Measure
 from fumehood.errors import InvalidArgumentError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 
 from fumehood.bounds import MIB
 from fumehood.cancellation import keep, when_done
-from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.audit_trail import AuditTrail
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.connection import ContextConnection
+from fumehood.engine.contexts.usage import Meter
 from fumehood.engine.feed import Feed
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Recorder
 from fumehood.engine.tasks import PendingCleanups
-from fumehood.engine.usage import Meter
 from fumehood.errors import FumehoodError, LanguageUnavailableError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.events import Event

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from fumehood import failpoints
 from fumehood.cancellation import abandon, consume_result, wait_shared
+from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel, RevivedContext
 from fumehood.engine.contexts.connection import ContextConnection
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit, new_link
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel, RevivedContext
 from fumehood.errors import ContextNotFoundError
 from fumehood.runtimes.base import GuestContext
 from fumehood.values.languages import ProgramSteps, steps_of

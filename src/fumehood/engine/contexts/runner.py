@@ -23,10 +23,10 @@ from fumehood.engine.clock import SandboxClock, Timer
 from fumehood.engine.contexts.connection import ContextConnection, Running, dropped_by_guest
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
 from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
+from fumehood.engine.contexts.usage import Measure, Reading
 from fumehood.engine.error_hints import with_hint
 from fumehood.engine.host_faults import KILLED_BY_FILTER, naming_faults
 from fumehood.engine.tasks import Awaited
-from fumehood.engine.usage import Measure, Reading
 from fumehood.errors import FumehoodError
 from fumehood.values.events import ErrorEvent, Event, ExecutionStarted
 from fumehood.values.execution import Changes, Execution, ExecutionError

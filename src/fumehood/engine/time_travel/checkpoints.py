@@ -19,13 +19,13 @@ from typing import Any, Protocol
 from fumehood import failpoints
 from fumehood.cancellation import complete, keep
 from fumehood.engine.clock import SandboxClock
+from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError
 from fumehood.engine.init_client import InitGoneError
 from fumehood.engine.loop_share import LoopShare
 from fumehood.engine.records import Mark, Recorder
 from fumehood.engine.tasks import PendingCleanups
-from fumehood.engine.time_travel.checkpoint_channel import CheckpointChannel
 from fumehood.engine.time_travel.snapshots import LiveSnapshots
 from fumehood.errors import (
     CheckpointError,

@@ -19,9 +19,9 @@ from fumehood.cancellation import cancel_and_wait, finish
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, ContextStartError
 from fumehood.engine.contexts.runner import has_exited
+from fumehood.engine.contexts.usage import ProcessMeter
 from fumehood.engine.time_travel.checkpoints import Kept, LiveCheckpoints
 from fumehood.engine.time_travel.program_cases import ProgramCases
-from fumehood.engine.usage import ProcessMeter
 from fumehood.errors import CheckpointError
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner, ContextStartError
-from fumehood.engine.usage import ProcessMeter
+from fumehood.engine.contexts.usage import ProcessMeter
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution
 from fumehood.values.guest_paths import HOME_PATH

@@ -7,9 +7,9 @@ installed is refused at once.
 from __future__ import annotations
 
 from fumehood import InvalidArgumentError
-from fumehood.llm.fenced import FencedProvider
 from fumehood.llm.providers.anthropic_messages import AnthropicMessages
 from fumehood.llm.providers.base import Provider
+from fumehood.llm.providers.fenced import FencedProvider
 from fumehood.llm.providers.openai_chat import OpenAIChat
 from fumehood.llm.providers.openai_responses import OpenAIResponses
 

@@ -23,7 +23,7 @@ from fumehood.errors import (
 )
 from fumehood.runtimes.base import ContextLaunch, GuestContext
 from fumehood.runtimes.launcher_client import launch_fault
-from fumehood.runtimes.namespaces.usage import CountedGuest
+from fumehood.runtimes.linux.usage import CountedGuest
 from fumehood.runtimes.packets import PacketSocket, until_readable
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fumehood.runtimes.base import isolation_of
-from fumehood.runtimes.namespaces.isolation import NO_DISK_BOUND, disk_reads
+from fumehood.runtimes.linux.control_groups import NO_DISK_BOUND, disk_reads
 from fumehood.values.sandbox import Isolation, Layer, LayerState
 from fumehood_jail import cgroups
 from fumehood_jail.landlock_fence import NEEDED_ABI

@@ -33,8 +33,8 @@ from fumehood.runtimes.landlock.plan import (
 )
 from fumehood.runtimes.landlock.spawner import LandlockSpawner, Place
 from fumehood.runtimes.launcher_client import launch_fault, read_report, until_ended
-from fumehood.runtimes.namespaces.machine import LinuxRoom
-from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
+from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX
+from fumehood.runtimes.linux.machine import LinuxRoom
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files

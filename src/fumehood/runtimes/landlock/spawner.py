@@ -20,8 +20,7 @@ from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.landlock.guest import LandlockGuest, LandlockGuestSpawner
 from fumehood.runtimes.landlock.isolation import describe_fence
 from fumehood.runtimes.launcher_client import KeptSpawner, cgroup_fault
-from fumehood.runtimes.namespaces.removal import remove_later, remove_now
-from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX
+from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX, remove_later, remove_now
 from fumehood.runtimes.packets import PacketSocket
 from fumehood.runtimes.preload_reports import PreloadReport, ZygoteEndedError
 from fumehood.values.limits import Limits

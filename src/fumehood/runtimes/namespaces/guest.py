@@ -18,6 +18,7 @@ from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
 from fumehood.runtimes.launcher_client import launch_fault
+from fumehood.runtimes.linux.usage import CountedGuest
 from fumehood.runtimes.namespaces.migration import (
     MigrationSource,
     MigrationTarget,
@@ -28,7 +29,6 @@ from fumehood.runtimes.namespaces.migration import (
 )
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls
 from fumehood.runtimes.namespaces.shared_look import SharedLook
-from fumehood.runtimes.namespaces.usage import CountedGuest
 from fumehood.runtimes.packets import close_all, receive_word
 from fumehood.values.limits import Limits
 from fumehood.values.sandbox import Isolation

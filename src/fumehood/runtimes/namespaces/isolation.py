@@ -10,13 +10,12 @@ from functools import cache
 from typing import Any
 
 from fumehood.runtimes.base import isolation_of
+from fumehood.runtimes.linux.control_groups import NO_DISK_BOUND, disk_reads
 from fumehood.values.sandbox import Isolation, Layer, LayerState
 from fumehood_jail import cgroups, users
-from fumehood_jail.cgroup_base import DISK_READ_BYTES, DISK_READS
 from fumehood_jail.namespaces import ALL_NAMESPACES, own_numbers
 
 _SECCOMP_FILTER = 2
-NO_DISK_BOUND = "nothing bounds what it reads from the host's disks"
 
 
 def describe_isolation(
@@ -115,20 +114,6 @@ def _resources(driver: cgroups.CgroupDriver | None, reason: str) -> tuple[Layer,
         for name in ("memory", "pids", "cpu", "freezer")
     )
     return (*own, disk_reads(driver))
-
-
-def disk_reads(driver: cgroups.CgroupDriver) -> Layer:
-    """Returns the layer that bounds a sandbox's reads from the host's disks."""
-    if "io" not in driver.controllers:
-        return Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: its controller cannot be written")
-
-    if not driver.disks:
-        why = f"{NO_DISK_BOUND}: the kernel bounds none of the disks below the system's files"
-        return Layer(name="cgroup io", state="off", why=why)
-
-    most = f"{DISK_READ_BYTES >> 20} MiB and {DISK_READS:,} reads a second"
-    why = f"version {driver.version}; at most {most} of disk {', '.join(driver.disks)}"
-    return Layer(name="cgroup io", state="on", why=why)
 
 
 def _layer(name: str, is_on: bool, detail: str, why_not: str) -> Layer:

@@ -26,6 +26,8 @@ from fumehood.cancellation import abandon, cancel_and_wait, finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
 from fumehood.runtimes.launcher_client import launch_fault, read_report, wait_for_exit
+from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX
+from fumehood.runtimes.linux.machine import LinuxRoom
 from fumehood.runtimes.namespaces.image_plan import (
     image_environment,
     image_python,
@@ -33,9 +35,8 @@ from fumehood.runtimes.namespaces.image_plan import (
     runs_programs,
     template_environment,
 )
-from fumehood.runtimes.namespaces.machine import LinuxRoom
 from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
-from fumehood.runtimes.namespaces.spawner import CGROUP_PREFIX, Filters, LinuxSpawner
+from fumehood.runtimes.namespaces.spawner import Filters, LinuxSpawner
 from fumehood.runtimes.namespaces.template_group import TemplateGroup
 from fumehood.runtimes.packets import close_all
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault

@@ -22,10 +22,10 @@ from fumehood import failpoints
 from fumehood.errors import ForkDepthError, ForkError, IsolationUnavailableError, SandboxStartError, reason_of
 from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.launcher_client import KeptSpawner, cgroup_fault
+from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX, remove_later, remove_now
 from fumehood.runtimes.namespaces.guest import LinuxContext, LinuxGuest, LinuxGuestSpawner
 from fumehood.runtimes.namespaces.isolation import describe_isolation
 from fumehood.runtimes.namespaces.plan import GuestIds
-from fumehood.runtimes.namespaces.removal import remove_later, remove_now
 from fumehood.runtimes.namespaces.seccomp_notify import RefusedCalls, number_inside
 from fumehood.runtimes.namespaces.template_group import TemplateGroup
 from fumehood.runtimes.packets import PacketSocket
@@ -41,7 +41,6 @@ HOSTNAME = "fumehood"
 # Each fork is nested in the namespaces of its parent; the kernel allows 32 levels.
 MAX_GENERATION = 24
 _FIXED_LIMITS = frozenset({"disk_bytes", "inodes", "open_files", "processes", "cpu_cores"})
-CGROUP_PREFIX = "fumehood"
 # Messages beside those about imports: that the zygote is ready, and that the branch for other languages has ended.
 _ANSWERS_WHEN_READY = 2
 # That it has failed, and that it has ended.

@@ -12,7 +12,7 @@ import itertools
 
 from fumehood.errors import TemplateError
 from fumehood.runtimes.launcher_client import cgroup_fault
-from fumehood.runtimes.namespaces.removal import remove_later, remove_now
+from fumehood.runtimes.linux.control_groups import remove_later, remove_now
 from fumehood_jail import cgroups
 from fumehood_jail.errors import JailError
 

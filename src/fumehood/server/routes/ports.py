@@ -25,6 +25,7 @@ from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.server.admission import admit_every_caller, while_right_lasts
 from fumehood.server.auth import CallersBackend, ServicesOf, principal_of, refusal_of, until_refused
+from fumehood.server.port_rules import PortRules
 from fumehood.server.ports.access import (
     MAX_PORT,
     SandboxPort,
@@ -36,7 +37,6 @@ from fumehood.server.ports.access import (
 from fumehood.server.ports.browsers import check_is_no_part_of_ours
 from fumehood.server.ports.headers import PortTarget
 from fumehood.server.ports.proxy import proxy_http, proxy_websocket
-from fumehood.server.ports.rules import PortRules
 from fumehood.server.principal import Principal
 from fumehood.server.problems import (
     MEDIA_TYPE,

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from fumehood.audit.chain import AuditChain
-from fumehood.engine.audit.security_events import MAX_EVENTS, SecurityMonitor, unusual_program
-from fumehood.engine.audit.trail import AuditTrail
+from fumehood.engine.audit_trail import AuditTrail
 from fumehood.engine.init_client import InitError, InitGoneError
+from fumehood.engine.security_events import MAX_EVENTS, SecurityMonitor, unusual_program
 from fumehood.errors import SandboxError
 from fumehood.values.limits import Limits
 from fumehood.values.security import SecurityRule, SecuritySettings

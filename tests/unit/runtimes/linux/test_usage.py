@@ -6,8 +6,8 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from fumehood.runtimes.namespaces import usage as linux_uncharged
-from fumehood.runtimes.namespaces.usage import MOST_WAITING_CONNECTIONS, News, Uncharged, waiting_connections
+from fumehood.runtimes.linux import usage as linux_uncharged
+from fumehood.runtimes.linux.usage import MOST_WAITING_CONNECTIONS, News, Uncharged, waiting_connections
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 ROW = "   0: 0100007F:1F90 00000000:0000 {state} 00000000:{queue:08X} 00:00000000 00000000 1000 0 5\n"

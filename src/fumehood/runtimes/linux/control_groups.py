@@ -1,4 +1,4 @@
-"""Removes the control groups of guests that have ended, and limits how many of them the kernel retains.
+"""Control groups of guests: the beginning of their names, the layer of their disk reads, and their removal.
 
 File pages stay in the page cache, charged to the group that read them first, and a removed group takes memory of the
 kernel (about 30 KiB) until its last page has gone. A few such groups are the price of a warm cache; beyond a bound, a
@@ -11,13 +11,31 @@ import asyncio
 import time
 from contextlib import suppress
 
+from fumehood.values.sandbox import Layer
 from fumehood_jail import cgroups
+from fumehood_jail.cgroup_base import DISK_READ_BYTES, DISK_READS
 
+CGROUP_PREFIX = "fumehood"
+NO_DISK_BOUND = "nothing bounds what it reads from the host's disks"
 # Removed groups that the kernel may retain.
 MOST_KEPT = 256
 
 _LONGEST_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01
+
+
+def disk_reads(driver: cgroups.CgroupDriver) -> Layer:
+    """Returns the layer that bounds a sandbox's reads from the host's disks."""
+    if "io" not in driver.controllers:
+        return Layer(name="cgroup io", state="off", why=f"{NO_DISK_BOUND}: its controller cannot be written")
+
+    if not driver.disks:
+        why = f"{NO_DISK_BOUND}: the kernel bounds none of the disks below the system's files"
+        return Layer(name="cgroup io", state="off", why=why)
+
+    most = f"{DISK_READ_BYTES >> 20} MiB and {DISK_READS:,} reads a second"
+    why = f"version {driver.version}; at most {most} of disk {', '.join(driver.disks)}"
+    return Layer(name="cgroup io", state="on", why=why)
 
 
 def remove_now(driver: cgroups.CgroupDriver | None, cgroup: cgroups.Cgroup) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fumehood.runtimes.namespaces import removal
+from fumehood.runtimes.linux import control_groups
 from fumehood_jail import cgroups
 from fumehood_jail.cgroup_v2 import CgroupDriverV2
 
@@ -84,13 +84,13 @@ def with_pages(group: cgroups.Cgroup, tmp_path: Path) -> cgroups.Cgroup:
 
 def test_pages_stay_for_others_while_few_groups_are_kept(with_pages: cgroups.Cgroup):
     """The group goes at once; its pages stay in memory for who reads the file next."""
-    driver: Any = Counting(removal.MOST_KEPT)
-    assert removal.remove_now(driver, with_pages)
+    driver: Any = Counting(control_groups.MOST_KEPT)
+    assert control_groups.remove_now(driver, with_pages)
 
 
 def test_pages_are_given_back_where_many_groups_are_kept(with_pages: cgroups.Cgroup):
     """The group is removed only afterwards, so that the kernel has nothing to keep it for."""
-    driver: Any = Counting(removal.MOST_KEPT + 1)
+    driver: Any = Counting(control_groups.MOST_KEPT + 1)
     given_back: list[int] = []
     remove = with_pages.remove
 
@@ -105,8 +105,8 @@ def test_pages_are_given_back_where_many_groups_are_kept(with_pages: cgroups.Cgr
             return remove()
 
     spied: Any = Spied()
-    assert not removal.remove_now(driver, spied)
-    asyncio.run(removal.remove_later(driver, spied))
+    assert not control_groups.remove_now(driver, spied)
+    asyncio.run(control_groups.remove_later(driver, spied))
     # Pages that somebody else has mapped may stay.
     assert given_back[0] < _FILE_BYTES // 2
 
@@ -114,7 +114,7 @@ def test_pages_are_given_back_where_many_groups_are_kept(with_pages: cgroups.Cgr
 def test_a_group_without_pages_goes_at_once(group: cgroups.Cgroup):
     """However many the kernel keeps."""
     driver: Any = Counting(10**6)
-    assert removal.remove_now(driver, group)
+    assert control_groups.remove_now(driver, group)
 
 
 def test_the_kernels_own_figures_are_read(tmp_path: Path):

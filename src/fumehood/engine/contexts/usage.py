@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fumehood.engine.audit.security_events import SecurityMonitor
 from fumehood.engine.clock import SandboxClock
 from fumehood.engine.contexts.connection import Running
+from fumehood.engine.security_events import SecurityMonitor
 from fumehood.runtimes.base import CpuTime, Guest
 from fumehood.values.limits import Usage
 from fumehood.values.requests import ExecuteRequest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fumehood.engine.audit.trail import Fields, describe_code, describe_little, is_little, microseconds, shown
+from fumehood.engine.audit_trail import Fields, describe_code, describe_little, is_little, microseconds, shown
 from fumehood.engine.contexts.process import ContextOwner
 from fumehood.engine.host_faults import explain_failure
 from fumehood.values.audit import AuditHead

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fumehood.audit.chain import AuditChain
-from fumehood.engine.audit.trail import AuditTrail, EndedTrails
+from fumehood.engine.audit_trail import AuditTrail, EndedTrails
 
 BOUND_BYTES = 100_000
 

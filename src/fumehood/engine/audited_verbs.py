@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
 from fumehood.bounds import KIB
-from fumehood.engine.audit.records import describe_network
-from fumehood.engine.audit.trail import Fields, describe_code, listed, shown, small_digest
+from fumehood.engine.audit_records import describe_network
+from fumehood.engine.audit_trail import Fields, describe_code, listed, shown, small_digest
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.errors import FumehoodError
 from fumehood.values.judging import CaseRun, JudgeRequest

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fumehood.audit.chain import AuditChain
 from fumehood.audit.files import AuditFile, AuditFolder
-from fumehood.engine.audit.trail import AuditTrail, EndedTrails, Fields, listed, shown, whole
+from fumehood.engine.audit_trail import AuditTrail, EndedTrails, Fields, listed, shown, whole
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.errors import SandboxStartError
 from fumehood.values.audit import AuditLog, digest_of, line_of

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from fumehood.cancellation import keep
-from fumehood.engine.audit.trail import AuditTrail, event_bucket, shown
+from fumehood.engine.audit_trail import AuditTrail, event_bucket, shown
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.pause import pause_or_end
 from fumehood.errors import EndReason, SandboxError
