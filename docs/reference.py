@@ -71,7 +71,7 @@ _LLM_SECTIONS: _Sections = (
     ("agent", "Agents"),
     ("events", "Answers, and the events of an agent"),
     ("costs", "Tokens and prices"),
-    ("providers.openai_chat providers.openai_responses providers.anthropic_messages fenced", "Providers"),
+    ("providers.openai_chat providers.openai_responses providers.anthropic_messages providers.fenced", "Providers"),
     ("providers.base", "A provider of your own"),
     (
         "formats.calls formats.exchange formats.anthropic formats.responses",

@@ -26,7 +26,7 @@ CONFIGURING = {"mcp/server.py"}
 OF_THE_HOST = {
     "api/templates.py",
     "engine/provisioner.py",
-    "engine/audit/records.py",
+    "engine/audit_records.py",
     "runtimes/landlock/runtime.py",
     "runtimes/launcher_client.py",
 }
