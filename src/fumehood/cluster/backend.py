@@ -427,7 +427,7 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
     # -- what is seen of the machines
 
     def _note_members(self, seen: Seen) -> None:
-        """Takes the machines that Ray says are alive."""
+        """Updates the known machines by those that Ray reports as alive."""
         self._has_looked = True
 
         for host_id, member in seen.alive.items():

@@ -85,7 +85,7 @@ class Underway:
         }
 
     def number_of(self, event: ResultEvent) -> int:
-        """Returns the number, from 0, of the result that an event is about."""
+        """Returns the number of the event's result among the results of the execution, from 0."""
         return self._transcript.number_of(event.result)
 
     def execution(self) -> Execution:

@@ -76,7 +76,7 @@ class Feed:
             self._add(kind, fields, size_bytes)
 
     def put_output(self, execution_id: str, stream: str, text: str, at_seconds: float) -> None:
-        """Adds output, if there are followers; short pieces are gathered for a moment."""
+        """Adds output of an execution, if there are followers; pieces that follow closely become one event."""
         if not self.is_live or self._is_over:
             return
 

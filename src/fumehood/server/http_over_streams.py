@@ -273,7 +273,7 @@ class _Exchange:
         }
 
     def note_left(self, _leaving: asyncio.Task[None]) -> None:
-        """Ends the exchange: the program has its response, or can no longer receive one."""
+        """Ends the exchange when the response was sent completely, or the program can no longer receive it."""
         self.over.set()
 
     async def receive(self) -> Message:

@@ -27,7 +27,7 @@ _MACHINE_GAUGES = {
 
 
 class ServerMetrics:
-    """The counters of one server."""
+    """The Prometheus metrics of one server, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

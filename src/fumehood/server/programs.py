@@ -204,7 +204,7 @@ class Workbench:
 
 
 async def pieces_of_bytes(content: bytes) -> AsyncIterator[bytes]:
-    """Yields bytes in pieces of a bounded size."""
+    """Yields `content` in pieces of a bounded size."""
     for start in range(0, len(content), _PIECE_BYTES):
         yield content[start : start + _PIECE_BYTES]
 

@@ -135,7 +135,7 @@ class ServerAudit:
 
 
 class _Family:
-    """The remaining allowance of one family of entries."""
+    """Bounds the entries of one kind: for each cause, and for all causes together."""
 
     def __init__(self, bound: _Bound, clock: Callable[[], float]) -> None:
         self._bound = bound
@@ -145,7 +145,7 @@ class _Family:
         self._of_causes: LRUCache[str, TokenBucket] = LRUCache(_REMEMBERED)
 
     def take(self, cause: str) -> bool:
-        """Tells whether an entry of a cause may be noted, and counts it if so."""
+        """Returns whether an entry with this cause may be recorded; if so, it is counted."""
         bucket = self._of_causes.get(cause)
 
         if bucket is None:

@@ -246,7 +246,7 @@ class Context:
         self._checkpoints.reap()
 
     def _look(self, name: str, marks: bool) -> Tuple[int, bytes]:
-        """Returns, in a checkpoint, all variables, or one of them in detail; only for Python."""
+        """Returns, in a checkpoint, its variables: all of them, or the named one in detail; for Python only."""
         question = {"type": "variables_request", "marks": marks}
         header, payload = answer(self._language.answerer, question, name)
         return header["count"], payload

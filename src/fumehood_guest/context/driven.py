@@ -155,7 +155,7 @@ class DrivenShell(ChildLanguage):
                 self._error = self._checked(reply["error"])
 
     def _follow_interrupted(self, number: int) -> None:
-        """Waits until the program has abandoned the cell; the host decides how long that may take."""
+        """Interrupts the program until it has abandoned the cell; without a time limit, since the host sets one."""
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             while not self._has_ended_within(_PATIENCE_SECONDS, number):

@@ -109,7 +109,7 @@ class SignalGate:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """A context manager that unblocks signals while the context runs a few statements of its own."""
+        """Unblocks signals during the block, in which the context runs a few statements of its own."""
         self.open_for_wait()
         try:
             yield

@@ -239,7 +239,7 @@ class OutputStream(io.TextIOBase):
             self._streams.uninterrupted(self._send_all, _FLUSH_CHARACTERS)
 
     def _write_next(self) -> None:
-        """Makes this the stream that is written to: sends the pending text of the other stream first."""
+        """Sends the pending text of the other stream if that was written to last: the order of output is kept."""
         streams = self._streams
 
         if streams.last_written is not self:

@@ -234,7 +234,7 @@ class _Counted:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Interrupts a block that takes longer; user code that runs in it may never return."""
+    """Raises _TooMuchError in the block after `seconds`, since user code that runs in it may never return."""
 
     def ring(_number: int, _frame: Any) -> None:
         raise _TooMuchError(f"it took longer than {seconds:.3g} s")

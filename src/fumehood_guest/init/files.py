@@ -84,7 +84,7 @@ class Files:
         return None, os.pread(self._handles[handle].fd, min(length, MAX_CHUNK_BYTES), offset)
 
     def write(self, handle: int, payload: bytes = b"") -> Reply:
-        """Appends a chunk."""
+        """Appends a chunk to the file that was opened under this handle."""
         view = memoryview(payload)
 
         while view:

@@ -23,7 +23,7 @@ _register = os.register_at_fork
 
 
 class _Known:
-    """The state of the hooks of this process."""
+    """Whether handlers are skipped in this process at present."""
 
     are_left_out = False
 

@@ -47,14 +47,14 @@ class Packets:
         return parse(data), fds
 
     def send(self, message: Dict[str, Any]) -> None:
-        """Sends a message."""
+        """Sends a message as JSON; ends this process if the host has gone."""
         try:
             self._sock.send(json.dumps(message).encode())
         except OSError:
             os._exit(0)
 
     def tell(self, kind: str, **numbers: int) -> None:
-        """Sends a message whose fields are all numbers."""
+        """Sends a message whose fields are all numbers; ends this process if the host has gone."""
         fields = "".join([f', "{name}": {number}' for name, number in numbers.items()])
         try:
             self._sock.send(f'{{"type": "{kind}"{fields}}}'.encode())

@@ -319,7 +319,7 @@ def _builder(
     both: Callable[..., list[Route]],
     answering: Callable[[Handler], ASGIApp],
 ) -> list[Route]:
-    """Returns the routes of the template builder."""
+    """Returns the routes by which E2B's clients build templates."""
     one = "/templates/{template_id}/builds/{build_id}"
     return [
         *both("/templates/tags", "POST", builds.guarded(templates.assign_tags)),
@@ -368,10 +368,10 @@ def _volumes(
 
 
 class Endpoint:
-    """An endpoint of a route.
+    """An ASGI app that answers requests, and turns errors into E2B's form.
 
     Args:
-        answer: Answers its requests.
+        answer: Returns the response to a request.
     """
 
     def __init__(self, answer: Answer) -> None:

@@ -119,7 +119,7 @@ def refusal(error: Exception) -> dict[str, Any]:
 
 
 class _Cell:
-    """An `execute_request`, read."""
+    """The content of an `execute_request`, checked, with the protocol's defaults."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.code = _text(content, "code")

@@ -56,7 +56,10 @@ def routes(services: Services) -> list[BaseRoute]:
 
 
 def _profile_mismatch(request: Request) -> Response | None:
-    """Refuses a client that relies on a warm machine: every run has a sandbox of its own here."""
+    """Returns a 409 if the client requests an execution profile, such as a warm machine; None for the default one.
+
+    Every run has a sandbox of its own here.
+    """
     profile = request.headers.get(_PROFILE_HEADER, "default")
 
     if profile == "default":

@@ -115,14 +115,14 @@ _BROKEN = "Execution failed or timed out"
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The tools that the code waits for."""
+    """The outcome of a step: the tool calls whose results the code waits for."""
 
     calls: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The fields of the answer, when the code has ended."""
+    """The outcome of a step: the code has ended, and these are the fields of the response."""
 
     words: Mapping[str, Any]
 

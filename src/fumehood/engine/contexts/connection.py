@@ -212,7 +212,7 @@ class ContextConnection:
         return self._forked
 
     def proceed(self) -> None:
-        """Lets a waiting context continue that has made a checkpoint, or was made from one."""
+        """Lets the context continue that waits after it has made a checkpoint, or was made from one."""
         if self.gone.done():
             return
 

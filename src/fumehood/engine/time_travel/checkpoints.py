@@ -294,7 +294,7 @@ class LiveCheckpoints:
                 ) from None
 
     async def put_files_back(self, kept: Kept) -> None:
-        """Restores the files only."""
+        """Restores the files to their state at a checkpoint, and leaves the contexts as they are."""
         await self.snapshots.put_back(kept.snapshot, self.pids())
 
     async def keep_files(self, process: ContextProcess) -> int:
@@ -303,7 +303,11 @@ class LiveCheckpoints:
         return int((await self.snapshots.take(self._waiting(process)))["snapshot"])
 
     async def drop(self, checkpoint_id: str) -> None:
-        """Drops a checkpoint."""
+        """Removes a checkpoint: at once, or, while a rollback or fork uses it, afterwards.
+
+        Raises:
+            CheckpointNotFoundError: No checkpoint has this id or name.
+        """
         kept = self._find(checkpoint_id)
         del self._kept[kept.info.id]
 

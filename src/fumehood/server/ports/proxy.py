@@ -194,7 +194,7 @@ class _Exchange:
 
 
 class _Carried(Response):
-    """The response of the server inside, whose connection is closed afterwards, even if the client has left."""
+    """Sends the response of the server inside, and then closes the connection to it, also if the client has left."""
 
     def __init__(self, exchange: _Exchange, status: int, headers: list[Header]) -> None:
         self.status_code = status

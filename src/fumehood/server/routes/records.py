@@ -311,7 +311,7 @@ class _Replaying:
             await self._backend.run(self._sandbox_id, ExecuteRequest(code=fixing_code(), silent=True))
 
     async def run(self, cell: RecordedCell) -> Execution:
-        """Runs a cell."""
+        """Runs the code of a recorded cell, with its input and time limit, and returns the execution."""
         seconds = cell.wall_seconds or self._wall_seconds
         await self._backend.set_timeout(self._sandbox_id, seconds + _SPARE_SECONDS)
         request = ExecuteRequest(

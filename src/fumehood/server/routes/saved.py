@@ -104,7 +104,7 @@ async def load_for(backend: Backend, request: Request, owner: str) -> Response:
 
 @asynccontextmanager
 async def _received(request: Request) -> AsyncIterator[tuple[LoadRequest, str]]:
-    """Yields the options, and the path of the state until it is loaded."""
+    """Yields the options of an upload and the path of a temporary file with the state; the file ends with the block."""
     wish = LoadRequest()
 
     with tempfile.TemporaryDirectory(prefix="fumehood-") as folder:

@@ -36,7 +36,7 @@ RanCommandsAnswer = model_of(CommandPage)
 
 
 def _nothing() -> None:
-    """A default that the description does not show: the field is optional although it is not nullable."""
+    """Returns None: as a default factory, it makes a field optional without a default in the OpenAPI description."""
 
 
 class TerminalSize(Body):
