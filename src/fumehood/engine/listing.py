@@ -117,7 +117,7 @@ class Listing(Generic[_L]):
             del self._by_owner[item.spec.owner]
 
     def page(self, request: ListSandboxes) -> SandboxList:
-        """Returns a page.
+        """Returns the requested page of the listed sandboxes.
 
         Raises:
             InvalidArgumentError: The cursor does not come from an earlier page.

@@ -51,7 +51,7 @@ _LAST_WORDS_SECONDS = 0.5
 
 @dataclass(slots=True)
 class _Started:
-    """A template that is ready to make sandboxes."""
+    """A started template, with the spawner of its sandboxes and their pool."""
 
     template: Template
     spawner: Spawner
@@ -336,7 +336,7 @@ class Provisioner:
             events.TEMPLATE_DIED.log(template=name, isolation_level=level)
 
     def _note_isolation(self, isolation: Isolation) -> None:
-        """Keeps what isolates the first sandbox, and logs the layers that are missing or weaker."""
+        """Stores the isolation of the first sandbox, and logs the layers that are missing or weaker."""
         if self.isolation is not None:
             return
 

@@ -44,7 +44,7 @@ class _Queue(asyncio.Queue[FileChange | None]):
             self.put_nowait(change)
 
     async def take(self) -> FileChange | None:
-        """Waits for the next change; None marks the end."""
+        """Waits for the next change and returns it; None at the end of the watch."""
         change = await self.get()
         self._held_bytes -= 0 if change is None else _size(change)
         return change

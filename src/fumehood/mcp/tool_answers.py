@@ -80,7 +80,7 @@ def as_content(images: Sequence[ToolImage]) -> list[ImageContent]:
 
 
 def describe(info: SandboxInfo) -> SandboxDescription:
-    """Return a sandbox as data."""
+    """Return the description of a sandbox as the tools answer it."""
     return SandboxDescription(
         sandbox_id=info.id,
         template=info.template,

@@ -45,12 +45,12 @@ _VERDICTS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class AnonymousRequests:
-    """The refused requests of each client address.
+    """Bounds the refused requests of each client address: beyond it, most are refused without being examined.
 
     Requests to servers in sandboxes are not counted: the ingress leaves them out.
 
     Args:
-        clock: Gives seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

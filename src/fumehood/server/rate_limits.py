@@ -45,14 +45,14 @@ def client_of(scope: Scope) -> Iterator[None]:
 
 
 class RateLimits:
-    """The rates of one server.
+    """Bounds the rates of requests by key, and of wrong tokens by client address.
 
     Args:
         wrong_tokens_per_minute: How many wrong tokens an address may send; 0: any number.
         requests_per_minute: How many requests a key may make, and likewise the visitors of its signed addresses and the
             readers of its shares; 0: any number. Requests of the server's owner are not bounded.
         on_refusal: Called with the name of the limit for each refusal.
-        clock: Gives seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class ServerAudit:
         return self._chain.reading(SERVER_ID)
 
     def close(self) -> None:
-        """Ends the record."""
+        """Records how many entries were left out, and closes the record."""
         self._tell_all_left_out()
         self._chain.close()
 

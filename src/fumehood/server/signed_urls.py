@@ -49,7 +49,7 @@ class Grant:
         return hmac.new(secret, message, hashlib.sha256).hexdigest()
 
     def query(self, secret: bytes) -> str:
-        """Returns the query of the signed address."""
+        """Returns the query string of the signed address, with its signature."""
         return urlencode(
             {
                 "path": self.path,

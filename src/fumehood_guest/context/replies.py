@@ -26,7 +26,7 @@ Frame = Tuple[Header, bytes]
 
 
 class Waiter:
-    """A pending wait for a reply; the reply is None when the cell has ended first."""
+    """A thread or coroutine that waits for a reply; the reply stays None if the cell ends first."""
 
     __slots__ = ("baton", "blocks", "epoch", "future", "is_done", "key", "loop", "reply", "thread", "wake")
 

@@ -158,7 +158,7 @@ class PythonShell(ConnectedShell):
         threading.excepthook = self._show_end_of_thread
 
     def _follow_home(self) -> None:
-        """Renames the profile where the home is another than in the zygote."""
+        """Sets the path of IPython's profile anew if the home directory differs from that of the zygote."""
         location = os.path.expanduser(_PROFILE)
 
         if self.profile_dir.location != location:

@@ -133,7 +133,7 @@ class Compiler(CachingCompiler):  # type: ignore[misc]
 
 
 class _ExtraFlags:
-    """Adds compiler flags, as IPython's generator does for each statement; keeps flags that code sets meanwhile."""
+    """Adds compiler flags during a block; flags that the code itself sets meanwhile are kept."""
 
     __slots__ = ("_added", "_compiler", "_wanted")
 

@@ -384,7 +384,7 @@ class _Segments(io.RawIOBase):
         return True
 
     def begin(self, start: int, size_bytes: int) -> None:
-        """Selects the segment to read."""
+        """Selects the bytes of the variable to read next."""
         self._file.seek(start)
         self._left = size_bytes
 

@@ -190,7 +190,7 @@ class _Watcher(MemoryWatcher):
         """Does nothing: there is no thread."""
 
     def weigh(self, pids: Iterable[int]) -> Dict[int, int]:
-        """Returns the memory that each process holds."""
+        """Returns how many bytes of memory each of these processes holds, by pid."""
         return memory.weigh(pids)
 
 

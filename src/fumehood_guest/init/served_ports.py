@@ -33,7 +33,7 @@ class ServedPorts:
         return {"listen": self.listen, "carry_arrival": self.carry, "drop_arrival": self.drop}
 
     def listen(self, port: int) -> Reply:
-        """Opens a port; it may be open already."""
+        """Listens on a port of the loopback for connections to report to the host; a second call does nothing."""
         if port in self._ports:
             return None, b""
 

@@ -85,7 +85,7 @@ PREPARED: Dict[str, Callable[[], Preparation]] = {"r": RPreparation, "java": Jav
 
 
 class Branch:
-    """A branch, as seen by the process that has forked it.
+    """A branch of the zygote, for the process that has forked it.
 
     Args:
         pid: The branch.
@@ -105,7 +105,7 @@ class Branch:
         close_all(fds)
 
     def close(self) -> None:
-        """Closes the socket: in a fork of the process that has it."""
+        """Closes the socket for orders, in a forked process that must not hold it."""
         self._orders.close()
 
 

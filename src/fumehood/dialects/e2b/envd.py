@@ -208,7 +208,7 @@ class Envd:
         self._watchers = Watchers()
 
     async def answer(self, request: Request, sandbox_id: str) -> Response:
-        """Answers one request to a sandbox's daemon."""
+        """Answers one request to envd, E2B's daemon in a sandbox, in its place."""
         service, _, method = request.url.path.removeprefix("/").partition("/")
 
         if method and service in ("process.Process", "filesystem.Filesystem"):

@@ -109,7 +109,7 @@ class _NewContext(Message):
 
 
 class _Session:
-    """The interpreter of one sandbox, for one request."""
+    """Answers one request to the interpreter of one sandbox."""
 
     def __init__(self, backend: Backend, sandbox_id: str) -> None:
         self._backend = backend
@@ -193,7 +193,7 @@ class _Session:
 
 
 def _folder(path: str) -> str:
-    """Returns the folder of a context: the home of root, as which code runs at E2B, is that of the user here."""
+    """Returns the working directory for a context: /root, the home at E2B, is replaced by the home here."""
     own = inside(path)
     return HOME_PATH + own.removeprefix(_HOME_OF_ROOT) if f"{own}/".startswith(f"{_HOME_OF_ROOT}/") else own
 

@@ -116,7 +116,7 @@ class _Input(Message):
 
 
 class SendInputRequest(ProcessRequest):
-    """Bytes to write."""
+    """Bytes to write to the input of a command."""
 
     input: Annotated[_Input, AnObject] = _Input()
 

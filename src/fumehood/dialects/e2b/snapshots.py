@@ -129,7 +129,7 @@ class Snapshots:
             return (await caller.backend.load(wish, path)).sandbox
 
     async def _room_for(self, owner: str, name: str) -> Sequence[StoredFile]:
-        """Returns the snapshots that a new one with this name replaces."""
+        """Checks that there is room for one more snapshot, and returns those that a new one of this name replaces."""
         known = await self._all(owner)
         replaced = [one for one in known if name and one.name == name]
 

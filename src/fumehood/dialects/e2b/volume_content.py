@@ -82,7 +82,7 @@ class VolumeContent:
         self._max_bytes = min(max_upload_bytes, MAX_VOLUME_BYTES)
 
     async def stat(self, request: Request, caller: Caller) -> Response:
-        """Describes an entry."""
+        """Returns the description of a file or folder of a volume."""
         place = await self._place(request, caller)
         place.check("file", "directory")
         return JSONResponse(_entry_data(place.volume, place.path, place.entries))

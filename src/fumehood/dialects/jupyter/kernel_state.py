@@ -34,7 +34,7 @@ class OpenComms:
         self._targets: dict[str, str] = {}
 
     def note(self, kind: str, comm_id: str, target_name: str) -> None:
-        """Notes a message of a comm, in either direction."""
+        """Updates the open comms by a comm message, whichever side has sent it."""
         if kind == "comm_close":
             self._targets.pop(comm_id, None)
         elif kind == "comm_open" and len(self._targets) < _MAX_COMMS:

@@ -118,7 +118,7 @@ class Workspace:
             self._inputs[name] = _Input(stored, digest.digest(), ref)
 
     async def take_out(self, bench: Workbench) -> Outcome:
-        """Stores the files that the run created or changed; returns the unchanged and the removed ones, too."""
+        """Stores the files that the run created or changed; returns these, the unchanged and the removed ones."""
         outcome = Outcome()
         listed = await bench.backend.file_call(bench.sandbox_id, ListFiles(path=DATA_PATH, depth=_DEEPEST))
         there = {

@@ -190,7 +190,7 @@ class ContextProcess:
 
     @property
     def exit(self) -> Exit:
-        """The exit of the process; it has no status while the process runs."""
+        """How the process has ended; an `Exit` without a status while it runs."""
         return self.exited.result() if self.exited.done() else Exit()
 
     async def until_ready(self) -> None:

@@ -152,7 +152,7 @@ async def translated(speaker: Speaker, items: AsyncGenerator[_T, None]) -> Async
 
 
 def _body(body: object) -> tuple[str, str]:
-    """Return the code and the text of an error's body, in any of the servers' forms."""
+    """Return the error code and the message from the body of an error response; empty where it has none."""
     if not isinstance(body, Mapping):
         return "", ""
 

@@ -250,7 +250,7 @@ class LinuxRuntime(Runtime):
         return TemplateGroup(driver, CGROUP_PREFIX, self._template_memory_bytes)
 
     def _freezer(self) -> dict[str, str] | None:
-        """The place of the cgroups that the launcher must thaw when this process has died."""
+        """Returns where the launcher finds the cgroups to thaw when this process has died; None without a freezer."""
         driver, _ = self._cgroup_place()
 
         if driver is None or driver.freezer_parent is None:

@@ -265,7 +265,7 @@ class NewTimeout(Body):
 
 
 class ChangeSandbox(Body):
-    """The changes of a sandbox."""
+    """The changes to make to a sandbox."""
 
     metadata: dict[str, str | None] = Field(
         description="Labels by name: the new value, or null to take it away. Others stay as they are. "

@@ -86,7 +86,7 @@ class LayerStore:
             os.close(fd)
 
     def path(self, key: str) -> str:
-        """Returns the folder of a layer's content, which may not exist."""
+        """Returns the path of the folder with a layer's content, whether or not the layer is stored."""
         if _KEY.fullmatch(key) is None:
             raise ValueError(f"{key!r} names no layer")
 
