@@ -12,9 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.image_homes import make_home, shared_interpreter
+from tests.image_layouts import Layout, busybox_layer
+from tests.image_registry import Registry, running_registry
 from tests.integration.snippets import snippets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +97,22 @@ FOUND = NEEDING if os.environ.get("EVERY_ENGINE") else NEEDING | ANYWHERE
 SMALL = {} if os.environ.get("EVERY_ENGINE") else {"FUMEHOOD_PRELOAD": ""}
 
 
+@pytest.fixture
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry of images with a small system, under the name that it has at Docker's."""
+    folder = tmp_path_factory.mktemp("registry")
+    layout = Layout(folder / "layout")
+    layout.add([busybox_layer()], config={"Env": ["PATH=/bin"]})
+
+    with running_registry(folder) as running:
+        running.push(layout, "busybox")
+        yield running
+
+
 def _addresses(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    if name == "images":
+        return {"REGISTRY": request.getfixturevalue("registry").host}
+
     if name not in AT_A_SERVER | FOUND:
         return {}
 
@@ -169,13 +188,19 @@ for problem in map(json.loads, open(sys.argv[1])):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_snippets_of_a_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_snippets_of_a_page(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """They run in order, in a folder that has the data they name, and print what the page shows."""
     if not any(not snippet.reason for snippet in snippets(page.read_text(encoding="utf-8"))):
         return
 
     shutil.copytree(ROOT / "examples" / "data", tmp_path / "examples" / "data")
     shutil.copy(ROOT / "examples" / "data" / "penguins.csv", tmp_path)
+
+    if page.stem == "images":
+        make_home(tmp_path / "home", shared_interpreter(tmp_path_factory))
+
     # Its own places, and no process that stays ready for the next run of a reader.
     own = {
         "FUMEHOOD_HOME": str(tmp_path / "home"),

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
 import tarfile
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, own_architecture, tar_of
-from tests.waiting import until
+from tests.image_layouts import Entry, busybox_layer, needs_program, own_architecture, tar_of
+from tests.image_registry import Registry, running_registry
 
 from fumehood import (
     ImageAccessError,
@@ -308,73 +304,10 @@ def test_what_is_no_reference_is_refused(text):
 # -- a registry
 
 
-@dataclass
-class Registry:
-    """A real registry, with a user `me` and the password `secret`."""
-
-    host: str
-    folder: Path
-
-    def push(self, layout: Layout, name: str, tag: str = "latest") -> None:
-        """What `docker push` does."""
-        manifest = json.loads(layout.path(layout.tags[tag]["digest"]).read_bytes())
-
-        for blob in (manifest["config"], *manifest["layers"]):
-            content = layout.path(blob["digest"]).read_bytes()
-            started = self._ask("POST", f"/v2/{name}/blobs/uploads/")
-            place = started.headers["Location"]
-            self._ask("PUT", f"{place}&digest={blob['digest']}", content, "application/octet-stream")
-
-        self._ask("PUT", f"/v2/{name}/manifests/{tag}", json.dumps(manifest).encode(), manifest["mediaType"])
-
-    def blob(self, digest: str) -> Path:
-        """The file of a blob."""
-        kind, _, value = digest.partition(":")
-        return self.folder / "docker/registry/v2/blobs" / kind / value[:2] / value / "data"
-
-    def login(self, password: str = "secret") -> dict[str, str]:
-        """What `docker login` stores, as an environment variable."""
-        word = base64.b64encode(f"me:{password}".encode()).decode()
-        return {"DOCKER_AUTH_CONFIG": json.dumps({"auths": {self.host: {"auth": word}}})}
-
-    def _ask(self, method, path, data=None, kind=""):
-        url = path if path.startswith("http") else f"http://{self.host}{path}"
-        word = base64.b64encode(b"me:secret").decode()
-        headers = {"Authorization": f"Basic {word}", "Content-Type": kind}
-        return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            urllib.request.Request(url, data=data, method=method, headers=headers), timeout=30
-        )
-
-
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory) -> Iterator[Registry]:
-    program = needs_program("docker-registry")
-    folder = tmp_path_factory.mktemp("registry")
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    # What `htpasswd -nbB me secret` prints.
-    (folder / "users").write_text("me:$2b$05$CCCCCCCCCCCCCCCCCCCCC.pIKrLVkBX9/OvQMSygY1pWEVn72t6na\n")
-    (folder / "config.yml").write_text(
-        f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
-        f"http: {{addr: '127.0.0.1:{port}', secret: x}}\nauth: {{htpasswd: {{realm: tests, path: {folder}/users}}}}\n"
-    )
-    process = subprocess.Popen(
-        [program, "serve", str(folder / "config.yml")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-    def answers() -> bool:
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        until(answers, "the registry answers")
-        yield Registry(f"127.0.0.1:{port}", folder / "data")
-    finally:
-        process.terminate()
-        process.wait()
+    with running_registry(tmp_path_factory.mktemp("registry"), wants_login=True) as running:
+        yield running
 
 
 def test_an_image_from_a_registry(bench, registry):
