@@ -7,6 +7,7 @@ A task that is cancelled stops waiting; the functions here differ in what become
 - `complete_or_undo`: like `complete`, and what the work returns is undone.
 - `finish`: the caller stays until the work has ended, however often it is cancelled, and is cancelled then.
 - `abandon`: the work is cancelled; what it returns although it was too late for that is undone.
+- `first_of`: whatever of the work ends first decides; the rest is cancelled, and has ended when the caller goes on.
 
 Elsewhere nothing calls `asyncio.shield`: a shielded task needs a reference that keeps it, and a reader for its error,
 and both are easily forgotten. This module does not know sandboxes and waits only for the futures it is given.
@@ -147,6 +148,27 @@ async def cancel_and_wait(*tasks: asyncio.Future[Any]) -> None:
 
     if left:
         await asyncio.wait(left)
+
+
+async def first_of(*work: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
+    """Waits for the first of several tasks or futures, cancels the others, and returns when all have ended.
+
+    Of work whose first end decides, such as an answer and its client's departure. A caller that is cancelled cancels
+    all of them and waits for their ends; cancelled again, it leaves at once, and they come to their ends all the same.
+
+    With anyio or trio this is a task group whose scope the first child to return cancels. It differs in three ways: an
+    error of the first is not raised but stays in its future, for the caller to read where it wants to; errors of the
+    others are dropped, as those of a race that is over; and a task that ends although it was cancelled keeps its
+    result, which the caller has to undo if that matters.
+
+    Returns:
+        Those that were done before any was cancelled: one, or several that ended in the same turn of the loop.
+    """
+    try:
+        done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+        return done
+    finally:
+        await cancel_and_wait(*work)
 
 
 async def stop(task: asyncio.Future[Any]) -> None:

@@ -209,9 +209,24 @@ def print_settings(settings: SettingsKind, sources: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def shown_settings(settings: SettingsKind) -> dict[str, Any]:
-    """Returns the settings by name, for the log; secrets are not shown."""
-    return {item.name: _without_secrets(item.name, getattr(settings, item.name)) for item in fields(settings)}
+def logged_settings(settings: SettingsKind, *, all_of_them: bool) -> dict[str, Any]:
+    """Returns the settings by name, for the log; secrets are not shown.
+
+    Args:
+        settings: The settings.
+        all_of_them: False leaves out what has its default, and secrets altogether: such a line is read by a person.
+    """
+    shown = {
+        item.name: _without_secrets(item.name, getattr(settings, item.name)) for item in fields(settings)
+    }
+
+    if all_of_them:
+        return shown
+
+    usual = {item.name: item.default for item in fields(settings)}
+    return {
+        name: value for name, value in shown.items() if name not in SECRET_FIELDS and value != usual[name]
+    }
 
 
 def origin_of(item: Field[Any], source: str) -> str:

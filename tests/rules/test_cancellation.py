@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 _HOME = "fumehood.cancellation"
 
@@ -17,6 +18,23 @@ def test_nothing_is_shielded_elsewhere(modules):
         if isinstance(node, ast.Attribute) and node.attr == "shield"
     ] + [f"{module.name} imports shield" for module in modules if "asyncio.shield" in module.imports]
     assert broken == []
+
+
+# The ends of two processes: a signal cancels their only task.
+_ENDS = {"fumehood.cli.warm_daemon": 1, "fumehood.mcp.stdio": 1}
+
+
+def test_no_task_swallows_its_own_cancellation(modules):
+    """`suppress(CancelledError)` around a wait also drops the cancellation of the task that waits."""
+    found = Counter(
+        module.name
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("suppress")
+        and any("CancelledError" in ast.unparse(argument) for argument in node.args)
+    )
+    assert found == _ENDS, "use cancel_and_wait or stop"
 
 
 def test_no_callback_of_a_future_is_a_lambda(modules):

@@ -7,6 +7,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,6 +101,20 @@ def test_the_start_names_address_version_and_settings(log: Log) -> None:
     assert line["settings"]["token"] == "***"
     assert log.server.token not in log.text
     assert (line["level"], line["logger"]) == ("info", "fumehood.server")
+
+
+def test_in_text_the_start_names_the_settings_that_differ(tmp_path: Path) -> None:
+    """Never the token, and none of the many that are as always."""
+    server = RunningServer(tmp_path / "state", max_sandboxes=3, pool_size=0)
+    try:
+        until(lambda: any("the server listens" in line for line in server.said))
+        (line,) = [line for line in server.said if "the server listens" in line]
+        assert '"max_sandboxes": 3' in line or "max_sandboxes=3" in line
+        assert "log_format" not in line
+        assert "token=" not in line
+        assert server.token not in "".join(server.said)
+    finally:
+        server.stop()
 
 
 def test_a_request_is_one_line_with_its_id_and_key(log: Log, client: httpx2.Client) -> None:

@@ -18,6 +18,7 @@ from fumehood.cancellation import (
     complete_or_undo,
     consume_result,
     finish,
+    first_of,
     is_cancelled,
     keep,
     stop,
@@ -441,6 +442,62 @@ def test_cancel_and_wait_leaves_when_it_is_cancelled() -> None:
         may_end.set()
         await turns()
         assert is_tidy == [True]
+
+    in_loop(scene)
+
+
+def test_the_first_of_several_ends_the_others() -> None:
+    """The others have ended when the caller goes on, and their errors are reported by nothing."""
+
+    async def scene() -> None:
+        first, second, third = Work(), Work(), Work(FAULT)
+        tasks = [asyncio.create_task(work()) for work in (first, second, third)]
+        racing = asyncio.create_task(first_of(*tasks))
+        await turns()
+        assert not racing.done()
+        first.gate.set()
+        third.gate.set()
+        assert await racing == {tasks[0], tasks[2]}
+        assert (first.ended, second.ended, third.ended) == ("done", "cancelled", "failed")
+        assert tasks[0].result() == "made"
+
+    in_loop(scene)
+
+
+def test_a_race_whose_caller_is_cancelled_ends_all_of_it() -> None:
+    """The caller stays until they have ended, and is cancelled then; a second cancellation lets it leave."""
+
+    async def late(gate: asyncio.Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await gate.wait()
+
+    async def scene() -> None:
+        gate = asyncio.Event()
+        tasks = [asyncio.create_task(late(gate)) for _ in range(2)]
+        racing = asyncio.create_task(first_of(*tasks))
+        await turns()
+        racing.cancel()
+        await turns()
+        assert not racing.done()
+        gate.set()
+        await turns()
+        assert racing.cancelled()
+        assert all(task.cancelled() for task in tasks)
+
+        gate.clear()
+        tasks = [asyncio.create_task(late(gate)) for _ in range(2)]
+        racing = asyncio.create_task(first_of(*tasks))
+        await turns()
+        racing.cancel()
+        await turns()
+        racing.cancel()
+        await turns()
+        assert racing.cancelled()
+        gate.set()
+        await turns()
+        assert all(task.cancelled() for task in tasks)
 
     in_loop(scene)
 

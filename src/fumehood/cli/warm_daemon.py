@@ -26,6 +26,7 @@ from fumehood.api.artifacts import picture_of
 from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.api.silent_runs import arun_silently
 from fumehood.api.transfers import list_tree
+from fumehood.cancellation import stop
 from fumehood.cli.hints import told
 from fumehood.cli.options import sandbox_arguments, split_upload
 from fumehood.cli.parser import EXIT_USAGE, Options
@@ -219,9 +220,7 @@ class _Run:
             await asyncio.wait({running, listening}, return_when=asyncio.FIRST_COMPLETED)
             listening.cancel()
         finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+            await stop(running)
 
     async def _listen(self) -> None:
         """Pass on the messages of the caller; return when it has left."""

@@ -58,7 +58,7 @@ from fumehood.server.schemas.sandboxes import HostSandbox, LoadedAnswer, Sandbox
 from fumehood.server.services import AppServices
 from fumehood.server.settings import ServerSettings
 from fumehood.server.tracing import trace
-from fumehood.setting_fields import changed_settings, shown_settings
+from fumehood.setting_fields import changed_settings, logged_settings
 
 # The server in front has bounded the request; only base64 makes a body larger than that.
 _MAX_BYTES = 1 << 40
@@ -346,7 +346,7 @@ async def keep_sandboxes(
             address=settings.socket,
             version=metadata.version("fumehood"),
             pid=os.getpid(),
-            settings=shown_settings(settings) if settings.log_format == "json" else None,
+            settings=logged_settings(settings, all_of_them=settings.log_format == "json"),
         )
 
         if settings.log_format == "console":

@@ -109,18 +109,8 @@ async def followed(
         # Raises the execution's exception: the sandbox has failed, or has ended.
         await task
     finally:
-        await _settled(task)
-
-
-async def _settled(task: asyncio.Task[Execution]) -> None:
-    """Cancels a running task, and returns when the context is idle again."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-
-    # Retrieved, so that a reader that left early causes no report of an unretrieved exception.
-    if not task.cancelled():
-        task.exception()
+        # The context is idle again when it has ended.
+        await cancel_and_wait(task)
 
 
 class _EventQueue:

@@ -84,7 +84,8 @@ SERVER_STARTED = LogEvent(
     "server",
     "the server listens",
     ("address", "token_file", "version", "pid", "settings"),
-    "The server takes requests; in JSON lines all its settings, with secrets as `***`.",
+    "The server takes requests; its settings: in JSON lines all, with secrets as `***`; in text those that differ from "
+    "the default, without secrets.",
 )
 HOST_STARTED = LogEvent(
     "host.started",
@@ -92,7 +93,7 @@ HOST_STARTED = LogEvent(
     "daemon",
     "the host listens",
     ("address", "version", "pid", "settings"),
-    "The host daemon takes requests; in JSON lines all its settings.",
+    "The host daemon takes requests; its settings: in JSON lines all; in text those that differ from the default.",
 )
 SERVER_ENDING = LogEvent(
     "server.ending",

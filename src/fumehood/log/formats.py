@@ -186,8 +186,12 @@ def _traceback(error: BaseException, depth: int = 0) -> Iterator[str]:
     yield "Traceback (most recent call last):\n"
     yield from traceback.format_tb(error.__traceback__)
     kind = type(error)
+    # An error of ours has words for the log, and others that may be a guest's.
+    ours = getattr(error, "log_reason", None)
     said = (
-        f": {error}"
+        f": {ours}"
+        if ours is not None
+        else f": {error}"
         if isinstance(error, _QUOTING_NOTHING)
         else " (its message may quote a request: left out)"
     )

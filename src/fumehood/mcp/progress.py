@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from fumehood.cancellation import cancel_and_wait
 from fumehood.llm.readable_text import readable
 from fumehood.mcp.caller import CallContext
 
@@ -43,10 +44,7 @@ async def reporting(context: CallContext, total_seconds: float | None) -> AsyncG
     try:
         yield teller.note
     finally:
-        task.cancel()
-
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([task])
+        await cancel_and_wait(task)
 
 
 class _Teller:

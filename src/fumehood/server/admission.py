@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import first_of
 from fumehood.errors import ForbiddenError, FumehoodError, UnauthenticatedError
 
 _T = TypeVar("_T")
@@ -198,15 +198,11 @@ async def while_right_lasts(work: Coroutine[Any, Any, _T]) -> _T:
     """
     task = asyncio.create_task(work)
     lost = asyncio.create_task(until_right_is_lost())
-    try:
-        await asyncio.wait((task, lost), return_when=asyncio.FIRST_COMPLETED)
 
-        if not task.done():
-            raise lost.result()
+    if task not in await first_of(task, lost):
+        raise lost.result()
 
-        return task.result()
-    finally:
-        await cancel_and_wait(task, lost)
+    return task.result()
 
 
 async def sent_while_right_lasts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

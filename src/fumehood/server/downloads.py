@@ -18,7 +18,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import first_of
 from fumehood.errors import FumehoodError
 from fumehood.server.connections import break_off
 from fumehood.server.responses import send_bytes, send_unless_gone
@@ -164,13 +164,8 @@ async def _unless_over(
 ) -> str | None:
     """Sends an answer; returns the reason if it has to be broken off first."""
     task, over = asyncio.create_task(sending), asyncio.create_task(until_over)
-    try:
-        await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
-        is_sent = task.done()
-    finally:
-        await cancel_and_wait(over, task)
 
-    if not is_sent:
+    if task not in await first_of(task, over):
         return over.result()
 
     task.result()

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from fumehood.bounds import MIB
-from fumehood.cancellation import cancel_and_wait, when_done
+from fumehood.cancellation import cancel_and_wait, first_of, when_done
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
 from fumehood.off_loop import SMALL_BYTES, json_in_pieces, off_loop
 from fumehood.server.admission import until_right_is_lost
@@ -240,15 +240,11 @@ async def send_unless_gone(sending: Coroutine[Any, Any, None], receive: Receive)
     task = asyncio.create_task(sending)
     gone = asyncio.create_task(_until_gone(receive))
     lost = asyncio.create_task(until_right_is_lost())
-    try:
-        await asyncio.wait({task, gone, lost}, return_when=asyncio.FIRST_COMPLETED)
-        is_sent, is_lost = task.done(), lost.done()
-    finally:
-        await cancel_and_wait(gone, task, lost)
+    ended = await first_of(task, gone, lost)
 
-    if is_sent:
+    if task in ended:
         task.result()
-    elif is_lost:
+    elif lost in ended:
         raise lost.result()
 
 
@@ -270,21 +266,18 @@ async def unless_gone(
     gone = asyncio.create_task(_until_gone(request.receive))
     over = asyncio.create_task(_end_of_server(request).wait())
     refused = asyncio.create_task((until_refused or _until_refused)(request))
-    try:
-        await asyncio.wait({task, gone, over, refused}, return_when=asyncio.FIRST_COMPLETED)
+    ended = await first_of(task, gone, over, refused)
 
-        if task.done():
-            return await task
+    if task in ended:
+        return task.result()
 
-        if refused.done():
-            raise refused.result()
+    if refused in ended:
+        raise refused.result()
 
-        if over.done():
-            raise _cut_off()
+    if over in ended:
+        raise _cut_off()
 
-        return None
-    finally:
-        await cancel_and_wait(task, gone, over, refused)
+    return None
 
 
 def _end_of_server(request: Request) -> asyncio.Event:

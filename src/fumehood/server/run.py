@@ -28,7 +28,7 @@ from fumehood.server.principal import OWNER_ID
 from fumehood.server.services import Services
 from fumehood.server.settings import SHORTEST_TOKEN, ServerSettings
 from fumehood.server.tracing import trace
-from fumehood.setting_fields import changed_settings, describe_settings, origin_of, shown_settings
+from fumehood.setting_fields import changed_settings, describe_settings, logged_settings, origin_of
 
 # A client that vanishes without closing, with its machine or its network, is dropped within a minute and a half.
 _LIFE_SIGNS = (
@@ -147,8 +147,7 @@ def _log_start(settings: ServerSettings, address: str, token_file: Path | None) 
         token_file=str(token_file) if token_file else None,
         version=metadata.version("fumehood"),
         pid=os.getpid(),
-        # A reader of text has the greeting, which names those that were changed.
-        settings=shown_settings(settings) if settings.log_format == "json" else None,
+        settings=logged_settings(settings, all_of_them=settings.log_format == "json"),
     )
 
 

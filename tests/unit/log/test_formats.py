@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from fumehood.errors import PathNotFoundError, SandboxStartError
 from fumehood.log import events
 from fumehood.log.events import EVENTS, LogEvent
 from fumehood.log.formats import ConsoleFormatter, JsonFormatter
@@ -137,6 +138,23 @@ def test_a_traceback_quotes_nothing_of_a_request(logged):
     assert "builtins.OSError: [Errno 28] No space left on device" in exception
     assert "test_formats.py" in exception
     assert "invalid literal" not in exception
+
+
+@JSON
+def test_a_traceback_shows_of_our_errors_what_the_log_may_show(logged):
+    """Some are also a RuntimeError or an OSError, whose messages are shown; those of ours may be a guest's words."""
+    words = "marker-of-a-guest"
+
+    try:
+        raise SandboxStartError(step="start", reason=words, logged="it ended")
+    except SandboxStartError as error:
+        missing = PathNotFoundError(path="/marker", operation="read", errno_value=2)
+        events.REQUEST_FAILED.log(exc_info=ExceptionGroup("of tasks", [error, missing]))
+
+    exception = json.loads(logged[0])["exception"]
+    assert "SandboxStartError: start: it ended" in exception
+    assert "PathNotFoundError: path_not_found" in exception
+    assert "marker" not in exception
 
 
 @JSON

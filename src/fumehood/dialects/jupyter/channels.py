@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from fumehood.cancellation import first_of
 from fumehood.dialects.jupyter.answers import refusal_response
 from fumehood.dialects.jupyter.audience import GONE, Client
 from fumehood.dialects.jupyter.auth import Callers
@@ -117,18 +118,14 @@ async def _receive(
 async def _until_first(*parts: Coroutine[Any, Any, None]) -> None:
     """Runs coroutines until one has ended, and cancels the others."""
     tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
+    await first_of(*tasks)
 
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        error = None if task.cancelled() else task.exception()
 
-    for outcome in outcomes:
         # A client that disconnects is the ordinary end.
-        if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
-            raise outcome
+        if isinstance(error, Exception) and not isinstance(error, WebSocketDisconnect):
+            raise error
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:

@@ -415,7 +415,7 @@ def why_stopped(
     """Returns why an execution was stopped, and whether the state was kept; None if it ended by itself.
 
     Args:
-        stop: How the execution was stopped from outside; None if it was not.
+        stop: Whether and how the execution was stopped from outside.
         reply: The last message of the guest, or None when the context is gone.
         exit_: How the process of the context ended.
         wall_seconds: The time limit of the execution.

@@ -18,7 +18,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import first_of
 from fumehood.errors import BadGatewayError, InvalidArgumentError, SandboxError
 from fumehood.port.backend import ByteStream
 from fumehood.server.pace import ConnectionPace, SharedPace
@@ -71,15 +71,9 @@ async def carry_websocket(
         raise BadGatewayError(port=port, reason=f"no handshake within {_HANDSHAKE_SECONDS:g} s") from None
 
     await websocket.accept(subprotocol=inner.subprotocol)
-    tasks = [
-        asyncio.create_task(_outward(inner, websocket)),
-        asyncio.create_task(_inward(inner, websocket)),
-    ]
-
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancel_and_wait(*tasks)
+    outward = asyncio.create_task(_outward(inner, websocket))
+    inward = asyncio.create_task(_inward(inner, websocket))
+    await first_of(outward, inward)
 
 
 class _Inner:

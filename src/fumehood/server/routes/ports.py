@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import cancel_and_wait, first_of
 from fumehood.errors import FumehoodError, OverloadedError, SandboxError
 from fumehood.port.backend import ARRIVED, Backend, ByteStream
 from fumehood.server.admission import admit_every_caller, while_right_lasts
@@ -293,11 +293,8 @@ async def _carry_bytes(stream: ByteStream, websocket: WebSocket) -> None:
         asyncio.create_task(_out_of(stream, websocket)),
         asyncio.create_task(_into(stream, websocket)),
     ]
-    try:
-        # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
-        await asyncio.wait([*tasks, refused], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancel_and_wait(*tasks, refused)
+    # The end of the guest's bytes ends the tunnel; the client may have ended its own side long before.
+    await first_of(*tasks, refused)
 
     if refused.done() and not refused.cancelled():
         await refuse_websocket(websocket, refused.result())

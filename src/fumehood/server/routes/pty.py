@@ -16,7 +16,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
-from fumehood.cancellation import cancel_and_wait, complete
+from fumehood.cancellation import complete, first_of
 from fumehood.errors import FumehoodError, InvalidArgumentError, ProcessNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import offered_protocols, principal_of_websocket, until_refused
@@ -131,11 +131,7 @@ class _Terminal:
         typing = asyncio.create_task(self._type())
         showing = asyncio.create_task(self._show())
         refused = asyncio.create_task(until_refused(self._websocket))
-        try:
-            await asyncio.wait({typing, showing, refused}, return_when=asyncio.FIRST_COMPLETED)
-            is_refused = refused.done()
-        finally:
-            await cancel_and_wait(typing, showing, refused)
+        is_refused = refused in await first_of(typing, showing, refused)
 
         with suppress(WebSocketDisconnect, RuntimeError):
             if is_refused:

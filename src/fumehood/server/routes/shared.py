@@ -18,7 +18,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import cancel_and_wait, first_of
 from fumehood.errors import (
     FumehoodError,
     InvalidArgumentError,
@@ -353,10 +353,10 @@ class _Socket:
         listening = asyncio.create_task(self._listen())
         refused = asyncio.create_task(until_refused)
         try:
-            await asyncio.wait({listening, refused}, return_when=asyncio.FIRST_COMPLETED)
-            error = refused.result() if refused.done() else None
+            is_refused = refused in await first_of(listening, refused)
+            error = refused.result() if is_refused else None
         finally:
-            await cancel_and_wait(listening, refused, *self._tasks())
+            await cancel_and_wait(*self._tasks())
 
         if error is not None:
             await self._say(None, {"type": "problem", "problem": problem_data(error, self._request_id)})

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Query, Request, WebSocket
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import Response
 
-from fumehood.cancellation import cancel_and_wait
+from fumehood.cancellation import cancel_and_wait, first_of
 from fumehood.errors import FumehoodError, InvalidArgumentError, OverloadedError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import (
@@ -175,10 +175,9 @@ class _Socket:
         listening = asyncio.create_task(self._listen())
         refused = asyncio.create_task(until_refused(self._websocket))
         try:
-            await asyncio.wait({listening, refused}, return_when=asyncio.FIRST_COMPLETED)
-            is_refused = refused.done()
+            is_refused = refused in await first_of(listening, refused)
         finally:
-            await cancel_and_wait(listening, refused, *self._followed.values())
+            await cancel_and_wait(*self._followed.values())
 
         if is_refused:
             await self._complain(None, refused.result())
