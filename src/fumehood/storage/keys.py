@@ -11,7 +11,6 @@ import hmac
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from sqlalchemy import bindparam, select, update
 from fumehood.errors import KeyNotFoundError, StorageError
 from fumehood.log import events
 from fumehood.storage.database import Database
+from fumehood.storage.fresh_cache import FreshCache
 from fumehood.storage.policy import KeyPolicy, as_json, check_scopes, from_json
 from fumehood.storage.tables import KEYS, check_text
 from fumehood.storage.write_behind import Later
@@ -76,7 +76,6 @@ class _Known:
     record: KeyRecord
     token_hash: bytes
     previous_hash: bytes | None
-    fresh_until: float
 
 
 class Keys:
@@ -93,11 +92,10 @@ class Keys:
         self, database: Database, *, remember_seconds: float = 5.0, clock: Callable[[], float] = time.time
     ) -> None:
         self._database = database
-        self._remember_seconds = remember_seconds
         self._clock = clock
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        # Incremented with each change, so that an answer requested before one is not cached.
-        self._changes = 0
+        self._known: FreshCache[str, _Known] = FreshCache(
+            self._ask, remember_seconds=remember_seconds, clock=clock, max_entries=_REMEMBERED_KEYS
+        )
         self._used: dict[str, float] = {}
         self._later = Later(_FLUSH_SECONDS, self.flush)
 
@@ -151,7 +149,7 @@ class Keys:
             return None
 
         key_id = match[1]
-        known = await self._fresh(key_id)
+        known = await self._known.find(key_id)
 
         if not _fits(known, token_digest(token), self._clock()) or known is None:
             return None
@@ -168,7 +166,7 @@ class Keys:
 
         For URLs and cookies that were signed with that token.
         """
-        known = await self._fresh(key_id)
+        known = await self._known.find(key_id)
 
         if known is None or not _is_valid(known.record, self._clock()) or not fits(known.token_hash):
             return None
@@ -180,7 +178,7 @@ class Keys:
 
     async def token_hash(self, key_id: str) -> bytes | None:
         """Return the hash of a key's current token, or None when the key is not valid."""
-        known = await self._fresh(key_id)
+        known = await self._known.find(key_id)
         return None if known is None or not _is_valid(known.record, self._clock()) else known.token_hash
 
     async def get(self, key_id: str) -> KeyRecord:
@@ -245,7 +243,7 @@ class Keys:
                 update(KEYS).where(KEYS.c.id == key_id).values(name=record.name, policy=policy)
             )
 
-        self._forget(key_id)
+        self._known.forget(key_id)
         return record
 
     async def revoke(self, key_id: str) -> None:
@@ -260,7 +258,7 @@ class Keys:
                 .values(revoked_at=self._clock(), previous_hash=None, previous_until=None)
             )
 
-        self._forget(key_id)
+        self._known.forget(key_id)
 
     async def flush(self) -> None:
         """Store when keys were last used; called now and then, and at the end."""
@@ -287,7 +285,7 @@ class Keys:
         async with self._database.writing(operation, durable=True) as connection:
             changed = (await connection.execute(statement)).rowcount
 
-        self._forget(key_id)
+        self._known.forget(key_id)
 
         if not changed:
             raise KeyNotFoundError(key_id=key_id)
@@ -296,38 +294,9 @@ class Keys:
         self._used[key_id] = self._clock()
         self._later.ask()
 
-    async def _fresh(self, key_id: str) -> _Known | None:
-        known = self._known.get(key_id)
-
-        # A clock that was set back does not extend the cache.
-        if known is None or not 0 <= known.fresh_until - self._clock() <= self._remember_seconds:
-            known = await self._ask(key_id)
-
-        return known
-
-    def _forget(self, key_id: str) -> None:
-        self._changes += 1
-        self._known.pop(key_id, None)
-
     async def _ask(self, key_id: str) -> _Known | None:
-        changes = self._changes
-        asked_at = self._clock()
         row = await self._row(key_id)
-
-        if row is None:
-            self._known.pop(key_id, None)
-            return None
-
-        known = _Known(_record(row), row.token_hash, row.previous_hash, asked_at + self._remember_seconds)
-
-        if changes == self._changes:
-            self._known[key_id] = known
-            self._known.move_to_end(key_id)
-
-            if len(self._known) > _REMEMBERED_KEYS:
-                self._known.popitem(last=False)
-
-        return known
+        return None if row is None else _Known(_record(row), row.token_hash, row.previous_hash)
 
     async def _row(self, key_id: str) -> Any:
         if not isinstance(key_id, str) or len(key_id) != 12 or not key_id.isascii() or not key_id.isalnum():

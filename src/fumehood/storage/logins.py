@@ -12,7 +12,6 @@ import hmac
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from fumehood.storage.database import Database
+from fumehood.storage.fresh_cache import FreshCache
 from fumehood.storage.tables import LOGINS
 from fumehood.storage.write_behind import Later
 
@@ -72,7 +72,6 @@ class _Known:
     login: Login
     token_check: bytes
     used_at: float
-    fresh_until: float
 
 
 class Logins:
@@ -96,11 +95,10 @@ class Logins:
     ) -> None:
         self._database = database
         self._idle_seconds = idle_seconds
-        self._remember_seconds = remember_seconds
         self._clock = clock
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
-        # Incremented with each end, so that an answer requested before one is not cached.
-        self._ends = 0
+        self._known: FreshCache[bytes, _Known] = FreshCache(
+            self._ask, remember_seconds=remember_seconds, clock=clock, max_entries=_REMEMBERED
+        )
         self._used: dict[str, float] = {}
         self._later = Later(_FLUSH_SECONDS, self.flush)
 
@@ -141,7 +139,7 @@ class Logins:
             values |= {"cookie_hash": _hash(cookie), "token_check": _check(cookie, token_digest)}
             await connection.execute(LOGINS.insert().values(values))
 
-        self._forget(lambda known: known.login.id in too_many)
+        self._known.forget_if(lambda known: known.login.id in too_many)
         return login, cookie
 
     async def find(self, cookie: str, *, is_use: bool = True) -> FoundLogin | None:
@@ -153,10 +151,7 @@ class Logins:
             return None
 
         cookie_hash, now = _hash(cookie), self._clock()
-        known = self._known.get(cookie_hash)
-
-        if known is None or not 0 <= known.fresh_until - now <= self._remember_seconds:
-            known = await self._ask(cookie_hash)
+        known = await self._known.find(cookie_hash)
 
         if known is None or now >= min(known.login.ends_at, known.used_at + self._idle_seconds):
             return None
@@ -193,7 +188,9 @@ class Logins:
         async with self._database.writing("ending a login", durable=True) as connection:
             count = (await connection.execute(delete(LOGINS).where(chosen))).rowcount
 
-        self._forget(lambda known: known.login.key_id == key_id and login_id in (None, known.login.id))
+        self._known.forget_if(
+            lambda known: known.login.key_id == key_id and login_id in (None, known.login.id)
+        )
         return count
 
     async def flush(self) -> None:
@@ -222,34 +219,16 @@ class Logins:
             LOGINS.c.ends_at <= now, LOGINS.c.last_used_at <= now - self._idle_seconds - _FLUSH_SECONDS
         )
 
-    def _forget(self, is_ended: Callable[[_Known], bool]) -> None:
-        self._ends += 1
-
-        for cookie_hash in [name for name, known in self._known.items() if is_ended(known)]:
-            del self._known[cookie_hash]
-
     async def _ask(self, cookie_hash: bytes) -> _Known | None:
-        ends, asked_at = self._ends, self._clock()
-
         async with self._database.reading("looking up a login") as connection:
             query = select(LOGINS).where(LOGINS.c.cookie_hash == cookie_hash)
             row = (await connection.execute(query)).one_or_none()
 
         if row is None:
-            self._known.pop(cookie_hash, None)
             return None
 
         used_at = self._used.get(row.id, row.last_used_at)
-        known = _Known(_login(row, used_at), row.token_check, used_at, asked_at + self._remember_seconds)
-
-        if ends == self._ends:
-            self._known[cookie_hash] = known
-            self._known.move_to_end(cookie_hash)
-
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-
-        return known
+        return _Known(_login(row, used_at), row.token_check, used_at)
 
 
 def _hash(cookie: str) -> bytes:

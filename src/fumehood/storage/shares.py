@@ -15,7 +15,6 @@ import json
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from sqlalchemy import delete, func, select, update
 
 from fumehood.errors import QuotaError
 from fumehood.storage.database import Database
+from fumehood.storage.fresh_cache import FreshCache
 from fumehood.storage.tables import SHARES
 from fumehood.values.shares import SHARED_PARTS, SharedPart
 
@@ -90,7 +90,6 @@ class _Known:
     share: Share
     token_hash: bytes
     token_check: bytes | None
-    fresh_until: float
 
 
 class Shares:
@@ -113,11 +112,10 @@ class Shares:
     ) -> None:
         self._database = database
         self._token_digests = token_digests or {}
-        self._remember_seconds = remember_seconds
         self._clock = clock
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        # Incremented with each end, so that an answer requested before one is not cached.
-        self._ends = 0
+        self._known: FreshCache[str, _Known] = FreshCache(
+            self._ask, remember_seconds=remember_seconds, clock=clock, max_entries=_REMEMBERED
+        )
 
     async def make(self, key_id: str, view: SharedView, seconds: float) -> tuple[Share, str]:
         """Make a share that ends after so many seconds, and return it with its secret, which is nowhere else.
@@ -195,10 +193,7 @@ class Shares:
             return None
 
         share_id, now = parts[1], self._clock()
-        known = self._known.get(share_id)
-
-        if known is None or not 0 <= known.fresh_until - now <= self._remember_seconds:
-            known = await self._ask(share_id)
+        known = await self._known.find(share_id)
 
         if known is None or now >= known.share.ends_at:
             return None
@@ -233,8 +228,7 @@ class Shares:
             count = (await connection.execute(delete(SHARES).where(chosen))).rowcount
 
         if count:
-            self._ends += 1
-            self._known.pop(share_id, None)
+            self._known.forget(share_id)
 
         return count
 
@@ -249,25 +243,10 @@ class Shares:
         return expected is None or hmac.compare_digest(expected, stored or b"")
 
     async def _ask(self, share_id: str) -> _Known | None:
-        ends, asked_at = self._ends, self._clock()
-
         async with self._database.reading("looking up a share") as connection:
             row = (await connection.execute(select(SHARES).where(SHARES.c.id == share_id))).one_or_none()
 
-        if row is None:
-            self._known.pop(share_id, None)
-            return None
-
-        known = _Known(_share(row), row.token_hash, row.token_check, asked_at + self._remember_seconds)
-
-        if ends == self._ends:
-            self._known[share_id] = known
-            self._known.move_to_end(share_id)
-
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-
-        return known
+        return None if row is None else _Known(_share(row), row.token_hash, row.token_check)
 
 
 def _hash(text: str) -> bytes:
