@@ -18,6 +18,9 @@ TIB = 1024 * GIB
 # Of the own processes of a template in which an image's Python runs, where no setting says otherwise.
 TEMPLATE_MEMORY_BYTES = 2 * GIB
 
+# Of events that wait for a reader, besides the output that the limits allow: only endless updates reach it.
+SLOW_READER_BYTES = 80 * MIB
+
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB}
 

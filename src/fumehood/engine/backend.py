@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fumehood.bounds import MIB
+from fumehood.bounds import SLOW_READER_BYTES
 from fumehood.cancellation import cancel_and_wait, complete_or_undo, keep, wait_shared, when_done
 from fumehood.engine import audited_verbs
 from fumehood.engine.host_faults import naming_faults
@@ -79,9 +79,6 @@ if TYPE_CHECKING:
 
 
 _MAX_MERGED_CHARACTERS = 1 << 16
-# In addition to the output, which has limits of its own: more than an execution may keep, so only endless updates reach
-# it.
-_MAX_WAITING_BYTES = 80 * MIB
 
 
 async def followed(
@@ -92,7 +89,7 @@ async def followed(
     Raises:
         SlowReaderError: Too much was queued; the queued events are yielded first.
     """
-    max_bytes = _MAX_WAITING_BYTES + limits.stdout_bytes + limits.stderr_bytes
+    max_bytes = SLOW_READER_BYTES + limits.stdout_bytes + limits.stderr_bytes
     events = _EventQueue(max_bytes, lambda: task.cancel())
     task = asyncio.create_task(execute(events.put))
     when_done(task, events.close)

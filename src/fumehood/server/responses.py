@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fumehood.bounds import MIB
+from fumehood.bounds import SLOW_READER_BYTES
 from fumehood.cancellation import cancel_and_wait, first_of, when_done
 from fumehood.errors import FumehoodError, ServerEndingError, SlowReaderError
 from fumehood.off_loop import SMALL_BYTES, json_in_pieces, off_loop
@@ -56,8 +56,6 @@ EVENTS: Form = "text/event-stream"
 GONE = 499
 _FORMS: Mapping[str, Form] = {NDJSON: NDJSON, EVENTS: EVENTS}
 
-# More than an execution with the default limits may keep, so only endless updates reach it.
-MAX_WAITING_BYTES = 80 * MIB
 # How long the first line is awaited, so that an error can still become the status of the response.
 _FIRST_SECONDS = 1.0
 _KEEPALIVE_SECONDS = 15.0
@@ -470,7 +468,7 @@ async def stream_events(
 ) -> Response:
     """Returns a response that streams the events of an execution, which cannot be paused, as lines."""
     lines = _event_lines(events, partial(in_wanted_form, request))
-    return await stream_response(request, lines, MAX_WAITING_BYTES, until_refused=until_refused)
+    return await stream_response(request, lines, SLOW_READER_BYTES, until_refused=until_refused)
 
 
 def in_wanted_form(request: Request, value: _T) -> _T:

@@ -14,6 +14,7 @@ from fumehood.bounds import MIB
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.checks import check_integer, check_program_language, check_text
 from fumehood.values.limits import Usage, check_seconds
+from fumehood.values.requests import MAX_STDIN_BYTES
 from fumehood.values.sandbox import NOTHING_CUT, Truncation
 
 Verdict = Literal["accepted", "wrong_answer", "time_limit", "memory_limit", "runtime_error"]
@@ -22,7 +23,6 @@ DEFAULT_CASE_SECONDS = 10.0
 _MAX_CODE_BYTES = 1 * MIB
 _MAX_CASES = 10_000
 _CASES = "pairs of texts: what the program reads, and what it should print"
-_MAX_STDIN_BYTES = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class JudgeRequest:
             )
 
         for stdin in self.stdins:
-            check_text("stdin", stdin, max_bytes=_MAX_STDIN_BYTES, empty=True, nul=True)
+            check_text("stdin", stdin, max_bytes=MAX_STDIN_BYTES, empty=True, nul=True)
 
         if self.memory_bytes is not None:
             check_integer("memory_bytes", self.memory_bytes, low=1 * MIB, high=2**50)

@@ -16,7 +16,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.values.charts import JsonValue
 from fumehood.values.checks import check_integer, check_text
 
-_MAX_CODE_BYTES = 1 * MIB
+MAX_QUESTIONED_BYTES = 1 * MIB
 _MAX_SAID_BYTES = 4 * MIB
 _MAX_BUFFERS = 256
 _MAX_BUFFERS_BYTES = 8 * MIB
@@ -38,7 +38,7 @@ class CompleteCode:
     context_id: str | None = None
 
     def __post_init__(self) -> None:
-        check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
+        check_text("code", self.code, max_bytes=MAX_QUESTIONED_BYTES, empty=True, nul=True)
         check_integer("cursor", self.cursor, low=0, high=len(self.code))
 
 
@@ -59,7 +59,7 @@ class InspectCode:
     context_id: str | None = None
 
     def __post_init__(self) -> None:
-        check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
+        check_text("code", self.code, max_bytes=MAX_QUESTIONED_BYTES, empty=True, nul=True)
         check_integer("cursor", self.cursor, low=0, high=len(self.code))
         check_integer("detail", self.detail, low=0, high=1)
 
@@ -72,7 +72,7 @@ class CheckComplete:
     context_id: str | None = None
 
     def __post_init__(self) -> None:
-        check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
+        check_text("code", self.code, max_bytes=MAX_QUESTIONED_BYTES, empty=True, nul=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,8 +49,8 @@ from fumehood.values.saved_state import LoadReport
 from fumehood.values.security import SecuritySettings
 from fumehood.values.template import MAX_TEMPLATE_NAME_BYTES, Template
 
-_MAX_CODE_BYTES = 8 * MIB
-_MAX_STDIN_BYTES = 4 * MIB
+MAX_CODE_BYTES = 8 * MIB
+MAX_STDIN_BYTES = 4 * MIB
 DEFAULT_CONTEXT_ID = "default"
 
 
@@ -200,7 +200,7 @@ class ExecuteRequest:
     via: str = ""
 
     def __post_init__(self) -> None:
-        check_text("code", self.code, max_bytes=_MAX_CODE_BYTES, empty=True, nul=True)
+        check_text("code", self.code, max_bytes=MAX_CODE_BYTES, empty=True, nul=True)
         object.__setattr__(self, "language", check_language(self.language))
         check_envs(self.envs)
         check_seconds("timeout", self.wall_seconds, high=86_400)
@@ -212,7 +212,7 @@ class ExecuteRequest:
             check_text("context", self.context_id, max_bytes=255)
 
         if self.stdin is not None:
-            check_text("stdin", self.stdin, max_bytes=_MAX_STDIN_BYTES, empty=True, nul=True)
+            check_text("stdin", self.stdin, max_bytes=MAX_STDIN_BYTES, empty=True, nul=True)
 
         if self.stdin is not None and self.allow_input:
             raise InvalidArgumentError(

@@ -29,7 +29,7 @@ _EVENTS: dict[str, Event] = {
 def test_whatever_an_event_carries_is_bounded_while_it_waits(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_MAX_WAITING_BYTES", 1_000_000)
+    monkeypatch.setattr(backend, "SLOW_READER_BYTES", 1_000_000)
 
     async def flood(emit: Callable[[Event], None]) -> Execution:
         for _ in range(100):

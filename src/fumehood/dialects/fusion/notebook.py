@@ -9,7 +9,7 @@ import base64
 import time
 from typing import Any
 
-from fumehood.bounds import MIB
+from fumehood.bounds import MIB, SLOW_READER_BYTES
 from fumehood.cancellation import complete
 from fumehood.dialects.fusion.bodies import RunJupyterCall, memory_bytes
 from fumehood.dialects.fusion.run_code import fetched
@@ -17,7 +17,6 @@ from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
 from fumehood.server.programs import Workbench, limits_within
-from fumehood.server.responses import MAX_WAITING_BYTES
 from fumehood.server.services import Services
 from fumehood.values.execution import Execution
 from fumehood.values.guest_paths import HOME_PATH
@@ -108,7 +107,7 @@ async def run_cells(
     A cell whose output does not fit beside that of the others has an error in place of it.
     """
     ends = time.monotonic() + call.total_seconds
-    room_bytes = MAX_WAITING_BYTES
+    room_bytes = SLOW_READER_BYTES
     cells: list[dict[str, Any]] = []
 
     for code in call.cells:
@@ -145,7 +144,7 @@ def _cell(execution: Execution) -> dict[str, Any]:
 
 def _left_out(size_bytes: int) -> dict[str, Any]:
     value = (
-        f"the cell gave {size_bytes / MIB:.1f} MiB; all cells of a call keep {MAX_WAITING_BYTES // MIB} MiB"
+        f"the cell gave {size_bytes / MIB:.1f} MiB; all cells of a call keep {SLOW_READER_BYTES // MIB} MiB"
     )
     return {
         "stdout": "",

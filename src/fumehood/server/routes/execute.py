@@ -17,13 +17,13 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from fumehood.bounds import SLOW_READER_BYTES
 from fumehood.errors import FumehoodError, QueueTimeoutError
 from fumehood.port.backend import Backend
 from fumehood.server.auth import ExecuteCaller, ServicesOf, until_refused
 from fumehood.server.principal import Principal
 from fumehood.server.problems import problem_data, request_id_of
 from fumehood.server.responses import (
-    MAX_WAITING_BYTES,
     NDJSON,
     Line,
     event_data,
@@ -70,7 +70,7 @@ async def execute(
     backend = services.backend_for(principal)
     if is_stream_wanted(request):
         events = _followed(request, services, principal, backend, body)
-        return await stream_response(request, events, MAX_WAITING_BYTES, until_refused=_UNTIL_REFUSED)
+        return await stream_response(request, events, SLOW_READER_BYTES, until_refused=_UNTIL_REFUSED)
 
     reply = await unless_gone(request, _run(services, principal, backend, body), _UNTIL_REFUSED)
     return await large_answer(request, reply)

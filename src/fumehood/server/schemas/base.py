@@ -1,6 +1,6 @@
 """The building blocks of models of requests and responses: types of fields, and models made from dataclasses.
 
-The bounds of `fumehood.values.requests` are repeated here as JSON Schema, so that clients can read them and every fault
+The bounds of `fumehood.values.requests` stand here as JSON Schema, so that clients can read them and every fault
 of a body is named at once; the port checks again, in bytes. A response is `fumehood.values.plain_data.as_data` of a
 value, so its description is derived from the same class: names, types and the texts of its docstring. No response
 passes through these models; they describe, and tests compare the responses to them.
@@ -18,16 +18,17 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from fumehood.values.requests import MAX_CODE_BYTES
+
 _NO_NUL = r"^[^\x00]*$"
 _STRING_CHARACTERS = 128 * 1024
-_CODE_CHARACTERS = 8 << 20
 # Pydantic leaves this out beside `patternProperties`: no other names.
 _CLOSED = Field(json_schema_extra={"additionalProperties": False})
 
 Text = Annotated[str, Field(max_length=_STRING_CHARACTERS, pattern=_NO_NUL)]
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=_NO_NUL)]
 GuestPath = Annotated[str, Field(min_length=1, max_length=4096, pattern=_NO_NUL)]
-Code = Annotated[str, Field(max_length=_CODE_CHARACTERS)]
+Code = Annotated[str, Field(max_length=MAX_CODE_BYTES)]
 Seconds = Annotated[float, Field(ge=0.001, le=86_400 * 365)]
 ExecutionSeconds = Annotated[float, Field(ge=0.001, le=86_400)]
 Envs = Annotated[

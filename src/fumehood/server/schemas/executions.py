@@ -41,6 +41,7 @@ from fumehood.values.events import (
 from fumehood.values.execution import Execution, Logs, Record, RecordedCell
 from fumehood.values.languages import Language
 from fumehood.values.questions import (
+    MAX_QUESTIONED_BYTES,
     CheckComplete,
     CodeCompleteness,
     CodeCompletion,
@@ -49,10 +50,20 @@ from fumehood.values.questions import (
     CompleteCode,
     InspectCode,
 )
-from fumehood.values.requests import DEFAULT_TOOL_SECONDS, CreateContext, ExecuteRequest, ToolSpec
+from fumehood.values.requests import (
+    DEFAULT_TOOL_CALLS,
+    DEFAULT_TOOL_SECONDS,
+    MAX_DESCRIPTION_CHARACTERS,
+    MAX_ERROR_CHARACTERS,
+    MAX_STDIN_BYTES,
+    MAX_TOOL_CALLS,
+    MAX_TOOLS,
+    CreateContext,
+    ExecuteRequest,
+    ToolSpec,
+)
 from fumehood.values.sandbox import ContextInfo
 
-_STDIN_CHARACTERS = 4 << 20
 _ANSWER_CHARACTERS = 1 << 20
 
 
@@ -60,13 +71,17 @@ class NewTool(Body):
     """A function of the client's that the code may call."""
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", description="What it is called inside.")
-    description: str = Field("", max_length=4096, description="What `help()` says of it.")
+    description: str = Field(
+        "", max_length=MAX_DESCRIPTION_CHARACTERS, description="What `help()` says of it."
+    )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="Its arguments: a JSON Schema whose type is object."
     )
     awaited: bool = Field(False, description="Whether the code awaits it; otherwise a call blocks.")
     timeout_seconds: ExecutionSeconds = Field(DEFAULT_TOOL_SECONDS, description="How long one call may take.")
-    max_calls: int = Field(100, ge=1, le=10_000, description="How often this execution may call it.")
+    max_calls: int = Field(
+        DEFAULT_TOOL_CALLS, ge=1, le=MAX_TOOL_CALLS, description="How often this execution may call it."
+    )
 
     def spec(self) -> ToolSpec:
         """Returns the tool of the port."""
@@ -86,12 +101,12 @@ class NewExecution(Body):
     )
     stdin: str | None = Field(
         None,
-        max_length=_STDIN_CHARACTERS,
+        max_length=MAX_STDIN_BYTES,
         description="What `input()` and the standard input get, up to its end. Not with `allow_input`.",
     )
     tools: list[NewTool] = Field(
         default_factory=list,
-        max_length=64,
+        max_length=MAX_TOOLS,
         description="What the code may call while it runs. The calls come in the stream, so a streamed answer has to "
         "be asked for. All together it may make 100 calls, or as many as the most generous tool allows.",
     )
@@ -145,7 +160,9 @@ class NewToolAnswer(Body):
     request_id: Name = Field(description="The call's name, from the line of the stream.")
     value: Any = Field(None, description="What the tool gave: any JSON value of at most 4 MiB.")
     error: str | None = Field(
-        None, max_length=16_000, description="What the code gets as a ToolError instead of a value."
+        None,
+        max_length=MAX_ERROR_CHARACTERS,
+        description="What the code gets as a ToolError instead of a value.",
     )
 
     @model_validator(mode="before")
@@ -220,14 +237,13 @@ EXECUTION_LINES: tuple[type[BaseModel], ...] = (
 )
 
 
-_CODE_CHARACTERS = 1 << 20
 _BUFFER_CHARACTERS = 16 << 20
-_Code = Annotated[str, Field(max_length=_CODE_CHARACTERS, description="The code.")]
+_Code = Annotated[str, Field(max_length=MAX_QUESTIONED_BYTES, description="The code.")]
 _Cursor = Annotated[
     int | None,
     Field(
         ge=0,
-        le=_CODE_CHARACTERS,
+        le=MAX_QUESTIONED_BYTES,
         description="Where the cursor is, in Unicode characters; null, or past the end: at the end.",
     ),
 ]
