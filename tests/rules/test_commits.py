@@ -11,7 +11,9 @@ from tests.rules.conftest import ROOT
 
 MOST_CHARACTERS = 72
 # The rule holds from here on; of the commits before, some are longer.
-BASE = "e20d58096a4f4e062f4f566f748ee9d7ae6f2731"
+BASE = "19fa30263832ae84421c6d3ab499c617efe1e45f"
+# Merged while this rule waited to be.
+EARLIER = {"docs: follow the moved modules of the engine in the tables of architecture"}
 
 
 def subjects_since_base(folder: Path) -> list[str]:
@@ -35,7 +37,7 @@ def subjects_since_base(folder: Path) -> list[str]:
 
 
 def too_long(subjects: list[str]) -> list[str]:
-    return [subject for subject in subjects if len(subject) > MOST_CHARACTERS]
+    return [one for one in subjects if len(one) > MOST_CHARACTERS and one not in EARLIER]
 
 
 def test_subjects_fit_a_line():
