@@ -8,6 +8,7 @@ this one runs our code in each sandbox anyway. Sandboxes see the layer read-only
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -32,6 +33,12 @@ _SECONDS = 120.0
 _LIMITS = {"as": 2 << 30, "nproc": 64, "fsize": 1 << 20}
 _MOST_SAID = 64 << 20
 _MOST_FILES = 4000
+# An empty line comes before each file, and warnings may come between.
+_MOST_LINES = 4 * _MOST_FILES
+# A file of a megabyte, in base64, and its path.
+_MOST_LINE = 1_400_000
+# Of a module of ours: the largest has 40 KiB.
+_MOST_OF_OURS = 256 << 10
 _MOST_PATH = 500
 _COMPILE = "from fumehood_guest.image.bytecode import main; main({folders!r})"
 # In the temporary folder of the new layer: what the image's Python compiles, over the image's own files.
@@ -100,16 +107,21 @@ class Said:
 
     def read(self) -> None:
         """Reads the lines that are well-formed into `files`."""
-        for line in bytes(self.text).split(b"\n"):
-            words = line.split(b" ")
+        lines = io.BytesIO(self.text)
+
+        # One line at a time, and not all of them in a list: that could take twenty times the memory of the text.
+        for _ in range(_MOST_LINES):
+            line = lines.readline(_MOST_LINE)
+            words = line.split(b" ", 3)
 
             if len(words) != 3 or words[0] != MARK.encode() or len(self.files) >= _MOST_FILES:
                 continue
 
             with suppress(ValueError):
-                path, data = words[1].decode("ascii"), b64decode(words[2], validate=True)
+                path, data = words[1].decode("ascii"), b64decode(words[2].removesuffix(b"\n"), validate=True)
 
-                if _is_bytecode_path(path):
+                # A line that is longer than the bound is read in pieces, of which none is a whole file.
+                if line.endswith(b"\n") and _is_bytecode_path(path):
                     self.files[path] = data
 
 
@@ -125,6 +137,12 @@ def _is_bytecode_path(path: str) -> bool:
         and parts[-2] == "__pycache__"
         and parts[-1].endswith(".pyc")
     )
+
+
+def _module_of(path: str) -> str:
+    """Returns the path of the module that a bytecode file of ours belongs to, below the packages and without suffix."""
+    folder, _, name = path.removeprefix(f"{GUEST_PACKAGES_PATH}/").rpartition("/__pycache__/")
+    return f"{folder}/{name.split('.')[0]}"
 
 
 def _compiled(python: Found, folders: Sequence[str], workshop: Workshop) -> Said:
@@ -153,10 +171,13 @@ def _write(files: dict[str, bytes], made: NewLayer) -> None:
     image = os.path.join(made.content, BYTECODE_OF_IMAGE)
     os.mkdir(image)
     guest = {}
+    ours = {os.path.splitext(name)[0] for name, _ in guest_code()}
 
     for path, data in files.items():
         if path.startswith(f"{GUEST_PACKAGES_PATH}/"):
-            guest[path] = b64encode(data).decode()
+            # This text goes into the plan of each start: what is no module of ours has no place in it.
+            if _module_of(path) in ours and len(data) <= _MOST_OF_OURS:
+                guest[path] = b64encode(data).decode()
         elif path.startswith(f"{IMAGE_PACKAGES_PATH}/"):
             _write_one(
                 os.path.join(made.content, BYTECODE_OF_PACKAGES) + path.removeprefix(IMAGE_PACKAGES_PATH),
