@@ -213,6 +213,8 @@ public final class Driver {
             Outgoing one = outgoing.poll();
             if (one == null) {
                 LockSupport.park(outgoing);
+                // Code can interrupt every thread that it finds: a set flag would keep this one from parking.
+                Thread.interrupted();
                 continue;
             }
             try {
