@@ -30,6 +30,8 @@ export default defineConfig({
     // An asset in a data address would need a wider policy.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // The server reads it, to name the code of a view beside the document.
+    manifest: "chunks.json",
     // The view of a share has a document of its own, without what acts.
     rolldownOptions: {
       input: ["index.html", "share.html"],

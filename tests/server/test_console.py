@@ -108,6 +108,26 @@ def test_assets_are_files_of_one_folder(browser: httpx2.Client, built: Path) -> 
         assert browser.get(f"/console/assets/{path}").status_code == 404, path
 
 
+def test_the_code_of_a_sandbox_is_named_with_the_page(browser: httpx2.Client, built: Path) -> None:
+    """At the address of a sandbox alone; each file is there, and is what its view imports beside the page's own."""
+    link = browser.get("/console/sandboxes/a").headers["link"]
+    named = re.findall(r"<(/console/assets/[^>]+)>; rel=modulepreload; crossorigin(?:, |$)", link)
+    assert len(named) == link.count("<") >= 2
+    document = (built / "index.html").read_text()
+    view = next(path for path in named if "/Sandbox-" in path)
+    # What is loaded when it is wanted (`import()`) is not among them.
+    imported = re.findall(r'(?:from|import)\s?"\./([^"]+\.js)"', browser.get(view).text)
+    assert len(imported) >= 2
+    assert [name for name in imported if f"/{name}" not in link and f"/{name}" not in document] == []
+
+    for path in named:
+        assert browser.get(path).status_code == 200, path
+        assert path not in document
+
+    for path in ("/console/", "/console/sandboxes", "/console/sandboxes/", "/console/sandboxes/a/compare"):
+        assert "link" not in browser.get(path).headers, path
+
+
 def test_the_page_is_small(built: Path) -> None:
     """What a first visit loads, compressed: at most 165 kB for either document, and 480 kB in all."""
 

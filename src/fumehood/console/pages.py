@@ -7,10 +7,11 @@ good.
 
 from __future__ import annotations
 
+import json
 import re
 from http import HTTPStatus
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -18,6 +19,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 _DIST = Path(__file__).parent / "dist"
+# What the build says of its chunks, and the view whose code is large and has a chunk of its own.
+_CHUNKS = _DIST / "chunks.json"
+_DOCUMENT_CHUNK, _SANDBOX_CHUNK = "index.html", "src/views/Sandbox.tsx"
 _ASSET = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*", re.ASCII)
 _NOT_BUILT = (
     "the console is not built in this installation: `make console` in a checkout builds it (it needs npm); "
@@ -47,8 +51,15 @@ HEADERS = {
 ASSET_HEADERS = HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def page(name: Literal["index.html", "share.html"] = "index.html") -> Response:
+def page(
+    name: Literal["index.html", "share.html"] = "index.html", *, of_sandbox: bool = False
+) -> Response:
     """Returns the document of the console, or of the page that the reader of a share sees.
+
+    Args:
+        name: The document.
+        of_sandbox: Whether its address shows one sandbox. The code of that view is then named beside the document:
+            the browser loads it together with the page's own, not after that has run.
 
     Raises:
         HTTPException: The console was not built.
@@ -58,7 +69,8 @@ def page(name: Literal["index.html", "share.html"] = "index.html") -> Response:
     if not document.is_file():
         raise HTTPException(HTTPStatus.NOT_FOUND, _NOT_BUILT)
 
-    return Response(document.read_bytes(), media_type="text/html", headers=HEADERS)
+    headers = HEADERS | {"Link": _sandbox_code()} if of_sandbox else HEADERS
+    return Response(document.read_bytes(), media_type="text/html", headers=headers)
 
 
 async def asset(name: str, scope: Scope) -> Response:
@@ -75,3 +87,22 @@ async def asset(name: str, scope: Scope) -> Response:
     response = await StaticFiles(directory=folder).get_response(name, scope)
     response.headers.update(ASSET_HEADERS)
     return response
+
+
+def _sandbox_code() -> str:
+    """Returns the value of `Link` that names the code of the view of a sandbox, without what the document names."""
+    chunks = json.loads(_CHUNKS.read_bytes())
+    named = _imported(chunks, _SANDBOX_CHUNK) - _imported(chunks, _DOCUMENT_CHUNK)
+    files = sorted(chunks[chunk]["file"] for chunk in named)
+    return ", ".join(f"</console/{file}>; rel=modulepreload; crossorigin" for file in files)
+
+
+def _imported(chunks: dict[str, dict[str, Any]], name: str) -> set[str]:
+    found, left = {name}, [name]
+
+    while left:
+        new = set(chunks[left.pop()].get("imports", ())) - found
+        found |= new
+        left += new
+
+    return found

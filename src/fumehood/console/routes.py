@@ -56,4 +56,6 @@ async def _asset(request: Request) -> Response:
 async def _page(request: Request) -> Response:
     from fumehood.console.pages import page
 
-    return page()
+    # `sandboxes/ID`: other addresses below it are other views.
+    first, _, rest = request.path_params["path"].partition("/")
+    return page(of_sandbox=first == "sandboxes" and rest != "" and "/" not in rest)
