@@ -37,6 +37,8 @@ export function Transcript({ sandboxId, cells: given, chosen, choose, reuse, run
         cells[index]?.results.length ?? 0,
       ),
     getItemKey: (index) => cells[index]?.id ?? index,
+    // The first look is at the newest: what would be rendered and asked for at the top is not seen.
+    initialOffset: () => (chosen ? 0 : Number.MAX_SAFE_INTEGER),
     overscan: 4,
     gap: 10,
   });
