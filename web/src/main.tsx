@@ -21,18 +21,21 @@ function takeCode(): string | null {
   return found?.[1] ?? null;
 }
 
-const code = takeCode();
-narrowPolicy();
-if (code === null) {
-  loadEarly(location.pathname);
-  askEarly(location);
-}
-applyTheme(keptTheme());
-const root = document.getElementById("root");
-if (root) {
+function start(root: HTMLElement): void {
+  const code = takeCode();
+  narrowPolicy();
+  if (code === null) {
+    loadEarly(location.pathname);
+    askEarly(location);
+  }
+  applyTheme(keptTheme());
   createRoot(root).render(
     <StrictMode>
       <App code={code} />
     </StrictMode>,
   );
 }
+
+// A chunk of the page of a share may import this one for what both use: the console begins in its own document alone.
+const root = document.querySelector<HTMLElement>("#root[data-console]");
+if (root) start(root);
