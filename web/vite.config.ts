@@ -7,7 +7,7 @@ const server = process.env.FUMEHOOD_URL ?? "http://127.0.0.1:8765";
 const proxied = { target: server, changeOrigin: true, ws: true };
 
 const CELLS =
-  /src\/(output|results\/(ResultView|HtmlFrame|ChartView|chart|DataGrid|JsonView|json|Picture|Plain)|parts\/follow|api\/feed|audit\/(start|worker)|panels\/(Audit|Files|Isolation|Variables)|views\/(useCells|Transcript|CellView|Export))|@lezer/;
+  /src\/(output|results\/(ResultView|HtmlFrame|ChartView|chart|DataGrid|JsonView|json|Picture|Plain)|parts\/follow|api\/feed|audit\/(start|worker)|panels\/(Audit|Files|drafts|Isolation|Variables)|views\/(useCells|Transcript|CellView|Export))|@lezer/;
 
 export default defineConfig({
   base: "/console/",

@@ -270,6 +270,27 @@ def test_files_come_in_and_can_be_looked_at(new_page: NewPage, box: Box, tmp_pat
     files.get_by_role("button", name="Save").click()
     files.get_by_text("The file has changed since it was read").wait_for()
     assert (field.input_value(), box.value("open('edit.txt').read()")) == ("lost?", "'by code'")
+    # What is not saved outlives another file, a list that is read anew, another tab, and the file itself.
+    leaving = "() => !dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    unsaved = files.get_by_role("button", name="/home/user/edit.txt", exact=True)
+    files.get_by_role("button", name="up.txt", exact=False).first.click()
+    unsaved.click()
+    assert field.input_value() == "lost?"
+    files.get_by_label("Upload").set_input_files(tmp_path / "up.txt")
+    page.get_by_role("tab", name="Variables").click()
+    page.get_by_role("tab", name="Files").click()
+    assert axe_violations(page) == []
+    unsaved.click()
+    files.get_by_role("button", name="Delete edit.txt").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
+    files.get_by_role("button", name="Delete edit.txt").wait_for(state="detached")
+    assert (field.input_value(), page.evaluate(leaving)) == ("lost?", True)
+    # A file that has grown without measure is not read whole for the comparison.
+    box.run("with open('edit.txt', 'wb') as file: file.truncate(1 << 30)")
+    files.get_by_role("button", name="Save").click()
+    files.get_by_text("The file has changed since it was read").wait_for()
+    files.get_by_role("button", name="Cancel").click()
+    assert (unsaved.count(), page.evaluate(leaving)) == (0, False)
 
 
 def test_what_ran_can_be_taken_along(new_page: NewPage, box: Box) -> None:

@@ -9,6 +9,7 @@ import { Confirm } from "../parts/Confirm";
 import { bytes, visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 import { Download, Raster } from "../results/Picture";
+import { type Draft, draftOf, draftsOf, dropDraft, keepDraft } from "./drafts";
 
 type FileInfo = api.FileInfo;
 const HOME = "/home/user";
@@ -98,7 +99,8 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
                 act="Delete"
                 run={() => send("DELETE", `${base}?path=${segment(item.path)}`)}
                 done={() => {
-                  if (chosen?.path === item.path) setChosen(null);
+                  // What is being typed for it stays, and can be copied.
+                  if (chosen?.path === item.path && !draftOf(sandboxId, item.path)) setChosen(null);
                   refresh();
                 }}
               >
@@ -110,6 +112,10 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
           </li>
         ))}
       </ul>
+      <Unsaved
+        drafts={draftsOf(sandboxId).filter(({ file }) => file.path !== chosen?.path)}
+        open={(file) => setChosen(file)}
+      />
       {chosen && (
         <Preview
           key={chosen.path + chosen.modified_at}
@@ -120,6 +126,20 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
         />
       )}
     </div>
+  );
+}
+
+function Unsaved({ drafts, open }: { drafts: Draft[]; open: (file: FileInfo) => void }) {
+  if (drafts.length === 0) return null;
+  return (
+    <p className="note">
+      Not saved yet:{" "}
+      {drafts.map(({ file }) => (
+        <button key={file.path} type="button" className="link" onClick={() => open(file)}>
+          {visibleLine(file.path, 120)}
+        </button>
+      ))}
+    </p>
   );
 }
 
@@ -156,7 +176,7 @@ type PreviewGiven = { base: string; file: FileInfo; sandboxId: string; changed: 
 
 function Preview({ base, file, sandboxId, changed }: PreviewGiven) {
   // As it was when the editing began: what code writes meanwhile is read again, and must not count as seen.
-  const [edited, setEdited] = useState<EditableText | null>(null);
+  const [edited, setEdited] = useState(() => draftOf(sandboxId, file.path)?.read ?? null);
   const kind = /\.png$/i.test(file.name) ? "image/png" : /\.jpe?g$/i.test(file.name) ? "image/jpeg" : null;
   const isPicture = kind !== null && file.size_bytes <= PICTURE_BYTES;
   const address = `${base}/content?path=${segment(file.path)}`;
@@ -204,9 +224,11 @@ function Preview({ base, file, sandboxId, changed }: PreviewGiven) {
       {edited && (
         <FileEditor
           address={address}
-          name={file.name}
+          file={file}
+          sandboxId={sandboxId}
           text={edited}
           close={(isSaved) => {
+            dropDraft(sandboxId, file.path);
             setEdited(null);
             if (!isSaved) return;
             content.refetch();
@@ -222,18 +244,24 @@ function Preview({ base, file, sandboxId, changed }: PreviewGiven) {
   );
 }
 
-type EditorGiven = { address: string; name: string; text: EditableText; close: (isSaved: boolean) => void };
+type EditorGiven = {
+  address: string;
+  file: FileInfo;
+  sandboxId: string;
+  text: EditableText;
+  close: (isSaved: boolean) => void;
+};
 
 /** A text file in a field; it is written whole, unless code has changed it since it was read. */
-function FileEditor({ address, name, text, close }: EditorGiven) {
-  const [now, setNow] = useState(text.lines);
+function FileEditor({ address, file, sandboxId, text, close }: EditorGiven) {
+  const [now, setNow] = useState(draftOf(sandboxId, file.path)?.now ?? text.lines);
   const [problem, setProblem] = useState<unknown>(null);
   const [isSaving, setSaving] = useState(false);
   const save = async () => {
     setSaving(true);
     try {
       const answer = await ask(address, { accept: "*/*" });
-      const before = editableText(new Uint8Array(await answer.arrayBuffer()));
+      const before = editableText(await beginning(answer, PREVIEW_BYTES + 1));
       if (before?.lines !== text.lines || before.ending !== text.ending)
         throw new Error("The file has changed since it was read: copy your text, and open the file again.");
       await ask(address, { method: "PUT", body: new Blob([now.replaceAll("\n", text.ending)]) });
@@ -253,11 +281,14 @@ function FileEditor({ address, name, text, close }: EditorGiven) {
       }}
     >
       <textarea
-        aria-label={`Text of ${visibleLine(name, 80)}`}
+        aria-label={`Text of ${visibleLine(file.name, 80)}`}
         rows={16}
         spellCheck={false}
         value={now}
-        onChange={(event) => setNow(event.target.value)}
+        onChange={(event) => {
+          setNow(event.target.value);
+          keepDraft(sandboxId, { file, read: text, now: event.target.value });
+        }}
       />
       {visible(text.lines) !== text.lines && (
         <p className="note">It has characters that cannot be seen here; they are kept.</p>
@@ -291,15 +322,15 @@ export function editableText(content: Uint8Array): EditableText | null {
   return lines.includes("\r") || lines.replaceAll("\n", "\r\n") !== text ? null : { lines, ending: "\r\n" };
 }
 
-/** Reads no more of an answer than is shown. */
-async function beginning(answer: Response): Promise<Uint8Array<ArrayBuffer>> {
+/** Reads no more of an answer than so many bytes. */
+async function beginning(answer: Response, most = PREVIEW_BYTES): Promise<Uint8Array<ArrayBuffer>> {
   const reader = answer.body?.getReader();
-  const whole = new Uint8Array(PREVIEW_BYTES);
+  const whole = new Uint8Array(most);
   let size = 0;
-  while (reader && size < PREVIEW_BYTES) {
+  while (reader && size < most) {
     const { done, value } = await reader.read();
     if (done) break;
-    const part = value.subarray(0, PREVIEW_BYTES - size);
+    const part = value.subarray(0, most - size);
     whole.set(part, size);
     size += part.length;
   }
