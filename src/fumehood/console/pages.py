@@ -51,9 +51,7 @@ HEADERS = {
 ASSET_HEADERS = HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def page(
-    name: Literal["index.html", "share.html"] = "index.html", *, of_sandbox: bool = False
-) -> Response:
+def page(name: Literal["index.html", "share.html"] = "index.html", *, of_sandbox: bool = False) -> Response:
     """Returns the document of the console, or of the page that the reader of a share sees.
 
     Args:
