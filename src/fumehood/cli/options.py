@@ -20,7 +20,7 @@ from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.values.languages import CONTEXT_LANGUAGES
 from fumehood.values.limits import Limits
-from fumehood.values.network import read_network
+from fumehood.values.network import PRESETS, Network, meant_network, read_network
 from fumehood.values.sandbox import DEFAULT_ISOLATION, ISOLATION_LEVELS
 from fumehood.values.template import Template
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # A user who runs a file wants its output; the default of the library is meant for the context of a model.
 _STDOUT_BYTES = 64 * MIB
+
+# Words of `--network` that may stand without a dot.
+_NETWORK_WORDS = ("none", "internet", "localhost", *PRESETS)
 
 # The names of arguments in errors: on the command line they are options.
 _OPTIONS = {
@@ -261,8 +264,26 @@ def sandbox_arguments(options: Options, **limits: float) -> dict[str, Any]:
             "envs": read_envs(options.env),
             "strict": options.strict,
             "isolation": options.isolation,
-            "network": read_network([*options.network]),
+            "network": read_network_words(options.network),
         }
+
+
+def read_network_words(words: Sequence[str]) -> Network:
+    """Read the words of `--network`.
+
+    Raises:
+        InvalidArgumentError: A word is no rule, or a name without a dot and without a port: more often a mistyped `pip`
+            than a host, which would be allowed without a word.
+    """
+    for word in words:
+        if word not in _NETWORK_WORDS and not set(word) & set(".:"):
+            allowed = (
+                "pip, internet, or a rule such as api.example.com; a host whose name has no dot is given with its "
+                f"port, such as wiki:80{meant_network(word)}"
+            )
+            raise InvalidArgumentError(field="--network", value=word, allowed=allowed)
+
+    return read_network([*words])
 
 
 def read_uploads(given: Sequence[str], *, folder: str = "") -> list[tuple[str, str]]:

@@ -11,13 +11,12 @@ import signal
 import sys
 
 from fumehood.assemble import has_server
-from fumehood.cli.options import read_envs
+from fumehood.cli.options import read_envs, read_network_words
 from fumehood.cli.parser import Argument, Command, Option, Options, PathWord, Verbs
 from fumehood.cli.terminal import note, reported_steps, write_table
 from fumehood.errors import InvalidArgumentError
 from fumehood.refusals import naming_arguments
 from fumehood.text import visible_line
-from fumehood.values.network import read_network
 from fumehood.values.plain_data import as_data
 
 _OPTIONS = {
@@ -81,7 +80,7 @@ def run_build(options: Options) -> int:
             apt=options.apt,
             build_args=read_envs(options.build_arg, "--build-arg"),
             builder=options.builder,
-            network=read_network([*options.network]) if options.network else None,
+            network=read_network_words(options.network) if options.network else None,
             start=options.start,
             ready=options.ready,
             ready_timeout=options.ready_timeout,

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 from fumehood.bounds import GIB, TIB, Bound
@@ -311,8 +312,15 @@ def read_network(value: NetworkChoice | None) -> Network:
     raise InvalidArgumentError(
         field="network",
         value=shown,
-        allowed="'none', 'pip', 'internet', a list of names such as ['api.example.com'], or a Network(allow=[...])",
+        allowed="'none', 'pip', 'internet', a list of names such as ['api.example.com'], or a Network(allow=[...])"
+        f"{meant_network(shown)}",
     )
+
+
+def meant_network(word: object) -> str:
+    """Return a question with the word that is like this one, to follow a refusal; empty if none is."""
+    near = get_close_matches(str(word).lower(), ("none", "internet", *PRESETS), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _listed_network(words: Sequence[str]) -> Network:

@@ -8,6 +8,7 @@ import pytest
 
 from fumehood import InvalidArgumentError, Limits, Network, Sandbox, run_code
 from fumehood.bounds import BOUNDS, GIB, MIB
+from fumehood.cli.options import read_network_words
 from fumehood.values.limits import LimitFields, read_limits
 from fumehood.values.network import read_network
 
@@ -88,6 +89,27 @@ def test_networks_are_words_and_lists():
         "listed",
         "internet",
     ]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("pipp", "pip"), ("interent", "internet"), ("Internet", "internet")]
+)
+def test_a_mistyped_network_is_asked_about(word, meant):
+    """By Python and by the command line, where a name without a dot would be a host otherwise."""
+    for read in (lambda: read_network(word), lambda: read_network_words([word])):
+        with pytest.raises(InvalidArgumentError) as refused:
+            read()
+
+        assert refused.value.hint.endswith(f"; did you mean {meant!r}?")
+
+
+def test_the_command_line_takes_hosts_without_a_dot_only_with_a_port():
+    """So `--network pipp` is not taken for a host."""
+    words = ["localhost", "wiki:80", "::1", "api.example.com"]
+    assert list(read_network_words(words).allow) == words
+
+    with pytest.raises(InvalidArgumentError, match="--network='wiki' is refused"):
+        read_network_words(["wiki"])
 
 
 @pytest.mark.parametrize("word", ["packages", "all", 7, True, ["http://example.com"], [7], {"allow": []}])
