@@ -10,6 +10,7 @@ import os
 import sys
 
 from fumehood.cli.extras import require_extra
+from fumehood.cli.hints import told
 from fumehood.cli.options import check_file, check_folder, open_sandbox, sandbox_options
 from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
@@ -20,8 +21,15 @@ from fumehood.values.guest_paths import DATA_PATH
 
 _NAMES = "openai:NAME (Responses), openai-chat:NAME (Chat Completions) or anthropic:NAME (Messages)"
 
-# The environment variables that may hold the key of a provider.
-_KEYS = {"OPENAI": ("OPENAI_API_KEY",), "ANTHROPIC": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")}
+# The environment variables that may hold the key of a provider, by the part of a model's name before the colon.
+_OPENAI_KEYS = ("OPENAI_API_KEY",)
+_KEYS = {
+    "openai": _OPENAI_KEYS,
+    "openai-chat": _OPENAI_KEYS,
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+}
+# The SDKs send no request without a key; most servers of one's own take any.
+_ANY_KEY = "none"
 
 
 def run(options: Options) -> int:
@@ -39,7 +47,7 @@ def run(options: Options) -> int:
             field="--model", value=..., allowed=f"{_NAMES}; FUMEHOOD_MODEL may name it too"
         )
 
-    _check_key(model, options.base_url)
+    api_key = _checked_key(model, options.base_url)
 
     # Checked before a sandbox is started.
     with naming_arguments({"model": "--model", "base_url": "--base-url"}):
@@ -63,13 +71,19 @@ def run(options: Options) -> int:
             model,
             sandbox=sandbox,
             base_url=options.base_url,
+            api_key=api_key,
             fenced=options.fenced,
             images=not options.no_images,
             instructions=options.instructions,
         ) as agent,
     ):
         session = open_session(
-            agent, sandbox, folder=options.output, notebook=options.save, environment=os.environ
+            agent,
+            sandbox,
+            folder=options.output,
+            notebook=options.save,
+            environment=os.environ,
+            told=told,
         )
         was_answered = session.run()
 
@@ -85,17 +99,24 @@ def _edit_lines() -> None:
         return
 
 
-def _check_key(model: str, base_url: str | None) -> None:
-    """Check that the variable of the model's key is set; a server at `base_url` may need no key, or any.
+def _checked_key(model: str, base_url: str | None) -> str | None:
+    """Return the key to give to the SDK, or None where it finds one; a server of one's own may need no key, or any.
 
     Raises:
-        InvalidArgumentError: The variable that holds the key is not set.
+        InvalidArgumentError: The model is not named with its API, or the variable that holds the key is not set.
     """
-    dialect = model.partition(":")[0].partition("-")[0].upper()
-    keys = _KEYS.get(dialect, ())
+    dialect, _, name = model.partition(":")
 
-    if not keys or base_url or any(os.environ.get(name) for name in (*keys, f"{dialect}_BASE_URL")):
-        return
+    if dialect not in _KEYS or not name.strip():
+        raise InvalidArgumentError(field="--model", value=model, allowed=_NAMES)
+
+    keys = _KEYS[dialect]
+
+    if any(os.environ.get(one) for one in keys):
+        return None
+
+    if base_url or os.environ.get(f"{dialect.partition('-')[0].upper()}_BASE_URL"):
+        return _ANY_KEY
 
     raise InvalidArgumentError(
         field=keys[0], value=..., allowed=f"the key of {model!r}; a server of your own is named by --base-url"

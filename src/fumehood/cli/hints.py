@@ -34,6 +34,12 @@ _HINTS: Mapping[str, str] = {
     "disk_full": "remove files, or start the sandbox with a larger `--disk`",
     "unauthenticated": "give the token with `--api-key`, or set FUMEHOOD_API_KEY; `fumehood serve` says at its start "
     "where its token is",
+    "model_authentication": "set OPENAI_API_KEY or ANTHROPIC_API_KEY; most local servers take any",
+    "model_rate_limit": "wait; the conversation is as it was before this request",
+    "model_context_length": "begin a new one with /reset: variables and files of the sandbox stay",
+    "model_request": "check the model's name and `--base-url`; a model without tool calls wants `--fenced`, "
+    "one without eyes `--no-images`",
+    "model_connection": "check `--base-url` and the network; the conversation is as it was before this request",
     "no_host_name": "start the server with `--domain`",
     "no_screenshot": "build its template with `fumehood template build NAME --display`, from an image or a machine "
     "with Xvfb",
@@ -63,7 +69,10 @@ def hint_of(error: FumehoodError) -> str:
     return _HINTS.get(error.code, error.hint)
 
 
-def told(error: FumehoodError) -> str:
+def told(error: Exception) -> str:
     """Return the text to print for an error: its message, and its hint if there is one."""
+    if not isinstance(error, FumehoodError):
+        return str(error)
+
     hint = hint_of(error)
     return f"{error.message}\n\nhint: {hint}" if hint else error.message

@@ -9,7 +9,7 @@ answer would come in on the user's keyboard.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from rich.console import Console
@@ -144,9 +144,13 @@ class ChatScreen:
         console: The terminal.
         protocol: The protocol by which it shows pictures.
         folder: The folder for pictures.
+        told: The text of an error, with hints that fit the program.
     """
 
-    def __init__(self, console: Console, *, protocol: Protocol, folder: str) -> None:
+    def __init__(
+        self, console: Console, *, protocol: Protocol, folder: str, told: Callable[[Exception], str]
+    ) -> None:
+        self._told = told
         self._console = console
         self._protocol = protocol
         self._folder = folder
@@ -177,6 +181,11 @@ class ChatScreen:
         """Write a line of our own."""
         self.end_line()
         self._console.print(Text(visible_line(text, max_characters=1_000), style=style), soft_wrap=True)
+
+    def say_error(self, error: Exception) -> None:
+        """Write an error, with the way out."""
+        for line in self._told(error).splitlines():
+            self.say(line, "red")
 
     def end_line(self) -> None:
         """End the current line, if it is not empty."""

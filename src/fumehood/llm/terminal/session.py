@@ -115,10 +115,7 @@ class ChatSession:
                 self._screen.show(event)
         except (FumehoodError, OSError) as error:
             self._has_failed = True
-            self._screen.end_line()
-
-            for line in str(error).splitlines():
-                self._screen.say(line, "red")
+            self._screen.say_error(error)
 
     def _command(self, line: str) -> bool:
         name, _, rest = line[1:].partition(" ")
@@ -131,7 +128,7 @@ class ChatSession:
         try:
             return command(rest.strip())
         except (FumehoodError, OSError) as error:
-            self._screen.say(str(error), "red")
+            self._screen.say_error(error)
             return True
 
     def _help(self, _: str) -> bool:
@@ -207,7 +204,13 @@ _PROMPT = "you> "
 
 
 def open_session(
-    agent: Agent, sandbox: Sandbox, *, folder: str, notebook: str | None, environment: Mapping[str, str]
+    agent: Agent,
+    sandbox: Sandbox,
+    *,
+    folder: str,
+    notebook: str | None,
+    environment: Mapping[str, str],
+    told: Callable[[Exception], str],
 ) -> ChatSession:
     """Return a chat in this terminal.
 
@@ -217,10 +220,11 @@ def open_session(
         folder: The folder for pictures and files.
         notebook: The file of the conversation, written at the end.
         environment: The environment of the terminal.
+        told: The text of an error, with hints that fit the program.
     """
     # Text of a model and of a guest has neither markup nor emoji, and numbers in it get no colour.
     console = Console(highlight=False, emoji=False, markup=False)
-    screen = ChatScreen(console, protocol=detect_protocol(environment), folder=folder)
+    screen = ChatScreen(console, protocol=detect_protocol(environment), folder=folder, told=told)
     info = sandbox.get_info()
     model = visible_line(agent.model)
     screen.say(
