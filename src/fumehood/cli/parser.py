@@ -237,7 +237,14 @@ class Verbs(_Help, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb, or refuse the word."""
-        _check_command("VERB", args[0], self.list_commands(ctx), ctx)
+        verbs = self.list_commands(ctx)
+
+        if len(verbs) == 1 and "." in args[0] and not ctx.resilient_parsing:
+            # A file: the only verb has been forgotten.
+            command = f"{ctx.command_path} {verbs[0]} {args[0]}"
+            raise WrongWordError(f"there is no verb {args[0]!r}; did you mean `{command}`?", ctx)
+
+        _check_command("VERB", args[0], verbs, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -79,6 +79,7 @@ def test_the_help_says_where_files_go(command, folder, capsys):
         (["run", "-", "--no_daemon"], "there is no option '--no_daemon'; did you mean '--no-daemon'?"),
         (["run", "-", "--nodaemon"], "did you mean '--no-daemon'?"),
         (["run", "-", "--mem", "1G"], "did you mean '--memory'?"),
+        (["notebook", "nosuch.ipynb"], "did you mean `fumehood notebook run nosuch.ipynb`?"),
         (
             ["audit", "verfy", "x"],
             "fumehood audit: VERB 'verfy' is not one of verify, export, server; did you mean 'verify'?",
