@@ -50,9 +50,10 @@ GROUPS = {
     "mcp": 0,
     "many-live": 0,
     "console": 0,
+    "console-live": 0,
 }
 # Those that are measured by name alone: they take most of a machine, or a browser.
-_BY_NAME = frozenset({"many-live", "console"})
+_BY_NAME = frozenset({"many-live", "console", "console-live"})
 # Settings of the engine that a group needs.
 _SETTINGS = {"many-live": {"FUMEHOOD_MAX_SANDBOXES": "2100"}}
 
@@ -70,6 +71,7 @@ _NEEDED = {
     "server-streams": _SERVER,
     "server-watching": _SERVER,
     "console": (*_SERVER, "playwright"),
+    "console-live": (*_SERVER, "playwright", "mcp", "e2b_code_interpreter"),
 }
 
 
