@@ -67,7 +67,8 @@ def page(name: Literal["index.html", "share.html"] = "index.html", *, of_sandbox
     if not document.is_file():
         raise HTTPException(HTTPStatus.NOT_FOUND, _NOT_BUILT)
 
-    headers = HEADERS | {"Link": _sandbox_code()} if of_sandbox else HEADERS
+    # A page of an older build works as well; it says nothing of its chunks.
+    headers = HEADERS | {"Link": _sandbox_code()} if of_sandbox and _CHUNKS.is_file() else HEADERS
     return Response(document.read_bytes(), media_type="text/html", headers=headers)
 
 
