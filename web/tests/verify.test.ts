@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { verify } from "../src/audit/verify";
 
 async function digest(text: string): Promise<string> {
@@ -29,6 +29,17 @@ describe("the chain of an audit record", () => {
   it("is whole on its raw lines, whatever stands in them", () => {
     const verdict = verify(`${LINES.join("\n")}\n`);
     expect(verdict).toMatchObject({ ok: true, entries: 3, first: 0, headHolds: null });
+  });
+
+  it("is verified where a page has no crypto.subtle: over HTTP, at another name than localhost", () => {
+    vi.stubGlobal("crypto", { getRandomValues: crypto.getRandomValues.bind(crypto) });
+    try {
+      expect(crypto.subtle).toBeUndefined();
+      expect(verify(LINES.join("\n"))).toMatchObject({ ok: true, entries: 3 });
+      expect(verify(LINES.join("\n").replace("guest", "Guest"))).toMatchObject({ ok: false, line: 2 });
+    } finally {
+      vi.unstubAllGlobals();
+    }
   });
 
   it("names the line of one changed byte", () => {
