@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +18,7 @@ from sys import getsizeof
 from typing import Protocol
 
 from fumehood.bounds import KIB, MIB
+from fumehood.engine.command_output import CommandOutput
 from fumehood.values.looking import CommandPage, CommandPiece, RanCommand, ReadCommands
 from fumehood.values.requests import ProcessOutput
 from fumehood.values.sandbox import ProcessInfo
@@ -47,12 +48,11 @@ class Running(Protocol):
     def timed_out(self) -> bool:
         """Whether its time was over."""
 
-    @property
-    def output_bytes(self) -> int:
-        """What its output takes in memory."""
-
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         """Returns the beginning and the end of its output so far."""
+
+    def ends(self, end_bytes: int) -> CommandOutput | None:
+        """Returns a copy of both ends of its output so far, from which an excerpt can be made later."""
 
 
 @dataclass(slots=True)
@@ -81,6 +81,51 @@ class FoundCommands:
     items: list[tuple[RanCommand, Sequence[ProcessOutput]]]
     dropped_commands: int
     next_cursor: int | None
+
+
+class LastCommands:
+    """The commands of a sandbox at its end, apart from their processes: no more than is written of them.
+
+    Args:
+        count: How many commands have started.
+        kept: The last of them, each with its output, or a copy of the ends of output that had not ended.
+        size_bytes: What it holds.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        kept: Sequence[tuple[RanCommand, Sequence[ProcessOutput] | CommandOutput]],
+        size_bytes: int,
+    ) -> None:
+        self._count = count
+        self._kept = kept
+        self.size_bytes = size_bytes
+
+    def without_output(self) -> LastCommands:
+        """Returns the same commands without their output."""
+        kept = [(about, ()) for about, _ in self._kept]
+        return LastCommands(self._count, kept, sum(_Ran(about, None).size_bytes for about, _ in kept))
+
+    def read(self) -> FoundCommands:
+        """Returns them within the bounds of a living sandbox; it may run in another thread.
+
+        Commands that ran until the end have no exit code.
+        """
+        items: list[tuple[RanCommand, Sequence[ProcessOutput]]] = []
+        room = _MAX_BYTES
+
+        for about, held in reversed(self._kept):
+            output = held.excerpt(_END_BYTES) if isinstance(held, CommandOutput) else held
+            room -= _Ran(about, None, output).size_bytes
+
+            if room < 0 and items:
+                break
+
+            items.append((about, output))
+
+        items.reverse()
+        return FoundCommands(items=items, dropped_commands=self._count - len(items), next_cursor=None)
 
 
 class CommandHistory:
@@ -152,37 +197,26 @@ class CommandHistory:
         """How many commands have started, those included that are not kept any more."""
         return self._dropped + len(self._all)
 
-    @property
-    def held_bytes(self) -> int:
-        """What it holds, with the output of commands that run."""
-        running = (ran.process for ran in self._all if ran.process is not None)
-        return self._size_bytes + sum(process.output_bytes for process in running)
+    def take_last(self) -> LastCommands:
+        """Takes all commands at the end of their sandbox, the latest first, up to the bound of bytes.
 
-    def last_reading(self) -> Callable[[], FoundCommands]:
-        """Returns a function that returns all commands at the end of their sandbox, within the same bounds.
-
-        It is for another thread: nothing is written to the output of a command any more. Commands that ran until then
-        have no exit code.
+        Of output that has not ended only the ends are copied, which takes about 2 ms for 256 commands on a busy machine.
         """
-        kept, count = [(ran.about, ran.process, ran.output) for ran in self._all], self.count
+        kept: list[tuple[RanCommand, Sequence[ProcessOutput] | CommandOutput]] = []
+        size_bytes = 0
 
-        def read() -> FoundCommands:
-            items: list[tuple[RanCommand, Sequence[ProcessOutput]]] = []
-            room = _MAX_BYTES
+        for ran in reversed(self._all):
+            ends = None if ran.process is None else ran.process.ends(_END_BYTES)
+            item_bytes = ran.size_bytes + (0 if ends is None else ends.size_bytes)
 
-            for about, process, output in reversed(kept):
-                output = output if process is None else process.excerpt(_END_BYTES)
-                room -= _Ran(about, None, output).size_bytes
+            if size_bytes + item_bytes > _MAX_BYTES and kept:
+                break
 
-                if room < 0 and items:
-                    break
+            kept.append((ran.about, ran.output if ends is None else ends))
+            size_bytes += item_bytes
 
-                items.append((about, output))
-
-            items.reverse()
-            return FoundCommands(items=items, dropped_commands=count - len(items), next_cursor=None)
-
-        return read
+        kept.reverse()
+        return LastCommands(self.count, kept, size_bytes)
 
     def _drop(self) -> None:
         while len(self._all) > 1 and (len(self._all) > _MAX_COMMANDS or self._size_bytes > _MAX_BYTES):

@@ -150,6 +150,34 @@ class CommandOutput:
 
         return found
 
+    def ends(self, end_bytes: int) -> CommandOutput:
+        """Returns a copy with the beginning and the end of each stream only; its excerpts of that size are the same.
+
+        Args:
+            end_bytes: How much of each end.
+        """
+        copy = object.__new__(CommandOutput)
+        copy._room = dict.fromkeys(self._room, 0)
+        copy._tail_room = dict.fromkeys(self._tail_room, 0)
+        copy._has_ended = self._has_ended
+        copy._kept = {stream: kept[:end_bytes] for stream, kept in self._kept.items()}
+        copy._dropped, copy._tails = dict(self._dropped), {}
+
+        for stream, kept in self._kept.items():
+            tail = self._tails[stream][-end_bytes:]
+
+            if len(self._tails[stream]) == self._dropped[stream]:
+                # Nothing is missing between the two.
+                first = max(end_bytes, len(kept) - (end_bytes - len(tail)))
+                tail = kept[first:] + tail
+
+            copy._tails[stream] = tail
+            copy._dropped[stream] += len(kept) - len(copy._kept[stream])
+
+        runs = self._runs[: _EXCERPT_PIECES + 1]
+        copy._runs = [(stream, min(end, len(copy._kept[stream]))) for stream, end in runs]
+        return copy
+
     def _last(self, stream: StreamName, taken_bytes: int, end_bytes: int) -> ProcessOutput | None:
         """Returns the end of a stream behind what was taken; None if there is no more."""
         kept, tail = self._kept[stream], self._tails[stream]

@@ -103,11 +103,6 @@ class LiveProcess:
         self._news.set()
         self.close()
 
-    @property
-    def output_bytes(self) -> int:
-        """The size of its kept output, in bytes."""
-        return self._output.size_bytes
-
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         """Returns the first and the last bytes of its output so far; of a terminal none: they would count as read.
 
@@ -115,6 +110,14 @@ class LiveProcess:
             end_bytes: How much of each end.
         """
         return self._output.excerpt(end_bytes) if isinstance(self._output, CommandOutput) else []
+
+    def ends(self, end_bytes: int) -> CommandOutput | None:
+        """Returns a copy of the ends of its output, for excerpts of that size; of a terminal none.
+
+        Args:
+            end_bytes: How much of each end.
+        """
+        return self._output.ends(end_bytes) if isinstance(self._output, CommandOutput) else None
 
     def end_with(self, why: Callable[[], FumehoodError]) -> None:
         """Records the end of its sandbox: readers get the remaining output, and then this error."""

@@ -31,7 +31,7 @@ from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import SandboxInfo
 
 _SWEEP_SECONDS = 600.0
-# Of records that wait to be written; what ends beyond that is not kept.
+# Of records that wait to be written; what ends beyond that loses the output of its commands, or is not kept.
 _MAX_WAITING_BYTES = 256 * MIB
 _MAX_OPEN = 4
 _MAX_OPEN_BYTES = 64 * MIB
@@ -64,10 +64,16 @@ class KeptRecords:
     def keep(self, info: SandboxInfo, sandbox: LiveSandbox) -> None:
         """Keeps the record of a sandbox that has just ended."""
         self.start()
-        taken = _take(info, sandbox)
+        self._write(_take(info, sandbox))
 
-        if self._waiting_bytes + taken.size_bytes > _MAX_WAITING_BYTES:
-            events.RECORD_NOT_KEPT.log(sandbox_id=info.id, reason="too many wait to be written")
+    def _write(self, taken: TakenRecord) -> None:
+        room = _MAX_WAITING_BYTES - self._waiting_bytes
+
+        if taken.size_bytes > room:
+            taken = taken.without_output_of_commands()
+
+        if taken.size_bytes > room:
+            events.RECORD_NOT_KEPT.log(sandbox_id=taken.about.id, reason="too many wait to be written")
             return
 
         self._later(self._files.write, taken, size_bytes=taken.size_bytes)
@@ -195,8 +201,8 @@ def _take(info: SandboxInfo, sandbox: LiveSandbox) -> TakenRecord:
         about=about,
         records=tuple(records),
         read_audit=sandbox.audit.reading(info.id),
-        read_commands=history.last_reading(),
-        size_bytes=recorder.size_bytes + sandbox.audit.size_bytes + history.held_bytes,
+        commands=history.take_last(),
+        other_bytes=recorder.size_bytes + sandbox.audit.size_bytes,
     )
 
 

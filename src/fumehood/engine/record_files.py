@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fumehood.bounds import KIB, MIB
-from fumehood.engine.command_history import FoundCommands, text_page
+from fumehood.engine.command_history import LastCommands, text_page
 from fumehood.engine.record_index import IndexedRecord, RecordBounds, RecordIndex
 from fumehood.engine.records import Recorder, without_outputs
 from fumehood.errors import InvalidArgumentError, RecordNotFoundError
@@ -65,8 +65,18 @@ class TakenRecord:
     about: EndedSandbox
     records: tuple[Record, ...]
     read_audit: Callable[[], AuditLog]
-    read_commands: Callable[[], FoundCommands]
-    size_bytes: int
+    commands: LastCommands
+    # Of the cells and of the audit record.
+    other_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds until it is written."""
+        return self.other_bytes + self.commands.size_bytes
+
+    def without_output_of_commands(self) -> TakenRecord:
+        """Returns the same without the output of commands."""
+        return replace(self, commands=self.commands.without_output())
 
 
 class RecordFiles:
@@ -269,7 +279,7 @@ def _lines(taken: TakenRecord) -> Iterator[bytes]:
     for entry in audit.entries:
         yield _line({"entry": fields_data(entry)})
 
-    commands = text_page(taken.read_commands())
+    commands = text_page(taken.commands.read())
     yield _line({"commands": {"dropped": commands.dropped_commands}})
 
     for ran in commands.items:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 
 import pytest
 
@@ -30,12 +30,11 @@ class Running:
         )
         self.output = CommandOutput(limits or Limits())
 
-    @property
-    def output_bytes(self) -> int:
-        return self.output.size_bytes
-
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         return self.output.excerpt(end_bytes)
+
+    def ends(self, end_bytes: int) -> CommandOutput:
+        return self.output.ends(end_bytes)
 
 
 def read(history: CommandHistory, after: int | None = None, limit: int = 200) -> CommandPage:
@@ -123,8 +122,9 @@ def test_commands_of_an_ended_sandbox_are_within_the_same_bounds():
             running.output.end()
             history.end(running, number)
 
-    assert history.held_bytes > 2 * MIB
-    whole = text_page(history.last_reading()())
+    last = history.take_last()
+    assert last.size_bytes <= MIB
+    whole = text_page(last.read())
     assert whole.dropped_commands + len(whole.items) == history.count == 100
     assert [one.number for one in whole.items] == list(range(whole.dropped_commands, 100))
     assert [one.exit_code for one in whole.items[-2:]] == [None, 99]
@@ -137,6 +137,30 @@ def test_commands_of_an_ended_sandbox_are_within_the_same_bounds():
         pages.append(page_of(whole, ReadCommands(after=after)))
 
     assert tuple(one for page in pages for one in page.items) == whole.items
+    bare = last.without_output()
+    assert [one.number for one in text_page(bare.read()).items] == [one.number for one in whole.items]
+    assert bare.size_bytes < 100 * KIB
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+@pytest.mark.parametrize(("out", "err"), list(product((0, 5, 20, 90, 300), (0, 9, 40, 300))))
+@pytest.mark.parametrize("turn", [1, 20])
+def test_the_ends_of_output_give_the_same_excerpt(out, err, turn, is_ended):
+    """Whatever is within the limits, beyond them, or in many turns; the copy holds the ends only."""
+    output = CommandOutput(replace(Limits(), stdout_bytes=64 * KIB, stderr_bytes=64 * KIB))
+    sizes = {"stdout": out * KIB, "stderr": err * KIB}
+
+    for number in range(turn):
+        for place, (stream, size) in enumerate(sizes.items()):
+            line = f"\u00e4\u20ac {number} {place}\n".encode()
+            output.add(stream, (line * (size // len(line) + 1))[: size // turn])
+
+    if is_ended:
+        output.end()
+
+    ends = output.ends(END)
+    assert ends.size_bytes <= 4 * END
+    assert ends.excerpt(END) == output.excerpt(END)
 
 
 def test_an_excerpt_has_the_beginning_in_order_and_the_end_of_each_stream():

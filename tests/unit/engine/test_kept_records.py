@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.engine import kept_records
 from fumehood.engine.command_history import CommandHistory
+from fumehood.engine.command_output import CommandOutput
 from fumehood.engine.kept_records import KeptRecords
 from fumehood.engine.record_files import RecordFiles, TakenRecord
 from fumehood.engine.record_index import RecordBounds
@@ -25,7 +27,7 @@ from fumehood.values.kept_records import EndedSandbox, ListRecords
 from fumehood.values.limits import Limits, Usage
 from fumehood.values.looking import ReadCells
 from fumehood.values.results import Result
-from fumehood.values.sandbox import Isolation, SandboxInfo
+from fumehood.values.sandbox import Isolation, ProcessInfo, SandboxInfo
 
 DAY = 86_400.0
 NOW = datetime.now(UTC)
@@ -66,8 +68,8 @@ def taken(
         about=EndedSandbox(sandbox=info, ended_at=NOW - timedelta(seconds=ago), reason="killed", cells=1),
         records=(Record(sandbox_id=name, context_id="default", language="python", cells=(cell,)),),
         read_audit=lambda: AuditLog(sandbox_id=name),
-        read_commands=CommandHistory().last_reading(),
-        size_bytes=len(output),
+        commands=CommandHistory().take_last(),
+        other_bytes=len(output),
     )
 
 
@@ -229,6 +231,52 @@ def test_a_record_that_cannot_be_written_is_told_and_leaves_no_file(
     assert [*tmp_path.iterdir()] == []
     files.write(taken("b"))
     assert names(files) == ["b"]
+
+
+class Running:
+    """A command that runs, with a large output."""
+
+    timed_out = False
+
+    def __init__(self) -> None:
+        self.info = ProcessInfo(pid=2, argv=("head",), cwd="/", envs={})
+        limits = replace(Limits(), stdout_bytes=16 << 20)
+        self._output = CommandOutput(limits)
+        self._output.add("stdout", bytes(16 << 20))
+        self.excerpt, self.ends = self._output.excerpt, self._output.ends
+
+
+def test_output_of_commands_that_run_keeps_no_record_from_being_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No more of it waits than is written; where there is no room for that either, the record is without it."""
+    monkeypatch.setattr(kept_records, "_MAX_WAITING_BYTES", 300_000)
+    kept, history = KeptRecords(str(tmp_path), ROOMY), CommandHistory()
+
+    for _ in range(3):
+        history.begin(Running())
+
+    async def keep() -> None:
+        for name in ("first", "second", "third"):
+            kept._write(replace(taken(name, output="x" * 60_000), commands=history.take_last()))
+
+        # Control: they have filled it.
+        kept._write(taken("dropped", output="x" * 200_000))
+        await kept.aclose()
+
+    with caplog.at_level(logging.ERROR, "fumehood"):
+        asyncio.run(keep())
+
+    assert ["could not be kept" in record.getMessage() for record in caplog.records] == [True]
+    files = RecordFiles(str(tmp_path), ROOMY)
+    assert set(names(files)) == {"first", "second", "third"}
+    found = {name: files.read(name).commands.items for name in names(files)}
+    assert {name: sum(map(len, (one.output for one in ran))) for name, ran in found.items()} == {
+        "first": 6,
+        "second": 0,
+        "third": 0,
+    }
+    assert {len(ran) for ran in found.values()} == {3}
 
 
 def test_labels_hide_no_file_from_the_bounds(tmp_path: Path) -> None:
