@@ -167,6 +167,10 @@ def test_what_needs_root_is_refused_in_words(shared, user):
     if "apt-get" in programs:
         assert shared.commands.run("apt-get --version", user=user).stderr == ""
 
+    # A shell in POSIX mode takes no function with a dash in its name.
+    for line in ("bash --posix -l -c 'echo lives'", "bash --posix -c '. /etc/profile; echo lives'", "echo lives"):
+        assert shared.commands.run(line, user=user, envs={"POSIXLY_CORRECT": "1"}).stdout == "lives\n"
+
     line = "cd /\nnosuch-program 2>&1; echo $?"
     outside = subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True)
     assert shared.commands.run(line, user=user).stdout == outside.stdout

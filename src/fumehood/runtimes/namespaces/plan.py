@@ -77,6 +77,8 @@ command_not_found_handle() {
     return 127
 }
 for _program in apt apt-get; do
+    # Such a name of a function ends a shell in POSIX mode.
+    case $_program in *-*) ! shopt -qo posix || continue ;; esac
     type -P $_program >/dev/null && eval "$_program() {
         command $_program \"\$@\" || { set -- \$?; _no_root $_program; return \$1; }
     }"
