@@ -200,7 +200,7 @@ class CommandHistory:
     def take_last(self) -> LastCommands:
         """Takes all commands at the end of their sandbox, the latest first, up to the bound of bytes.
 
-        Of output that has not ended only the ends are copied, which takes about 2 ms for 256 commands on a busy machine.
+        Of output that has not ended only the ends are copied: about 2 ms for 256 commands on a busy machine.
         """
         kept: list[tuple[RanCommand, Sequence[ProcessOutput] | CommandOutput]] = []
         size_bytes = 0

@@ -167,8 +167,18 @@ def test_what_needs_root_is_refused_in_words(shared, user):
     if "apt-get" in programs:
         assert shared.commands.run("apt-get --version", user=user).stderr == ""
 
+        for words in ("nosuchverb", "-s install nosuch"):
+            line = f"apt-get {words} 2>&1; echo $?"
+            assert "is root" not in shared.commands.run(line, user=user).stdout, words
+
+        assert "is root" in shared.commands.run("set -eu; apt-get update 2>&1 || true", user=user).stdout
+
     # A shell in POSIX mode takes no function with a dash in its name.
-    for line in ("bash --posix -l -c 'echo lives'", "bash --posix -c '. /etc/profile; echo lives'", "echo lives"):
+    for line in (
+        "bash --posix -l -c 'echo lives'",
+        "bash --posix -c '. /etc/profile; echo lives'",
+        "echo lives",
+    ):
         assert shared.commands.run(line, user=user, envs={"POSIXLY_CORRECT": "1"}).stdout == "lives\n"
 
     line = "cd /\nnosuch-program 2>&1; echo $?"

@@ -76,12 +76,24 @@ command_not_found_handle() {
     case $1 in sudo|su|doas|apt|apt-get|dpkg|yum|dnf|apk|systemctl|service) _no_root "$1" ;; esac
     return 127
 }
+_run_apt() {
+    local program=$1 code=0 needs_root= word
+    shift
+    command "$program" "$@" || code=$?
+    for word; do
+        case $word in
+            install|reinstall|remove|purge|autoremove|autopurge|build-dep|satisfy) needs_root=1 ;;
+            update|upgrade|dist-upgrade|full-upgrade|dselect-upgrade|clean|autoclean) needs_root=1 ;;
+            -s|--simulate|--just-print|--dry-run|--recon|--no-act|--print-uris) return "$code" ;;
+        esac
+    done
+    case $code$needs_root in 1001) _no_root "$program" ;; esac
+    return "$code"
+}
 for _program in apt apt-get; do
     # Such a name of a function ends a shell in POSIX mode.
     case $_program in *-*) ! shopt -qo posix || continue ;; esac
-    type -P $_program >/dev/null && eval "$_program() {
-        command $_program \"\$@\" || { set -- \$?; _no_root $_program; return \$1; }
-    }"
+    type -P $_program >/dev/null && eval "$_program() { _run_apt $_program \"\$@\"; }"
 done
 unset _program
 """
