@@ -265,8 +265,9 @@ class TemplateError(SandboxStartError):
             step=f"template {visible_line(template)!r}",
             reason=reason,
             hint=hint or "the template 'default' is always there",
-            logged=logged,
         )
+        # Without the name, which a caller gives.
+        self._logged = f"template: {logged or reason}"
 
 
 class TemplateStoreError(FumehoodError):
@@ -1030,7 +1031,7 @@ class HostVersionError(ServiceError):
             f"which this server, fumehood {visible_line(server_version)}, asks of it",
             hint="install the version of the server on that machine and restart its `fumehood host`; "
             "`fumehood cluster status` shows the versions",
-            logged=f"version {host_version} does not know {asked}",
+            logged="the host daemon is of another version",
         )
 
 

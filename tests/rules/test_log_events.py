@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fumehood.errors import HostVersionError, TemplateError
 from fumehood.log import events
 from fumehood.log.events import EVENTS
 
@@ -116,6 +117,16 @@ def test_a_reason_in_words_of_others_is_replaced_in_the_log(logging_modules):
                     )
 
     assert found > 10
+
+
+def test_names_that_others_chose_are_not_in_the_reason_for_the_log():
+    """Of a template, which a caller names, and of another machine, which says its version itself."""
+    unknown = TemplateError(template="caller-secret", reason="no template has this name")
+    assert "caller-secret" in unknown.message
+    assert unknown.log_reason == "template: no template has this name"
+    other = HostVersionError(asked="POST /v1/x", host_version="secret-words", server_version="1.0")
+    assert "secret-words" in other.message
+    assert other.log_reason == "the host daemon is of another version"
 
 
 def test_each_field_is_given_somewhere(calls):

@@ -411,12 +411,14 @@ def _try_out(template: Template) -> tuple[LeftOut, ...]:
             template=template.name,
             reason=f"the preload module {wrong.module!r} cannot be imported: {wrong.reason}",
             hint="check what the requirements install, or take it off the preload list",
+            logged="a preload module cannot be imported",
         )
 
     raise TemplateError(
         template=template.name,
         reason=f"the preload module {wrong.module!r} is not in its environment",
         hint="add the package that has it to the requirements, or take it off the preload list",
+        logged="a preload module is not in its environment",
     )
 
 
@@ -468,6 +470,11 @@ def try_template(template: Template) -> Trial:
     if execution.error is not None or execution.text != _RESULT:
         found = execution.error or f"{_CODE} is {execution.text!r}"
         reason = f"the first code in a sandbox of it failed: {found}"
-        raise TemplateError(template=template.name, reason=reason, hint="check what its requirements install")
+        raise TemplateError(
+            template=template.name,
+            reason=reason,
+            hint="check what its requirements install",
+            logged="the first code in a sandbox of it failed",
+        )
 
     return Trial(start_seconds=ready - started, run_seconds=done - ready, level=level, left_out=left_out)

@@ -59,6 +59,7 @@ def check_files(template: Template) -> None:
             template=template.name,
             reason=f"its file {closed[0]!r} is not readable by everybody, and so by no sandbox",
             hint=f"chmod -R a+rX {template.files!r}, or `fumehood template build`, which copies the files",
+            logged="a file of it is not readable by everybody",
         )
 
 
