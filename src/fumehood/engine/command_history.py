@@ -51,8 +51,9 @@ class Running(Protocol):
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         """Returns the beginning and the end of its output so far."""
 
-    def ends(self, end_bytes: int) -> CommandOutput | None:
-        """Returns a copy of both ends of its output so far, from which an excerpt can be made later."""
+    @property
+    def output(self) -> CommandOutput | None:
+        """Its output so far; of a terminal none."""
 
 
 @dataclass(slots=True)
@@ -206,7 +207,8 @@ class CommandHistory:
         size_bytes = 0
 
         for ran in reversed(self._all):
-            ends = None if ran.process is None else ran.process.ends(_END_BYTES)
+            output = None if ran.process is None else ran.process.output
+            ends = None if output is None else output.ends(_END_BYTES)
             item_bytes = ran.size_bytes + (0 if ends is None else ends.size_bytes)
 
             if size_bytes + item_bytes > _MAX_BYTES and kept:

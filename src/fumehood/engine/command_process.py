@@ -111,13 +111,10 @@ class LiveProcess:
         """
         return self._output.excerpt(end_bytes) if isinstance(self._output, CommandOutput) else []
 
-    def ends(self, end_bytes: int) -> CommandOutput | None:
-        """Returns a copy of the ends of its output, for excerpts of that size; of a terminal none.
-
-        Args:
-            end_bytes: How much of each end.
-        """
-        return self._output.ends(end_bytes) if isinstance(self._output, CommandOutput) else None
+    @property
+    def output(self) -> CommandOutput | None:
+        """Its output so far; of a terminal none."""
+        return self._output if isinstance(self._output, CommandOutput) else None
 
     def end_with(self, why: Callable[[], FumehoodError]) -> None:
         """Records the end of its sandbox: readers get the remaining output, and then this error."""

@@ -33,9 +33,6 @@ class Running:
     def excerpt(self, end_bytes: int) -> list[ProcessOutput]:
         return self.output.excerpt(end_bytes)
 
-    def ends(self, end_bytes: int) -> CommandOutput:
-        return self.output.ends(end_bytes)
-
 
 def read(history: CommandHistory, after: int | None = None, limit: int = 200) -> CommandPage:
     return text_page(history.find(ReadCommands(after=after, limit=limit)))

@@ -241,9 +241,9 @@ class Running:
     def __init__(self) -> None:
         self.info = ProcessInfo(pid=2, argv=("head",), cwd="/", envs={})
         limits = replace(Limits(), stdout_bytes=16 << 20)
-        self._output = CommandOutput(limits)
-        self._output.add("stdout", bytes(16 << 20))
-        self.excerpt, self.ends = self._output.excerpt, self._output.ends
+        self.output = CommandOutput(limits)
+        self.output.add("stdout", bytes(16 << 20))
+        self.excerpt = self.output.excerpt
 
 
 def test_output_of_commands_that_run_keeps_no_record_from_being_kept(
