@@ -288,19 +288,21 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._unparsed += data
 
         if self._is_held:
+            # The close of an app has uvicorn read on, which knows nothing of this.
+            self.transport.pause_reading()
             return
 
-        began, at, step = time.perf_counter(), 0, _LEAST_PARSED_BYTES
+        began, at, step = time.thread_time(), 0, _LEAST_PARSED_BYTES
 
         while at < len(self._unparsed):
             super().data_received(self._unparsed[at : at + step])
             at += step
             step *= 2
 
-            if time.perf_counter() - began > TURN_SECONDS:
+            if time.thread_time() - began > TURN_SECONDS:
                 break
 
-        self._charge(time.perf_counter() - began, min(at, len(self._unparsed)))
+        self._charge(time.thread_time() - began, min(at, len(self._unparsed)))
         self._unparsed = b"" if self.transport.is_closing() else self._unparsed[at:]
         delay = self._pace.delay_seconds()
 
@@ -341,7 +343,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     async def receive(self) -> ASGIReceiveEvent:
         """Returns the next message, at the pace of the connection."""
         if self._given_at:
-            used = time.perf_counter() - self._given_at
+            used = time.thread_time() - self._given_at
             self._pace.charge(max(0.0, used - self._free_seconds) if self._is_same_turn else _MESSAGE_SECONDS)
             self._given_at = 0.0
             await self._pace.wait()
@@ -363,7 +365,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._free_seconds = size * _FREE_SECONDS_OF_BYTE
             self._is_same_turn = True
             self.loop.call_soon(self._end_turn)
-            self._given_at = time.perf_counter()
+            self._given_at = time.thread_time()
 
         return message
 
