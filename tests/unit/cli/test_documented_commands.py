@@ -28,7 +28,9 @@ def _commands(page: Path) -> list[str]:
     blocks = [block[1] for block in re.finditer(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
     blocks += re.findall(r"^    (.+)$", text, re.MULTILINE)
     typed = r"^(?:\$ )?((?:[A-Z_]+=\S+ )*fumehood [a-z].*)$"
-    lines = [line for block in blocks for line in re.findall(typed, block, re.MULTILINE)]
+    lines = [
+        line for block in blocks for line in re.findall(typed, re.sub(r"\\\n *", "", block), re.MULTILINE)
+    ]
     return lines + re.findall(r"`(fumehood [a-z][^`\n]*)`", text)
 
 
