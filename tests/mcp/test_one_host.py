@@ -93,10 +93,23 @@ def test_the_end_of_the_last_one_is_reported(server: Any) -> None:
 
             assert "sandbox 's1' has ended" in await told(client, "read_file", path="a.txt")
             fresh = await run(client, "y = 2")
-            assert "sandbox s1 has ended; this is a new one, s2, without its variables" in text_of(fresh)
+            assert text_of(fresh).startswith(
+                "[s1 has ended; this ran in the new s2, without its variables and files"
+            )
             assert text_of(await run(client, "y")) == "2"
             assert "sandbox s2 has ended" in await told(client, "kill_sandbox", sandbox_id="s2")
+            # A killed one as well, also before an error, and for the tools beside run_code.
+            failed = await told(client, "run_code", code="y")
+            assert failed.startswith(
+                "[s2 has ended; this ran in the new s3, without its variables and files]"
+            )
+            assert "NameError" in failed
             assert "has ended" not in text_of(await run(client, "z = 3"))
+            await client.call_tool("fork_sandbox", {})
+            await client.call_tool("kill_sandbox", {"sandbox_id": "s3"})
+            missing = await told(client, "read_file", path="no.txt")
+            assert "[s3 has ended; this ran in the new s5" in missing
+            assert "(still there: s4)]" in missing
 
     play(scene)
 
@@ -193,7 +206,7 @@ def test_each_of_several_calls_is_reported_that_its_sandbox_has_ended(server: An
                 await asyncio.sleep(0.1)
 
             answers = await asyncio.gather(*(run(client, f"x{number} = {number}") for number in range(3)))
-            assert all("sandbox s1 has ended; this is a new one, s2" in text_of(one) for one in answers)
+            assert all("[s1 has ended; this ran in the new s2" in text_of(one) for one in answers)
 
     play(scene)
 

@@ -47,15 +47,22 @@ IDLE_SECONDS = 1800.0
 LONGEST_SECONDS = 86_400.0
 _MAX_KEPT = 32
 _KILL_SECONDS = 10.0
+_MAX_SAID = 5
 _GONE = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Used:
-    """The sandbox that one call uses; None: none yet. Calls that come at once share only the last one of the caller."""
+    """What one call uses. Calls that come at once share only the last sandbox of the caller.
+
+    Attributes:
+        sandbox: The sandbox; None: none yet.
+        ended: A line that the last sandbox has ended and which one the call uses instead; empty: it has not.
+    """
 
     sandbox: AsyncSandbox | None = None
+    ended: str = ""
 
 
 _USED: ContextVar[Used] = ContextVar("fumehood_mcp_used")
@@ -63,8 +70,8 @@ _USED: ContextVar[Used] = ContextVar("fumehood_mcp_used")
 
 @contextmanager
 def one_call() -> Iterator[Used]:
-    """A context manager that records which sandbox the call in its block uses, tasks started by it included."""
-    used = Used()
+    """A context manager that records what the call in its block uses, tasks started by it included; blocks may nest."""
+    used = _USED.get(None) or Used()
     token = _USED.set(used)
     try:
         yield used
@@ -102,6 +109,7 @@ class Caller:
         made: Sandboxes that were made here and must end with this server, by id.
         making: The number of sandboxes that are being made.
         last: The id of the sandbox that was used last; empty: there is none.
+        killed: The id of the last sandbox if it was killed and no other was used since.
         names: Short names of the sandboxes made here, by id.
         outputs: The folder that new files of the sandboxes are copied to.
         tools: The names of the tools that this caller is offered.
@@ -114,6 +122,7 @@ class Caller:
     made: dict[str, AsyncSandbox] = field(default_factory=dict)
     making: int = 0
     last: str = ""
+    killed: str = ""
     names: dict[str, str] = field(default_factory=dict)
     outputs: Outputs | None = None
     tools: Collection[str] = ()
@@ -161,21 +170,23 @@ class Caller:
         if sandbox_id is None and not self.keeps:
             raise ToolError("the argument `sandbox_id` is missing\nNext: give the id that run_code returned")
 
+        killed = self.killed
+
         async with self._beginning:
             if sandbox_id is None and not self.last:
-                return await self._begin()
+                return await self._replacing(killed, await self._begin())
 
             found = self.id_of(sandbox_id or self.last)
 
         return _use(self, self.made.get(found) or await AsyncSandbox.connect(found, backend=self.backend))
 
-    async def sandbox_to_run(self) -> tuple[AsyncSandbox, str]:
-        """Return the last sandbox, or a new one; and the name of an ended sandbox that the new one replaces.
+    async def sandbox_to_run(self) -> AsyncSandbox:
+        """Return the last sandbox, or a new one in place of one that has ended.
 
         Raises:
             FumehoodError: No sandbox could be made.
         """
-        wanted = self.last
+        wanted, killed = self.last, self.killed
 
         async with self._beginning:
             # Another call may have made a sandbox meanwhile: the first one, or one that replaces an ended one.
@@ -186,7 +197,7 @@ class Caller:
                 sandbox = await self._begin()
                 self._successors[wanted] = sandbox.id
 
-        return _use(self, sandbox), self.name_of(wanted) if wanted not in ("", sandbox.id) else ""
+        return await self._replacing(wanted or killed, _use(self, sandbox))
 
     async def bring_files(self, sandbox: AsyncSandbox | None) -> str:
         """Copy new files of a sandbox to the folder for outputs, if there is one; return a line about them."""
@@ -224,7 +235,9 @@ class Caller:
     async def kill(self, sandbox_id: str) -> bool:
         """End a sandbox; return False if no living sandbox has this id."""
         sandbox_id = self.id_of(sandbox_id)
-        self.last = "" if self.last == sandbox_id else self.last
+
+        if self.last == sandbox_id:
+            self.last, self.killed = "", sandbox_id
 
         try:
             sandbox = self.made.pop(sandbox_id, None) or await AsyncSandbox.connect(
@@ -264,6 +277,22 @@ class Caller:
         """Make a sandbox with the setup's options; it becomes the last one, so a cancelled call does not lose it."""
         (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
         return _use(self, sandbox)
+
+    async def _replacing(self, ended: str, sandbox: AsyncSandbox) -> AsyncSandbox:
+        """Record for the answer that a call uses a sandbox in place of an ended one, if there is such; return it."""
+        used = _USED.get(None)
+
+        if used is None or ended in ("", sandbox.id):
+            return sandbox
+
+        living = {info.id for info in await self.list()} & self.made.keys() - {ended, sandbox.id}
+        others = [self.name_of(other) for other in self.made if other in living]
+        kept = f" (still there: {', '.join(others[-_MAX_SAID:])})" if others else ""
+        used.ended = (
+            f"[{self.name_of(ended)} has ended; this ran in the new {self.name_of(sandbox.id)}, without its variables "
+            f"and files{kept}]"
+        )
+        return sandbox
 
     async def _fork(self, sandbox: AsyncSandbox, count: int, checkpoint: str | None) -> Sandboxes:
         async with self._room(count):
@@ -366,7 +395,7 @@ async def in_order(
 
 def _use(caller: Caller, sandbox: AsyncSandbox) -> AsyncSandbox:
     """Records a sandbox as the one of this call and as the last one; returns it."""
-    caller.last = sandbox.id
+    caller.last, caller.killed = sandbox.id, ""
 
     if (used := _USED.get(None)) is not None:
         used.sandbox = sandbox
@@ -423,3 +452,32 @@ def with_outputs(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_P, 
         )
 
     return brought
+
+
+def telling_of_ends(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_P, Awaitable[CallToolResult]]:
+    """Return the tool so that its answer or refusal begins with a line when a new sandbox replaces an ended one."""
+
+    @functools.wraps(tool)
+    async def told(*args: _P.args, **kwargs: _P.kwargs) -> CallToolResult:
+        with one_call() as used:
+            try:
+                result = await tool(*args, **kwargs)
+            except ToolError as error:
+                if not used.ended:
+                    raise
+
+                raise ToolError(f"{used.ended}\n{error}") from error
+
+        if not used.ended:
+            return result
+
+        first, *others = result.content or [TextContent(text="")]
+
+        # Hosts that show only the first text show it too.
+        if isinstance(first, TextContent):
+            first = first.model_copy(update={"text": f"{used.ended}\n{first.text}"})
+            return result.model_copy(update={"content": [first, *others]})
+
+        return result.model_copy(update={"content": [TextContent(text=used.ended), first, *others]})
+
+    return told

@@ -51,11 +51,10 @@ RunSeconds = Annotated[float | None, Field(ge=0.1, le=3600, description=f"Defaul
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The sandbox of a call, whether it was made for this call, and the name of the one that it replaces."""
+    """The sandbox of a call, and whether it was made for this call."""
 
     sandbox: AsyncSandbox
     is_new: bool = False
-    ended: str = ""
 
 
 async def run_code(
@@ -98,14 +97,8 @@ async def run_code(
 
 
 def _notes(caller: Caller, place: _Place, spoken: str) -> list[str]:
-    """Return notes for the model: languages, the sandbox's id where calls need it, and that its variables are new."""
+    """Return notes for the model: languages, and the sandbox's id where calls need it."""
     name = caller.name_of(place.sandbox.id)
-
-    if place.ended:
-        return [
-            f"[sandbox {place.ended} has ended; this is a new one, {name}, without its variables and files]"
-        ]
-
     notes = [f"[{spoken}]"] if spoken else []
 
     # The id stands last, where a model that goes on finds it.
@@ -132,8 +125,8 @@ async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[_Plac
         yield _Place(await caller.sandbox(sandbox_id))
     elif caller.keeps:
         before = caller.last
-        sandbox, ended = await caller.sandbox_to_run()
-        yield _Place(sandbox, is_new=sandbox.id != before, ended=ended)
+        sandbox = await caller.sandbox_to_run()
+        yield _Place(sandbox, is_new=sandbox.id != before)
     else:
         async with caller.new(NewSandbox()) as sandbox:
             yield _Place(sandbox, is_new=True)

@@ -23,7 +23,7 @@ from mcp.types import CallToolResult, ResourceTemplate, TextContent
 from mcp.types import Tool as MCPTool
 from pydantic import AnyUrl, ValidationError
 
-from fumehood.mcp.caller import Caller, with_outputs
+from fumehood.mcp.caller import Caller, telling_of_ends, with_outputs
 from fumehood.mcp.files import TEMPLATE, read_file_at
 from fumehood.mcp.refusals import explain_arguments, refusing
 from fumehood.mcp.toolbox import TOOLS, short_input, short_output
@@ -139,7 +139,11 @@ def make_server(launcher: Caller | None = None) -> Server[Any]:
         if launcher is None or tool.name in launcher.tools:
             function = tool.function if tool.is_read_only else with_outputs(tool.function)
             server.add_tool(
-                refusing(function), tool.name, tool.title, tool.description, annotations=tool.annotations
+                telling_of_ends(refusing(function)),
+                tool.name,
+                tool.title,
+                tool.description,
+                annotations=tool.annotations,
             )
 
     # The SDK gives access to the parts of its transports only through one of them.
