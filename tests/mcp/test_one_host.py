@@ -74,7 +74,7 @@ def test_a_call_without_a_sandbox_goes_on_in_the_last_one(server: Any) -> None:
             assert (await client.read_resource("sandbox://s1/home/user/a.txt")).contents[0].text == "here"
 
             missing = await told(client, "run_code", code="1", sandbox_id="s9")
-            assert "no sandbox has the id 's9'" in missing
+            assert missing.startswith("no sandbox has the id 's9'")
 
     play(scene)
 
@@ -108,7 +108,7 @@ def test_the_end_of_the_last_one_is_reported(server: Any) -> None:
             await client.call_tool("fork_sandbox", {})
             await client.call_tool("kill_sandbox", {"sandbox_id": "s3"})
             missing = await told(client, "read_file", path="no.txt")
-            assert "[s3 has ended; this ran in the new s5" in missing
+            assert missing.startswith("[s3 has ended; this ran in the new s5")
             assert "(still there: s4)]" in missing
 
     play(scene)

@@ -95,6 +95,10 @@ class SandboxServer(MCPServer[Any]):
                 shown = visible_line(name, max_characters=50)
                 raise ToolError(f"There is no tool {shown}.\nNext: call one of {', '.join(known)}") from None
 
+            if type(error.__cause__) is ToolError:
+                # A refusal has its own words; the SDK's prefix would be a second form of them.
+                raise ToolError(str(error.__cause__)) from error.__cause__
+
             if not isinstance(error.__cause__, ValidationError):
                 raise
 
