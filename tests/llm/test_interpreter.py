@@ -49,6 +49,20 @@ def test_code_in_a_fence_is_run(interpreter: CodeInterpreter) -> None:
     assert interpreter.run("text = '```'\nprint(text)").text == "```"
 
 
+def test_one_call_has_a_time_of_its_own(interpreter: CodeInterpreter) -> None:
+    """As with `Sandbox.run_code`; the next call has that of the interpreter again."""
+    stopped = interpreter.run("kept = 1\nwhile True: pass", timeout=0.5)
+    assert "ran longer than 0.5 s" in stopped.text
+    assert (
+        "ran longer than 0.5 s"
+        in interpreter.run("while true; do :; done", language="bash", timeout=0.5).text
+    )
+    assert interpreter.run("kept").text == "1"
+
+    with pytest.raises(InvalidArgumentError, match="timeout"):
+        interpreter.run("1", timeout=-1)
+
+
 def test_silence_is_reported(interpreter: CodeInterpreter) -> None:
     """A model that has printed nothing is told so."""
     assert interpreter.run("x = 1").text.startswith("(no output")

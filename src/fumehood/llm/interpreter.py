@@ -46,7 +46,7 @@ from fumehood.llm.workbench import (
 from fumehood.portal import Turn, call
 from fumehood.values.checks import check_language
 from fumehood.values.languages import Language, known_language, names_with
-from fumehood.values.limits import LimitsChoice
+from fumehood.values.limits import LimitsChoice, check_seconds
 from fumehood.values.network import NetworkChoice
 
 OpenAIApi: TypeAlias = Literal["chat", "responses", "functions"]
@@ -141,13 +141,14 @@ class AsyncCodeInterpreter:
         code: str,
         *,
         language: Language = "python",
+        timeout: float | None = None,
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
     ) -> ToolResult:
         """Run code as one call of the tool; the callbacks are called with each event as it happens."""
         callbacks = {"on_stdout": on_stdout, "on_stderr": on_stderr, "on_result": on_result}
-        return await self._bench.run_code(code, check_language(language), callbacks)
+        return await self._bench.run_code(code, check_language(language), {**callbacks, **_seconds(timeout)})
 
     async def upload(self, path: str, content: FileContent) -> str:
         """Write a file of the user."""
@@ -333,6 +334,7 @@ class CodeInterpreter:
         code: str,
         *,
         language: Language = "python",
+        timeout: float | None = None,
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
         on_result: Callable[[Result], object] | None = None,
@@ -340,7 +342,8 @@ class CodeInterpreter:
         """Run code as one call of the tool; its variables are there in the next call.
 
         Code that fails, or that the scan refuses, and a sandbox that has died give a result with `is_error`. The
-        callbacks are called as those of `Sandbox.run_code`.
+        callbacks are called as those of `Sandbox.run_code`; `timeout` is the seconds of this call, those of the
+        interpreter unless given.
 
         Raises:
             SandboxStartError: No sandbox can be made.
@@ -352,7 +355,7 @@ class CodeInterpreter:
             "on_stderr": turn.relay(on_stderr, "on_stderr"),
             "on_result": turn.relay(on_result, "on_result"),
         }
-        options = {**callbacks, **self._relayed(turn)}
+        options = {**callbacks, **_seconds(timeout), **self._relayed(turn)}
         return turn.call(self._async._bench.run_code, code, check_language(language), options)
 
     def upload(self, path: str, content: FileContent) -> str:
@@ -483,3 +486,9 @@ def _at_least(field: str, value: object, low: int) -> int:
         raise InvalidArgumentError(field=field, value=value, allowed=f"a whole number from {low:,}")
 
     return value
+
+
+def _seconds(timeout: float | None) -> dict[str, float]:
+    """Return the option for the time of one call; nothing leaves that of the interpreter."""
+    check_seconds("timeout", timeout)
+    return {} if timeout is None else {"timeout": timeout}

@@ -255,7 +255,7 @@ class Workbench:
             return await self.run_python(code, options)
 
         callbacks = {name: option for name, option in options.items() if name in _CALLBACKS}
-        timeout = self._rules.options.get("timeout")
+        timeout = options.get("timeout", self._rules.options.get("timeout"))
         try:
             return await self._run(unfenced(code), {"language": language, "timeout": timeout, **callbacks})
         except LanguageUnavailableError:
