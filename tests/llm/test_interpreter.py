@@ -323,8 +323,16 @@ def test_the_place_of_an_interrupt_is_reported() -> None:
 )
 def test_the_end_of_the_process_gets_a_hint_that_fits(small: CodeInterpreter, code: str, hint: str) -> None:
     """Whether it crashed, was sent a signal, ended itself, or cut itself off."""
-    text = small.run(code).text
+    result = small.run(code)
+    text = result.text
     assert hint in text, text
+
+    # The program reads the crash of compiled code from the error itself.
+    if "crashed" in hint:
+        error = getattr(result.execution, "error", None)
+        assert error is not None
+        assert error.hint.startswith("compiled code has crashed")
+
     assert "All variables of earlier calls are gone" in text
     assert "(exit()" not in text
 

@@ -47,7 +47,6 @@ _IN_REACH = re.compile(r"'(?:/mnt/data|/home/user)/[^']{1,300}'$")
 _INSTALLS = re.compile(r"\bpip3?\s+(?:install|download)\b")
 _WAITS = re.compile(r"\b(?:sleep|wait|recv|accept|acquire|urlopen|input)\(|\bjoin\(\)")
 _SIGNAL = re.compile(r"\(signal (SIG[A-Z0-9]+)\)")
-_CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP"))
 _MARKED_PATH = re.compile(r"^-+> \d+ (.{1,300})", re.MULTILINE)
 
 
@@ -159,12 +158,6 @@ def _stopped(error: ExecutionError, around: Surroundings, code: str) -> str:
 def _ended_process(value: str) -> str:
     """Return the next step when the process of the code has ended; `value` is the engine's sentence about how."""
     signal = _SIGNAL.search(value)
-
-    if signal is not None and signal[1] in _CRASHES:
-        return (
-            "Compiled code has crashed: a library, or what was called by ctypes. Find the call with a small input, and "
-            "do it in another way."
-        )
 
     if signal is not None:
         return (

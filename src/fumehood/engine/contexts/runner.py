@@ -41,6 +41,13 @@ _EXIT_SECONDS = 1.0
 _CPU_LOOK_SECONDS = 0.02
 # Front ends do not wait longer for a completion; examined code may never return.
 _ANSWER_SECONDS = 5.0
+_CRASHES = frozenset(
+    (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP)
+)
+_CRASHED = (
+    "compiled code has crashed: a library, or what was called by ctypes. Find the call with a small input, and do it "
+    "in another way"
+)
 _GIVEN_UP = ExecutionError(
     kind="interrupted", name="Interrupted", value="it was interrupted because its caller gave up waiting"
 )
@@ -449,6 +456,10 @@ def why_stopped(
 
     value = f"the context died ({_how(exit_)}), {_STATE_LOST}"
     hint = KILLED_BY_FILTER if exit_.status == -signal.SIGSYS else ""
+
+    if exit_.status is not None and -exit_.status in _CRASHES:
+        hint = _CRASHED
+
     return ExecutionError(kind="context_died", name="ContextDied", value=value, hint=hint)
 
 
