@@ -152,6 +152,8 @@ _DISPLAY_ID = text(MAX_DISPLAY_ID_CHARS)
 _COUNT = integer(0, 2**63 - 1)
 # About three hundred years.
 _SECONDS = number(0, 1e10)
+# Of one pipe, as FIONREAD counts them.
+_UNREAD_BYTES = integer(1, 2**31 - 1)
 # PID_MAX_LIMIT, include/linux/threads.h.
 _PID = integer(1, 4 * _MIB)
 # _NSIG, include/uapi/asm-generic/signal.h.
@@ -291,10 +293,10 @@ CHECKPOINT_LOOK_TO_HOST: Table = {
 # "id" is the execution that a message belongs to, "at" the guest's monotonic clock in seconds.
 CONTEXT_TO_HOST: Table = {
     "status": _message({"state": one_of("ready"), "pid": _PID}),
-    # "after_fd" says that pipes 1 and 2 held unread bytes when the text was written.
+    # How many bytes pipes 1 and 2 held when the text was written: the host delivers so many before the text.
     "stream": _message(
         {"id": _ID, "name": one_of("stdout", "stderr"), "at": _SECONDS},
-        {"after_fd": flag(only=True)},
+        {"unread_stdout": _UNREAD_BYTES, "unread_stderr": _UNREAD_BYTES},
         max_payload_bytes=MAX_CHUNK_BYTES,
         # Empty text is not allowed: it would cost the host as much as a line.
         min_payload_bytes=1,

@@ -43,7 +43,7 @@ FRAMES = {
     "text and clearing": (
         f"one = stream(b'x') + frame({{'type': 'clear_output', 'id': current(), 'at': 1.0, 'wait': True}})\n{_SEND}"
     ),
-    "text behind the pipes": f"one = stream(b'x', after_fd=True)\n{_SEND}",
+    "text behind the pipes": f"one = stream(b'x', unread_stdout=1_000_000, unread_stderr=1_000_000)\n{_SEND}",
     "large texts": f"one = stream('\\u20ac'.encode() * 300_000)\n{_SEND}",
     "updates of many parts": (_SHOWN % ("[[f'a/x{n}', 1] for n in range(64)]", "{}", "b'x' * 64") + _SEND),
     "headers of many values": _SHOWN % ("[]", "{'a': [{}] * 49_000}", "b''") + _SEND,

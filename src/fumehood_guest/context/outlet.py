@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import termios
 from contextvars import ContextVar
 from typing import Any, Dict, List, Optional
@@ -124,11 +125,14 @@ class Outlet:
             self._channel.send(self._stream_header(name), payload, is_quiet=True, receipt=receipt)
 
     def _stream_header(self, name: str) -> Dict[str, Any]:
-        header: Dict[str, Any] = {"type": "stream", "id": self._id(), "name": name, "at": self._clock()}
+        header: Dict[str, Any] = {"type": "stream", "id": self._id(), "name": name}
 
-        if self._has_unread(1) or self._has_unread(2):
-            header["after_fd"] = True
+        for stream, fd in STREAM_FDS.items():
+            if unread_bytes := self._unread_bytes(fd):
+                header[f"unread_{stream}"] = unread_bytes
 
+        # After the count: the host subtracts what it has read since this time.
+        header["at"] = self._clock()
         return header
 
     def bundle(
@@ -277,13 +281,13 @@ class Outlet:
         assert self.execution is not None
         return self._origin.get(self.execution.id)
 
-    def _has_unread(self, fd: int) -> bool:
+    def _unread_bytes(self, fd: int) -> int:
         try:
             self._ioctl(fd, termios.FIONREAD, self._unread)
         except OSError:
-            return False  # user code has closed or replaced it
+            return 0  # user code has closed or replaced it
 
-        return any(self._unread)
+        return int.from_bytes(self._unread, sys.byteorder)
 
     def _write_plain(self, fd: int, text: str) -> None:
         view = memoryview(text.encode("utf-8", "backslashreplace"))

@@ -148,7 +148,12 @@ def _from_context() -> list[Sample]:
     return [
         Sample("status", table, {"type": "status", "state": "ready", "pid": 7}),
         Sample("stream", table, stream, b"hello\n"),
-        Sample("stream-after-fd", table, {**stream, "name": "stderr", "after_fd": True}, "ÿ€😀".encode()),
+        Sample(
+            "stream-unread",
+            table,
+            {**stream, "name": "stderr", "unread_stdout": 1, "unread_stderr": 65_536},
+            "ÿ€😀".encode(),
+        ),
         Sample("display_data", table, _display("display_data"), bundle),
         Sample(
             "display_data-cut", table, _display("display_data", truncated=truncated, display_id="d"), bundle

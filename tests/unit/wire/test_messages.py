@@ -38,7 +38,7 @@ OPTIONAL = {
     "execute_request": set(EXECUTION_FLAGS),
     "execute_request-tools": {"tools", "tool_calls", *EXECUTION_FLAGS},
     "input_reply-eof": {"eof"},
-    "stream-after-fd": {"after_fd"},
+    "stream-unread": {"unread_stdout", "unread_stderr"},
     "display_data-cut": {"truncated", "display_id"},
     "execute_result": {"display_id"},
     "list": {"offset"},

@@ -2,7 +2,7 @@
 
 It puts everything that the context sends into the order in which it happened, and passes it on as events. Python-level
 output, displays and replies come as frames on the channel; output of child processes and C code comes through the
-pipes. A frame that was sent while the pipes held unread bytes is marked (`after_fd`), and both sides use the same
+pipes. A frame that was sent while the pipes held unread bytes says how many, and both sides use the same
 monotonic clock, so the order of the two is exact. No length, id or order claimed by the guest is trusted: the wire
 package checks them first. `wire_request` builds the request to run code.
 """
@@ -307,11 +307,13 @@ class ContextConnection:
 
             return
 
-        # A marked frame was sent after all bytes in the pipes, and nothing of an execution may follow its reply.
+        # Nothing of an execution may follow its reply.
         is_last = message_type == "execute_reply"
-        follows_pipes = header.get("after_fd", False) or is_last
 
-        self._output.deliver_held(sent_at=None if follows_pipes else header["at"], is_last=is_last)
+        if is_last:
+            self._output.deliver_held(is_last=True)
+        else:
+            self._output.deliver_before(header)
 
         if is_last:
             self._finish(header)

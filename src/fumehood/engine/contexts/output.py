@@ -11,6 +11,7 @@ import codecs
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,8 @@ _MAX_DRAIN_BYTES = 1 << 20
 # Bound on what is read in one turn of the loop for frames behind it: a process may keep writing while many frames
 # arrive.
 _MAX_TURN_BYTES = 1 << 20
+# How many of the latest reads of each pipe are remembered: frames are handled soon after they were sent.
+_MOST_READS = 32
 
 
 @dataclass(slots=True)
@@ -64,6 +67,11 @@ class GuestOutput:
         self._look_at_channel = look_at_channel
         self._on_text = on_text
         self._held: _Held | None = None
+        # Times and sizes of the latest reads whose bytes were delivered.
+        self._reads: dict[StreamName, deque[tuple[float, int]]] = {
+            "stdout": deque(maxlen=_MOST_READS),
+            "stderr": deque(maxlen=_MOST_READS),
+        }
         self._waits_for_channel = False
         self._turn_bytes = 0
         self._ended: set[int] = set()
@@ -96,24 +104,58 @@ class GuestOutput:
 
         self.write_ends.clear()
 
-    def deliver_held(self, *, sent_at: float | None = None, is_last: bool = False) -> None:
-        """Delivers held bytes if they were read before `sent_at`; without a time, everything in the pipes.
+    def deliver_held(self, *, is_last: bool = False) -> None:
+        """Delivers the held bytes, and what is in the pipes.
 
         Args:
-            sent_at: The time at which the frame was sent; None: deliver everything.
             is_last: Whether this is the last delivery of the execution: the pipes are read until they are empty, even
                 beyond the number of bytes for one turn of the loop.
         """
-        if self._held is not None and (sent_at is None or sent_at > self._held.read_at):
-            self._deliver_held()
-
-        if sent_at is not None:
-            return
+        self._deliver_held()
 
         if is_last:
             self._drain()
         elif self._turn_bytes < _MAX_TURN_BYTES:
             self._note_read(self._drain())
+
+    def deliver_before(self, header: dict[str, Any]) -> None:
+        """Delivers the bytes that were written before a frame was sent: held ones, and those that it counts as unread.
+
+        What was written to a pipe after the frame stays behind it.
+
+        Args:
+            header: The header of the frame, with the time at which it was sent.
+        """
+        sent_at = header["at"]
+
+        if self._held is not None and sent_at > self._held.read_at:
+            self._deliver_held()
+
+        for fd, stream in self._streams.items():
+            unread_bytes = header.get(f"unread_{stream}", 0)
+
+            if unread_bytes and self._turn_bytes < _MAX_TURN_BYTES:
+                since = sum(size_bytes for read_at, size_bytes in self._reads[stream] if read_at > sent_at)
+                self._deliver_some(fd, stream, min(unread_bytes - since, _MAX_DRAIN_BYTES))
+
+    def _deliver_some(self, fd: int, stream: StreamName, most_bytes: int) -> None:
+        """Delivers the next bytes of one pipe, at most so many: first of the held ones, then of the pipe itself."""
+        if self._held is not None and self._held.stream == stream and most_bytes > 0:
+            data, rest = self._held.data[:most_bytes], self._held.data[most_bytes:]
+            read_at = self._held.read_at
+            self._held = _Held(stream, rest, read_at) if rest else None
+            self._deliver(stream, data, read_at)
+            most_bytes -= len(data)
+
+        while most_bytes > 0 and any(ready == fd for ready, _ in self._poller.poll(0)):
+            data = os.read(fd, min(most_bytes, _READ_BYTES))
+
+            if not data:
+                return
+
+            self._note_read(len(data))
+            self._deliver(stream, data, time.monotonic())
+            most_bytes -= len(data)
 
     def note_channel_caught_up(self) -> None:
         """Delivers the bytes that were held while the channel was read, and continues to read."""
@@ -208,6 +250,7 @@ class GuestOutput:
         self._turn_bytes = 0
 
     def _deliver(self, stream: StreamName, data: bytes, read_at: float) -> None:
+        self._reads[stream].append((read_at, len(data)))
         text = self._decoders[stream].decode(data)
 
         if text:

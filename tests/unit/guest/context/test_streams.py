@@ -109,19 +109,20 @@ def test_children_write_to_the_descriptors(context):
     )
     first, second = outcome.of("stream")
     assert (first[1], second[1]) == (b"one\n", b"three\n")
-    assert "after_fd" not in first[0]
+    assert "unread_stdout" not in first[0]
     assert context.fd_out == "two\n"
 
 
 def test_text_after_unread_bytes_is_marked(context):
-    """`after_fd` is set while bytes lie unread in the pipe, and only then."""
+    """The number of bytes that lie unread in the pipe is sent, and only then."""
     context.send("import os\nos.write(1, b'raw')\nprint('after')")
     # The driver reads the channel alone here, so that the pipe stays unread.
     fds, context.fds = context.fds, {}
     outcome = context.finish()
     context.fds = fds
     ((header, _),) = outcome.of("stream")
-    assert header["after_fd"] is True
+    assert header["unread_stdout"] == 3
+    assert "unread_stderr" not in header
     assert context.fd_out == "raw"
 
 
@@ -190,7 +191,7 @@ def test_a_flood_is_sent_before_another_process_starts(context, start):
     context.fds = fds
     assert outcome.stdout == "".join(f"{n}\n" for n in range(3000))
     assert context.fd_out == "between\n"
-    assert [header.get("after_fd", False) for header, _ in outcome.of("stream")].count(True) == 0
+    assert not any("unread_stdout" in header for header, _ in outcome.of("stream"))
 
 
 def test_a_flood_on_both_streams_keeps_its_order(context):
