@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 _CREDIT_SECONDS = 0.1
 # The longest time that a connection may work before the loop runs again.
 TURN_SECONDS = 0.002
+# For how long a connection counts among those that divide what refills credits.
+_ACTIVE_SECONDS = 1.0
 
 
 class SharedPace:
@@ -25,13 +28,29 @@ class SharedPace:
     """
 
     def __init__(self, part: float) -> None:
-        self.part = part
+        self._part = part
         self._free_at = 0.0
+        # When each connection was last charged, the latest last.
+        self._charged_at: OrderedDict[ConnectionPace, float] = OrderedDict()
+
+    def refill_part(self, connection: ConnectionPace, now: float) -> float:
+        """Returns the part of the loop's time that refills the credit of a connection that is charged now.
+
+        The connections that were charged in the last second divide the part: with one for each of them, some dozens of
+        connections together could use all of the loop's time without ever being out of credit.
+        """
+        self._charged_at[connection] = now
+        self._charged_at.move_to_end(connection)
+
+        while next(iter(self._charged_at.values())) < now - _ACTIVE_SECONDS:
+            self._charged_at.popitem(last=False)
+
+        return self._part / len(self._charged_at)
 
     def delay_seconds(self, used_seconds: float) -> float:
         """Returns how long a connection must wait after using this much processor time."""
         now = time.monotonic()
-        self._free_at = max(self._free_at, now) + used_seconds / self.part
+        self._free_at = max(self._free_at, now) + used_seconds / self._part
         return self._free_at - now
 
 
@@ -78,7 +97,8 @@ class ConnectionPace:
 
         used, self._used_seconds = self._used_seconds, 0.0
         now = time.monotonic()
-        refilled = self._credit_seconds + (now - self._refilled_at) * self._shared.part
+        part = self._shared.refill_part(self, now)
+        refilled = self._credit_seconds + max(0.0, now - self._refilled_at) * part
         self._credit_seconds = min(refilled, self._most_seconds) - used
         self._refilled_at = now
 
