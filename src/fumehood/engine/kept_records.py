@@ -7,10 +7,12 @@ sandbox at its end, and `record_files` does all other work in its thread, one jo
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from typing import Any
 
 from fumehood.bounds import MIB
@@ -31,7 +33,8 @@ from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import SandboxInfo
 
 _SWEEP_SECONDS = 600.0
-# Of records that wait to be written; what ends beyond that loses the output of its commands, or is not kept.
+# Of records that wait to be written. What ends beyond that takes the place of records of a key that holds more; or it
+# loses the output of its commands, or is not kept.
 _MAX_WAITING_BYTES = 256 * MIB
 _MAX_OPEN = 4
 _MAX_OPEN_BYTES = 64 * MIB
@@ -53,7 +56,7 @@ class KeptRecords:
         self._files = RecordFiles(folder, bounds)
         self._opened: OrderedDict[str, WholeRecord] = OrderedDict()
         self._waiting: set[asyncio.Task[None]] = set()
-        self._waiting_bytes = 0
+        self._queue = _Queue()
         self._sweeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -67,16 +70,20 @@ class KeptRecords:
         self._write(_take(info, sandbox))
 
     def _write(self, taken: TakenRecord) -> None:
-        room = _MAX_WAITING_BYTES - self._waiting_bytes
+        number = self._queue.add(taken)
 
-        if taken.size_bytes > room:
-            taken = taken.without_output_of_commands()
+        if number is None:
+            number = self._queue.add(taken.without_output_of_commands())
 
-        if taken.size_bytes > room:
-            events.RECORD_NOT_KEPT.log(sandbox_id=taken.about.id, reason="too many wait to be written")
-            return
+        if number is None:
+            _log_not_kept(taken)
+        else:
+            self._later(self._write_next, number, ended=partial(self._queue.release, number))
 
-        self._later(self._files.write, taken, size_bytes=taken.size_bytes)
+    def _write_next(self, number: int) -> None:
+        """Writes a record of the queue, in the thread for kept records."""
+        if (taken := self._queue.take(number)) is not None:
+            self._files.write(taken)
 
     def forget(self, sandbox_id: str) -> None:
         """Drops the record of a sandbox that a fork has replaced."""
@@ -161,17 +168,95 @@ class KeptRecords:
             self._opened.clear()
             await asyncio.sleep(_SWEEP_SECONDS)
 
-    def _later(self, work: Callable[..., object], *arguments: object, size_bytes: int = 0) -> None:
+    def _later(
+        self, work: Callable[..., object], *arguments: object, ended: Callable[[], None] | None = None
+    ) -> None:
         async def do() -> None:
             try:
                 await off_loop("kept records", work, *arguments)
             finally:
-                self._waiting_bytes -= size_bytes
+                if ended is not None:
+                    ended()
 
-        self._waiting_bytes += size_bytes
         task = asyncio.create_task(do())
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
+
+
+class _Queue:
+    """The records that wait to be written, within a bound in bytes that the keys divide.
+
+    The engine's loop adds and releases; the thread for kept records takes. Each record leaves `_waiting` once.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._waiting: dict[int, TakenRecord] = {}
+        # Owner and size of each record until it is written, the latest last.
+        self._held: dict[int, tuple[str, int]] = {}
+
+    def add(self, taken: TakenRecord) -> int | None:
+        """Adds a record, and returns its number; None without room that its key may take."""
+        if (displaced := self._displaced_by(taken)) is None:
+            return None
+
+        for number in displaced:
+            # The thread may have begun to write it in the meantime: then it is held for a while beyond the bound.
+            if (dropped := self.take(number)) is not None:
+                self.release(number)
+                _log_not_kept(dropped)
+
+        number = next(self._numbers)
+        self._waiting[number] = taken
+        self._held[number] = taken.about.sandbox.owner, taken.size_bytes
+        return number
+
+    def take(self, number: int) -> TakenRecord | None:
+        """Removes a record that waits, and returns it; None for one that was displaced."""
+        return self._waiting.pop(number, None)
+
+    def release(self, number: int) -> None:
+        """Gives back the room of a record that has been written or displaced."""
+        self._held.pop(number, None)
+
+    def _displaced_by(self, taken: TakenRecord) -> list[int] | None:
+        """Returns the records that leave so that another has room, if their keys hold more than its own would."""
+        lacking = sum(size for _, size in self._held.values()) + taken.size_bytes - _MAX_WAITING_BYTES
+
+        if lacking <= 0:
+            return []
+
+        held: Counter[str] = Counter()
+        waiting: dict[str, list[int]] = {}
+
+        for number, (owner, size) in self._held.items():
+            held[owner] += size
+
+            if number in self._waiting:
+                waiting.setdefault(owner, []).append(number)
+
+        own = held[taken.about.sandbox.owner] + taken.size_bytes
+        displaced: list[int] = []
+
+        while lacking > 0:
+            most = max(waiting, key=held.__getitem__, default=None)
+
+            if most is None or held[most] <= own:
+                return None
+
+            displaced.append(number := waiting[most].pop())
+            size = self._held[number][1]
+            held[most] -= size
+            lacking -= size
+
+            if not waiting[most]:
+                del waiting[most]
+
+        return displaced
+
+
+def _log_not_kept(taken: TakenRecord) -> None:
+    events.RECORD_NOT_KEPT.log(sandbox_id=taken.about.id, reason="too many of its key wait to be written")
 
 
 def _take(info: SandboxInfo, sandbox: LiveSandbox) -> TakenRecord:

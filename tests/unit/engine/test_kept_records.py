@@ -279,6 +279,36 @@ def test_output_of_commands_that_run_keeps_no_record_from_being_kept(
     assert {len(ran) for ran in found.values()} == {3}
 
 
+def test_a_key_does_not_fill_the_queue_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the key that holds most the latest gives way, and that is told; a key displaces nothing of its own."""
+    monkeypatch.setattr(kept_records, "_MAX_WAITING_BYTES", 300_000)
+    kept = KeptRecords(str(tmp_path), ROOMY)
+
+    async def keep() -> None:
+        for number in range(5):
+            kept._write(taken(f"greedy-{number}", output="x" * 70_000, owner="greedy"))
+
+        kept._write(taken("modest-0", output="x" * 60_000, owner="modest"))
+        # More than its own share: nothing gives way to it.
+        kept._write(taken("modest-1", output="x" * 200_000, owner="modest"))
+        await kept.aclose()
+
+    with caplog.at_level(logging.ERROR, "fumehood"):
+        asyncio.run(keep())
+
+    told = [record.getMessage() for record in caplog.records]
+    assert set(names(RecordFiles(str(tmp_path), ROOMY))) == {*(f"greedy-{n}" for n in range(3)), "modest-0"}
+    assert [name for line in told for name in ("greedy-4", "greedy-3", "modest-1") if name in line] == [
+        "greedy-4",
+        "greedy-3",
+        "modest-1",
+    ]
+    # All of it is free again.
+    assert kept._queue._held == kept._queue._waiting == {}
+
+
 def test_labels_hide_no_file_from_the_bounds(tmp_path: Path) -> None:
     """A description that is too long is written without them."""
     files = RecordFiles(str(tmp_path), replace(ROOMY, max_count=2))
