@@ -337,6 +337,10 @@ def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):
     assert "SECRET" not in loot
     assert "ptrace=(-1, 1)" in loot
 
+    # Forks lie beneath the processes of their parent: so one sandbox is no seed from which others are forked.
+    with Sandbox("spying") as parent, parent.fork() as neighbour, parent.fork() as fork:
+        assert "SECRET OF A FORK" in _loot_of(fork, neighbour, "SECRET OF A FORK", until_it_has="SECRET OF A FORK")
+
 
 # In the first process of the template, not in the probe of a build: takes memory until there is none.
 _GREEDY = b"""
@@ -459,13 +463,18 @@ def _loot_of_two(template: str, *, until_it_has: str) -> str:
     """What a spy leaves in one of two sandboxes; the other, and one of another template, have a secret."""
     with Sandbox() as stranger, Sandbox(template) as neighbour, Sandbox(template) as sandbox:
         stranger.files.write("secret", "SECRET OF ANOTHER TEMPLATE")
-        neighbour.files.write("secret", "SECRET OF A NEIGHBOUR")
+        return _loot_of(sandbox, neighbour, "SECRET OF A NEIGHBOUR", until_it_has=until_it_has)
 
-        def look() -> str:
-            found = sandbox.files.read("loot") if sandbox.files.exists("loot") else ""
-            return found if until_it_has in found else ""
 
-        return until(look, "the spy leaves its loot")
+def _loot_of(sandbox: Sandbox, neighbour: Sandbox, secret: str, *, until_it_has: str) -> str:
+    """What a spy leaves in a sandbox; its neighbour has a secret."""
+    neighbour.files.write("secret", secret)
+
+    def look() -> str:
+        found = sandbox.files.read("loot") if sandbox.files.exists("loot") else ""
+        return found if until_it_has in found else ""
+
+    return until(look, "the spy leaves its loot")
 
 
 @functools.cache
