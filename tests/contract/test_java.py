@@ -28,10 +28,28 @@ held.await();
 """
 
 
+_BOTH_STREAMS = """
+for (int n = 0; n < 200; n++) { System.out.println("o" + n); System.err.println("e" + n); }
+new ProcessBuilder("echo", "child").inheritIO().start().waitFor();
+System.err.println("last");
+"""
+
+
 @pytest.fixture
 def java(sandbox):
     """Runs cells of Java."""
     return lambda code, **options: sandbox.run_code(code, language="java", **options)
+
+
+def test_both_streams_of_java_stay_in_order(java):
+    """Also with what a child process has written to the other one before."""
+    seen: list[str] = []
+    java(_BOTH_STREAMS, on_stdout=lambda text: seen.append(str(text)), on_stderr=lambda text: seen.append(str(text)))
+    assert "".join(seen).split() == [
+        *(f"{stream}{n}" for n in range(200) for stream in "oe"),
+        "child",
+        "last",
+    ]
 
 
 def test_cells_of_java(sandbox, java):

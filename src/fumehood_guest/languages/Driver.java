@@ -39,7 +39,7 @@ import jdk.jshell.spi.ExecutionEnv;
  * Runs cells of Java in one JVM, by the JShell of the JDK, whose declarations persist from cell to cell.
  *
  * <p>A child of a context. It reads requests from one pipe, each a length and then names and texts with a length of four
- * bytes each, and writes replies to another: a length, then JSON. What cells print goes to fds 1 and 2. It shares its
+ * bytes each, and writes replies to another: a length, then JSON. What cells print goes to fds 1 and 2, in order. It shares its
  * process with the code of its user, so that its replies are checked like everything else of a guest.
  */
 public final class Driver {
@@ -48,6 +48,8 @@ public final class Driver {
         "java.util.concurrent.*", "java.util.function.*", "java.util.regex.*", "java.util.stream.*");
     private static final int MAX_COMPLETIONS = 500;
     private static final int MAX_TRACE_LINES = 100;
+    private static final int SPINS = 20;
+    private static final long PAUSE_NANOS = 50_000;
 
     /** What cells see of this program. */
     public static final class Display {
@@ -76,6 +78,48 @@ public final class Driver {
         }
     }
 
+    /**
+     * One of the two standard streams, behind the other: a write waits until the host has read what lies in the other's
+     * pipe. So both arrive in the order in which they were printed, also what child processes have written before, and
+     * a cell that prints to one stream only never waits.
+     */
+    private static final class Behind extends FileOutputStream {
+        // Only asked how many bytes lie in its pipe: that works at the end for writing too. It is never closed.
+        private final FileInputStream other;
+
+        private Behind(FileDescriptor own, FileDescriptor other) {
+            super(own);
+            this.other = new FileInputStream(other);
+        }
+
+        @Override
+        public void write(byte[] bytes, int offset, int length) throws IOException {
+            awaitOther();
+            super.write(bytes, offset, length);
+        }
+
+        @Override
+        public void write(int one) throws IOException {
+            awaitOther();
+            super.write(one);
+        }
+
+        private void awaitOther() {
+            for (int turn = 0; !isInterrupted && unread() > 0; turn++) {
+                if (turn < SPINS) Thread.onSpinWait();
+                else LockSupport.parkNanos(PAUSE_NANOS);
+            }
+        }
+
+        private int unread() {
+            try {
+                return other.available();
+            } catch (IOException gone) {
+                return 0;
+            }
+        }
+    }
+
     private record Place(String cell, int line) {}
 
     private static OutputStream replies;
@@ -92,8 +136,8 @@ public final class Driver {
     private Driver() {}
 
     public static void main(String[] arguments) throws Exception {
-        System.setOut(new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(new FileOutputStream(FileDescriptor.err), true, StandardCharsets.UTF_8));
+        System.setOut(new PrintStream(new Behind(FileDescriptor.out, FileDescriptor.err), true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(new Behind(FileDescriptor.err, FileDescriptor.out), true, StandardCharsets.UTF_8));
 
         if (arguments.length < 2) {
             rehearse();
