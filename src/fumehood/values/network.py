@@ -305,6 +305,7 @@ def read_network(value: NetworkChoice | None) -> Network:
         return Network(presets=(value,))
 
     if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        _check_words(value)
         return _listed_network([word for word in value if word != "none"])
 
     # A value of any other type may hold a secret.
@@ -315,6 +316,17 @@ def read_network(value: NetworkChoice | None) -> Network:
         allowed="'none', 'pip', 'internet', a list of names such as ['api.example.com'], or a Network(allow=[...])"
         f"{meant_network(shown)}",
     )
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse a name that is like a word of ours: as a host of a local name, a mistyped `pip` would be allowed."""
+    for word in words:
+        if word in ("none", "internet", *PRESETS) or set(word) & set(".:"):
+            continue
+
+        if meant := meant_network(word):
+            allowed = f"'none', 'pip', 'internet', or rules such as 'api.example.com' or 'wiki:80'{meant}"
+            raise InvalidArgumentError(field="network", value=word, allowed=allowed)
 
 
 def meant_network(word: object) -> str:

@@ -95,8 +95,12 @@ def test_networks_are_words_and_lists():
     ("word", "meant"), [("pipp", "pip"), ("interent", "internet"), ("Internet", "internet")]
 )
 def test_a_mistyped_network_is_asked_about(word, meant):
-    """By Python and by the command line, where a name without a dot would be a host otherwise."""
-    for read in (lambda: read_network(word), lambda: read_network_words([word])):
+    """By Python, alone or in a list, and by the command line: a name without a dot would be a host otherwise."""
+    for read in (
+        lambda: read_network(word),
+        lambda: read_network([word]),
+        lambda: read_network_words([word]),
+    ):
         with pytest.raises(InvalidArgumentError) as refused:
             read()
 
