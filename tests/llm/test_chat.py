@@ -133,7 +133,7 @@ def test_a_whole_talk(tmp_path):
             "half\n",
             "ZeroDivisionError",
             "may repair it",
-            "new file: /mnt/data/out.txt, 4 bytes",
+            "new file: /mnt/data/out.txt, 4 bytes; /get out.txt brings it",
             "whole\n",
             "That is it.",
             "4 requests; 40 tokens read, 20 written",
@@ -276,8 +276,11 @@ def test_refusals_are_said_and_talk_is_forgotten_and_saved(tmp_path, shared):
 
 
 def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
-    """Questions from a pipe, plain text out: no prompt, no colours."""
-    script = Reply(calls=[Call("print(6 * 7)")]), Reply(text="It is 42.")
+    """Questions from a pipe, plain text out: no prompt, no colours; new files are there afterwards."""
+    script = (
+        Reply(calls=[Call("print(6 * 7); open('/mnt/data/new.txt', 'w').write('kept')")]),
+        Reply(text="It is 42."),
+    )
 
     with ScriptedServer("openai-chat", *script) as server:
         arguments = server.arguments
@@ -305,6 +308,7 @@ def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
     assert "It is 42." in done.stdout
     assert "\x1b" not in done.stdout
     assert PROMPT not in done.stdout
+    assert (tmp_path / "new.txt").read_text() == "kept"
 
 
 def test_a_script_is_reported_that_nobody_answered(tmp_path):

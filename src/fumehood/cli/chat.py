@@ -141,7 +141,7 @@ CHAT = Command(
             type=PathWord(is_folder=True),
             metavar="DIR",
             default=".",
-            help="where pictures and files are brought to (default: here)",
+            help="where pictures are brought to, and at the end of the chat all new files (default: here)",
         ),
         *sandbox_options(files_go_to=DATA_PATH),
     ],

@@ -34,6 +34,7 @@ from fumehood.llm.events import (
 )
 from fumehood.llm.readable_text import in_bytes
 from fumehood.text import visible, visible_line
+from fumehood.values.guest_paths import DATA_PATH
 
 # Highlighting everything again for each line is quadratic: longer code is shown plainly.
 _MAX_CHARS = 20_000
@@ -253,7 +254,8 @@ class ChatScreen:
             self.say("it has failed; the model sees the error and may repair it", "yellow")
 
         for file in cell.result.files:
-            self.say(f"{file.change} file: {file.path}, {in_bytes(file.size_bytes)}")
+            name = file.name if file.path == f"{DATA_PATH}/{file.name}" else file.path
+            self.say(f"{file.change} file: {file.path}, {in_bytes(file.size_bytes)}; /get {name} brings it")
 
     def _show_error(self, error: ExecutionError) -> None:
         self._write(f"{str(error).rstrip()}\n", "red")

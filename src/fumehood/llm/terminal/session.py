@@ -18,6 +18,7 @@ from rich.console import Console
 from fumehood import FileInfo, FumehoodError, Sandbox
 from fumehood.api.artifacts import list_tree, save_files
 from fumehood.llm.agent import Agent
+from fumehood.llm.events import CellFinished
 from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.terminal.screen import ChatScreen, describe_usage, detect_protocol
 from fumehood.text import visible_line
@@ -64,6 +65,8 @@ class ChatSession:
         self._notebook = notebook
         self._is_at_prompt = False
         self._has_failed = False
+        # Paths of files that are new or changed, and that `/get` has not brought since.
+        self._unfetched: dict[str, None] = {}
         self._commands: dict[str, Callable[[str], bool]] = {
             "help": self._help,
             "files": self._files,
@@ -81,6 +84,8 @@ class ChatSession:
                     self._turn(line)
                 elif not self._command(line):
                     break
+
+        self._fetch_rest()
 
         if self._notebook is not None:
             self._save("")
@@ -113,6 +118,9 @@ class ChatSession:
         try:
             for event in self._agent.stream(prompt):
                 self._screen.show(event)
+
+                if isinstance(event, CellFinished):
+                    self._unfetched.update(dict.fromkeys(file.path for file in event.cell.result.files))
         except (FumehoodError, OSError) as error:
             self._has_failed = True
             self._screen.say_error(error)
@@ -155,14 +163,28 @@ class ChatSession:
         if not entries:
             self._screen.say(f"there is no {wanted}; /files lists what there is", "red")
 
-        root = os.path.dirname(wanted)
+        self._fetch(entries, os.path.dirname(wanted))
+        return True
 
+    def _fetch(self, entries: list[FileInfo], root: str) -> None:
         for saved in save_files(self._files_inside, entries, root=root, into=self._folder):
+            self._unfetched.pop(saved.source, None)
             self._screen.say(
                 f"{visible_line(saved.source)} was left out: {saved.skipped}" if saved.skipped else saved.path
             )
 
-        return True
+    def _fetch_rest(self) -> None:
+        """Bring the files that are new and were not fetched: the sandbox ends with the chat."""
+        if not self._unfetched:
+            return
+
+        try:
+            entries = [entry for entry in self._entries() if entry.path in self._unfetched]
+
+            for root in _ROOTS:
+                self._fetch([entry for entry in entries if entry.path.startswith(f"{root}/")], root)
+        except (FumehoodError, OSError) as error:
+            self._screen.say_error(error)
 
     def _save(self, path: str) -> bool:
         target = path or self._notebook or "chat.ipynb"
