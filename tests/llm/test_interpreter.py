@@ -17,6 +17,7 @@ import pytest
 import fumehood
 from fumehood import AsyncSandbox, InvalidArgumentError, Limits, Network, Sandbox
 from fumehood.llm import AsyncCodeInterpreter, CodeInterpreter, ModelCall
+from fumehood.llm.html_text import text_of_html
 
 FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n"
 
@@ -156,6 +157,19 @@ def test_nothing_is_rendered(interpreter: CodeInterpreter) -> None:
     result = interpreter.run("display({'text/html': '<script>alert(1)</script>'}, raw=True)")
 
     assert result.text == "[nothing of this to read: text/html; print what you need]"
+
+
+def test_html_is_read_as_its_text(interpreter: CodeInterpreter) -> None:
+    """In place of the name of its class; without scripts, within a bound, and soon for what is no HTML."""
+    markup = "<style>p {}</style><h1>Sales</h1><table><tr><td>a</td><td>1 &lt; 2</td></tr></table>"
+    shown = interpreter.run(f"from IPython.display import HTML\nHTML({markup!r})")
+    assert shown.text == "[HTML, its text alone]\nSales\na 1 < 2"
+    # A text of its own says more.
+    own = interpreter.run("display({'text/html': '<b>x</b>', 'text/plain': 'of its own'}, raw=True)")
+    assert own.text == "of its own"
+
+    for begun in ("<", "<script", "</p", "<p <p "):
+        assert len(text_of_html(begun * 100_000)) <= 32_000
 
 
 def test_files_are_reported_once(interpreter: CodeInterpreter) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from fumehood import Execution, Result, Truncation
 from fumehood.llm.error_text import NOT_INSTALLABLE, Surroundings, describe_error, installs
+from fumehood.llm.html_text import text_of_html
 from fumehood.llm.images import ImageBounds, ImageShelf, oversized
 from fumehood.llm.readable_text import (
     Excerpt,
@@ -101,6 +102,8 @@ _NOTES_SHARE = 0.25
 _MIN_CHARS = 500
 # The formats in order of preference: a model reads the first one that a result has.
 _TEXT_FORMATS = ("markdown", "text", "latex")
+# What IPython gives as the text of HTML that code displays.
+_BARE_HTML = re.compile(r"<(?:IPython\.core\.display\.)?HTML object>")
 
 # An answer to plain HTTP, which no library raises as an error; of a program in the sandbox it may be one as well.
 _RESPONSE = re.compile(r"<Response \[403(?: Forbidden)?\]>")
@@ -271,6 +274,10 @@ def _value(result: Result, shelf: ImageShelf, room: int) -> Excerpt:
 
 
 def _text_of(result: Result, room: int) -> Excerpt:
+    if result.html and (result.text is None or _BARE_HTML.fullmatch(result.text)):
+        if words := text_of_html(result.html):
+            return readable_ends(f"[HTML, its text alone]\n{words}", room)
+
     for name in _TEXT_FORMATS:
         text: str | None = getattr(result, name)
 
