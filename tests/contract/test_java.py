@@ -44,7 +44,11 @@ def java(sandbox):
 def test_both_streams_of_java_stay_in_order(java):
     """Also with what a child process has written to the other one before."""
     seen: list[str] = []
-    java(_BOTH_STREAMS, on_stdout=lambda text: seen.append(str(text)), on_stderr=lambda text: seen.append(str(text)))
+    java(
+        _BOTH_STREAMS,
+        on_stdout=lambda text: seen.append(str(text)),
+        on_stderr=lambda text: seen.append(str(text)),
+    )
     assert "".join(seen).split() == [
         *(f"{stream}{n}" for n in range(200) for stream in "oe"),
         "child",

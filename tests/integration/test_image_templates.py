@@ -339,7 +339,9 @@ def test_an_images_own_python_reaches_its_own_sandbox_alone(bench):
 
     # Forks lie beneath the processes of their parent: so one sandbox is no seed from which others are forked.
     with Sandbox("spying") as parent, parent.fork() as neighbour, parent.fork() as fork:
-        assert "SECRET OF A FORK" in _loot_of(fork, neighbour, "SECRET OF A FORK", until_it_has="SECRET OF A FORK")
+        assert "SECRET OF A FORK" in _loot_of(
+            fork, neighbour, "SECRET OF A FORK", until_it_has="SECRET OF A FORK"
+        )
 
 
 # In the first process of the template, not in the probe of a build: takes memory until there is none.
