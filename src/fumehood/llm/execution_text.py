@@ -274,9 +274,10 @@ def _value(result: Result, shelf: ImageShelf, room: int) -> Excerpt:
 
 
 def _text_of(result: Result, room: int) -> Excerpt:
-    if result.html and (result.text is None or _BARE_HTML.fullmatch(result.text)):
-        if words := text_of_html(result.html):
-            return readable_ends(f"[HTML, its text alone]\n{words}", room)
+    is_bare = result.text is None or _BARE_HTML.fullmatch(result.text)
+
+    if is_bare and result.html and (words := text_of_html(result.html)):
+        return readable_ends(f"[HTML, its text alone]\n{words}", room)
 
     for name in _TEXT_FORMATS:
         text: str | None = getattr(result, name)
