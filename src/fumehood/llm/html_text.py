@@ -15,17 +15,17 @@ _HIDDEN = re.compile(r"<(script|style|head)\b", re.IGNORECASE)
 _LINE = re.compile(r"</?(?:p|div|br|li|tr|h[1-6]|table|ul|ol|pre|section)\b[^<>]*>", re.IGNORECASE)
 _CELL = re.compile(r"</t[dh]\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
-_SPACES = re.compile(r"[ \t\r\f]+")
-_EMPTY_LINES = re.compile(r"\s*\n\s*")
 
 
 def text_of_html(content: str) -> str:
     """Return the visible text of HTML, a line for each block or row; empty if there is none."""
     shown = _without_hidden(content[:_MAX_CHARS])
     shown = _LINE.sub("\n", shown)
-    shown = _CELL.sub("  ", shown)
+    shown = _CELL.sub(" ", shown)
     shown = html.unescape(_TAG.sub("", shown))
-    return _EMPTY_LINES.sub("\n", _SPACES.sub(" ", shown)).strip()
+    # A pattern with white space around a line's end would take time that grows with the square of a run of it.
+    lines = (" ".join(line.split()) for line in shown.splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 def _without_hidden(content: str) -> str:
