@@ -35,7 +35,7 @@ LOG_BYTES = 64 * 1024
 # same share of processors that other programs use, and what is left is what a request costs that breaks off.
 FACTOR = 3
 # As late as it may be, however fast ordinary requests are beside it.
-FAST_SECONDS = 0.1
+FAST_SECONDS = 0.05
 ROUNDS = 5
 Head = Callable[[str, str, str], bytes]
 
@@ -184,18 +184,20 @@ def p95_beside(server: Any, sent: Sequence[bytes], rounds: int, seconds: float =
 
 
 def stays_fast(server: Any, sent: Sequence[bytes], rounds: int, seconds: float = 60.0) -> None:
-    """The owner's calls take at most some times what they take beside as many ordinary requests, in one of five rounds.
+    """The owner's calls take at most some times what they take beside as many ordinary requests.
 
-    A fault of the server is there in each of them.
+    In three of five rounds: other work of the machine may spoil one, and a lucky one is no proof.
     """
     tried = []
+    held = 0
 
     for _ in range(ROUNDS):
         ordinary = p95_beside(server, ORDINARY, rounds, seconds)
         busy = p95_beside(server, sent, rounds, seconds)
         tried.append(f"{busy:.3f} s of a flood against {ordinary:.3f} s")
+        held += busy <= max(FACTOR * ordinary, FAST_SECONDS)
 
-        if busy <= max(FACTOR * ordinary, FAST_SECONDS):
+        if held > ROUNDS // 2:
             return
 
     pytest.fail("; ".join(tried))
