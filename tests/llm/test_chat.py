@@ -275,10 +275,14 @@ def test_refusals_are_said_and_talk_is_forgotten_and_saved(tmp_path, shared):
     assert [cell.source for cell in saved.cells] == ["**You:** Second?", "Two."]
 
 
-def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
-    """Questions from a pipe, plain text out: no prompt, no colours; new files are there afterwards."""
+@pytest.mark.parametrize("output", [["--output", "."], []], ids=["output", "no output"])
+def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared, output):
+    """Questions from a pipe, plain text out: no prompt, no colours; new files are there if they were asked for.
+
+    Their names are the guest's: one beside a project of the user could be run by its tools.
+    """
     script = (
-        Reply(calls=[Call("print(6 * 7); open('/mnt/data/new.txt', 'w').write('kept')")]),
+        Reply(calls=[Call("print(6 * 7); open('/mnt/data/conftest.py', 'w').write('kept')")]),
         Reply(text="It is 42."),
     )
 
@@ -292,10 +296,10 @@ def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
                 "chat",
                 "--base-url",
                 arguments["base_url"],
-                "--output",
-                str(tmp_path),
+                *output,
             ],
             input="How much?\n",
+            cwd=tmp_path,
             env=environment(FUMEHOOD_MODEL=arguments["model"], **shared),
             capture_output=True,
             text=True,
@@ -308,7 +312,12 @@ def test_without_a_terminal_it_answers_line_by_line(tmp_path, shared):
     assert "It is 42." in done.stdout
     assert "\x1b" not in done.stdout
     assert PROMPT not in done.stdout
-    assert (tmp_path / "new.txt").read_text() == "kept"
+
+    if output:
+        assert (tmp_path / "conftest.py").read_text() == "kept"
+    else:
+        assert list(tmp_path.iterdir()) == []
+        assert "not brought, and gone with the sandbox: /mnt/data/conftest.py; --output DIR" in done.stdout
 
 
 def test_a_script_is_reported_that_nobody_answered(tmp_path):

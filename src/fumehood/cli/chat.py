@@ -53,7 +53,8 @@ def run(options: Options) -> int:
     with naming_arguments({"model": "--model", "base_url": "--base-url"}):
         choose_provider(model, base_url=options.base_url)
 
-    check_folder(options.output, "--output")
+    if options.output is not None:
+        check_folder(options.output, "--output")
 
     if options.save:
         check_file(options.save, "--save")
@@ -80,7 +81,7 @@ def run(options: Options) -> int:
         session = open_session(
             agent,
             sandbox,
-            folder=options.output,
+            output=options.output,
             notebook=options.save,
             environment=os.environ,
             told=told,
@@ -140,8 +141,8 @@ CHAT = Command(
             ["--output"],
             type=PathWord(is_folder=True),
             metavar="DIR",
-            default=".",
-            help="where pictures are brought to, and at the end of the chat all new files (default: here)",
+            help="bring new files here at the end of the chat, and pictures (default: pictures only, "
+            "to the current folder)",
         ),
         *sandbox_options(files_go_to=DATA_PATH),
     ],

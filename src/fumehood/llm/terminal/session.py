@@ -25,6 +25,10 @@ from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
 
 _ROOTS = (DATA_PATH, HOME_PATH)
+# For pictures, and for files that are asked for by name.
+_HERE = "."
+# Of files that are not brought.
+_MAX_NAMES = 10
 _HELP = """\
 /help            this list
 /files           the files of the sandbox
@@ -43,7 +47,8 @@ class ChatSession:
         sandbox: The sandbox of its code.
         screen: Shows the events.
         ask_line: Reads a line of the user; raises EOFError at the end.
-        folder: The folder for files of the sandbox.
+        output: The folder for files of the sandbox, to which new ones are brought at the end. None: only those that
+            `/get` names are brought, to the current folder, since their names are the choice of a model and its code.
         notebook: The file of the conversation, written at the end and by `/save` without a path.
     """
 
@@ -54,14 +59,14 @@ class ChatSession:
         screen: ChatScreen,
         ask_line: Callable[[], str],
         *,
-        folder: str,
+        output: str | None,
         notebook: str | None = None,
     ) -> None:
         self._agent = agent
         self._files_inside = sandbox.files
         self._screen = screen
         self._ask_line = ask_line
-        self._folder = folder
+        self._output = output
         self._notebook = notebook
         self._is_at_prompt = False
         self._has_failed = False
@@ -85,7 +90,8 @@ class ChatSession:
                 elif not self._command(line):
                     break
 
-        self._fetch_rest()
+        if self._unfetched:
+            self._end_files()
 
         if self._notebook is not None:
             self._save("")
@@ -167,15 +173,20 @@ class ChatSession:
         return True
 
     def _fetch(self, entries: list[FileInfo], root: str) -> None:
-        for saved in save_files(self._files_inside, entries, root=root, into=self._folder):
+        for saved in save_files(self._files_inside, entries, root=root, into=self._output or _HERE):
             self._unfetched.pop(saved.source, None)
             self._screen.say(
                 f"{visible_line(saved.source)} was left out: {saved.skipped}" if saved.skipped else saved.path
             )
 
-    def _fetch_rest(self) -> None:
-        """Bring the files that are new and were not fetched: the sandbox ends with the chat."""
-        if not self._unfetched:
+    def _end_files(self) -> None:
+        """Bring the new files that were not fetched, or name them: the sandbox ends with the chat."""
+        if self._output is None:
+            names = ", ".join(list(self._unfetched)[:_MAX_NAMES])
+            names += " and others" if len(self._unfetched) > _MAX_NAMES else ""
+            self._screen.say(
+                f"not brought, and gone with the sandbox: {names}; --output DIR brings new files"
+            )
             return
 
         try:
@@ -229,7 +240,7 @@ def open_session(
     agent: Agent,
     sandbox: Sandbox,
     *,
-    folder: str,
+    output: str | None,
     notebook: str | None,
     environment: Mapping[str, str],
     told: Callable[[Exception], str],
@@ -239,20 +250,20 @@ def open_session(
     Args:
         agent: The agent.
         sandbox: The sandbox of its code.
-        folder: The folder for pictures and files.
+        output: The folder for pictures and new files; None: pictures come to the current folder, and no files.
         notebook: The file of the conversation, written at the end.
         environment: The environment of the terminal.
         told: The text of an error, with hints that fit the program.
     """
     # Text of a model and of a guest has neither markup nor emoji, and numbers in it get no colour.
     console = Console(highlight=False, emoji=False, markup=False)
-    screen = ChatScreen(console, protocol=detect_protocol(environment), folder=folder, told=told)
+    screen = ChatScreen(console, protocol=detect_protocol(environment), folder=output or _HERE, told=told)
     info = sandbox.get_info()
     model = visible_line(agent.model)
     screen.say(
         f"model {model}, sandbox {info.id}, isolation {info.isolation.level}; /help lists the commands"
     )
-    return ChatSession(agent, sandbox, screen, _read_line, folder=folder, notebook=notebook)
+    return ChatSession(agent, sandbox, screen, _read_line, output=output, notebook=notebook)
 
 
 def _read_line() -> str:
