@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import pytest
 import websockets
+from tests.waiting import until
 from websockets.asyncio.client import connect
+from websockets.sync.client import connect as connect_in_thread
 
 INSIDE = """
 import hashlib, http.server, threading
@@ -275,6 +279,97 @@ def test_websockets_go_through(server: Any, sandbox_id: str) -> None:
             assert closed.value.rcvd.code == 4001
 
     asyncio.run(talk())
+
+
+# A WebSocket server that counts what it gets, sends it back at one of its ports, and writes down how each ended.
+COUNTING = """
+import base64, hashlib, socket, threading
+
+def serve(conn):
+    data = b""
+    while b"\\r\\n\\r\\n" not in data:
+        data += conn.recv(4096)
+    head = data.decode().lower()
+    original = data.decode().split("\\r\\n")
+    key = next(line.split(": ")[1] for line in original if line.lower().startswith("sec-websocket-key"))
+    accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+    conn.sendall(("HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+        f"Sec-WebSocket-Accept: {accept}\\r\\n\\r\\n").encode())
+    stream, got, ended = conn.makefile("rb"), 0, "cut off"
+    while head := stream.read(2):
+        stream.read(4)
+        content = stream.read(head[1] & 127)
+        if head[0] & 15 == 8:
+            ended = "close frame"
+            break
+        got += 1
+        if conn.getsockname()[1] == 8012:
+            conn.sendall(b"\\x82" + bytes([len(content)]) + content)
+    with open("seen", "a") as file:
+        file.write(f"{got} {ended}\\n")
+    conn.close()
+
+def accept(listener):
+    while True:
+        threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+threading.Thread(target=accept, args=(socket.create_server(("127.0.0.1", PORT)),), daemon=True).start()
+"""
+
+
+def _raw_websocket(server: Any, path: str) -> socket.socket:
+    """A WebSocket of a client that does not wait for anything after the handshake."""
+    line = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30)
+    line.sendall(
+        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {server.token}\r\n"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    head = b""
+
+    while b"\r\n\r\n" not in head and (piece := line.recv(1)):
+        head += piece
+
+    assert b" 101 " in head
+    return line
+
+
+def test_a_websocket_that_is_closed_at_once_loses_no_message(
+    server: Any, client: httpx2.Client, sandbox_id: str
+) -> None:
+    """All that a client sent before its close frame arrives, whether it waits or has left, and the close after it."""
+    for port in (8011, 8012):
+        code = f"PORT = {port}\n" + COUNTING
+        client.post(f"/v1/sandboxes/{sandbox_id}/executions", json={"code": code}).raise_for_status()
+
+    message, close = b"\x82\x81\0\0\0\0x", b"\x88\x82\0\0\0\0\x03\xe8"
+
+    def seen() -> list[str]:
+        answer = client.get(f"/v1/sandboxes/{sandbox_id}/files/content", params={"path": "seen"})
+        return answer.text.splitlines() if answer.status_code == 200 else []
+
+    # Leaves without a look at the answer.
+    for _ in range(3):
+        with _raw_websocket(server, _inside(sandbox_id, "/", port=8011)) as line:
+            line.sendall(message * 2000 + close)
+
+    # Waits for the answer to its close, while what it sent is sent back.
+    url = server.url.replace("http", "ws") + _inside(sandbox_id, "/", port=8012)
+
+    for _ in range(5):
+        with connect_in_thread(url, additional_headers=server.headers) as chat:
+            for _ in range(200):
+                chat.send(b"x")
+
+    until(lambda: len(seen()) == 8, "the server inside has seen all ends")
+    assert sorted(seen()) == ["200 close frame"] * 5 + ["2000 close frame"] * 3
+
+    # Broken off: the server inside is not shown an orderly end.
+    with _raw_websocket(server, _inside(sandbox_id, "/", port=8011)) as line:
+        line.sendall(message)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    until(lambda: len(seen()) == 9, "the server inside has seen the end")
+    assert seen()[-1].endswith("cut off")
 
 
 def test_a_websocket_ends_with_the_right_of_its_key(server: Any, client: httpx2.Client) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
@@ -27,7 +28,7 @@ from fumehood.server.listener import has_left, is_over
 from fumehood.server.pace import TURN_SECONDS, ConnectionPace, SharedPace
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveEvent
+    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
@@ -55,6 +56,8 @@ _FREE_SECONDS_OF_BYTE = 10e-9
 # The least that a message costs whose route waits for something.
 _MESSAGE_SECONDS = 50e-6
 _GONE = 1006
+# For how long the messages are still taken of a client that has sent more than it may, and has finished sending.
+_LEFT_SECONDS = 5.0
 _TOO_BIG = 1009
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -277,9 +280,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._given_at = 0.0
         self._is_same_turn = False
         self._free_seconds = 0.0
+        self._left_at: float | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Discards what was not parsed."""
+        """Discards what was not parsed, and tells the app of an end without a close frame."""
+        if self.handshake_complete and not self.close_sent and self.conn.close_rcvd is None:
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": _GONE})
+
         super().connection_lost(exc)
         self._unparsed = b""
 
@@ -329,12 +336,43 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _is_left_behind(self) -> bool:
-        """Returns whether a client has sent more than it may, and has gone: what the kernel holds of it is no use."""
-        if not self._pace.is_used_up or self.transport.is_closing():
+        """Returns whether a client has sent more than it may, and has gone: what the kernel holds of it is no use.
+
+        What a client sent before it finished sending is taken for some seconds more, to which a flood adds nothing.
+        """
+        connection = self._connection()
+
+        if not self._pace.is_used_up or self.transport.is_closing() or connection is None:
             return False
 
-        connection = self.transport.get_extra_info("socket")
-        return connection is not None and connection.family != socket.AF_UNIX and has_left(connection)
+        if is_over(connection):
+            return True
+
+        if not has_left(connection):
+            return False
+
+        now = self.loop.time()
+        self._left_at = self._left_at or now
+        return now - self._left_at > _LEFT_SECONDS
+
+    def _connection(self) -> socket.socket | None:
+        """The socket, if its state can be read."""
+        connection: socket.socket | None = self.transport.get_extra_info("socket")
+        return None if connection is None or connection.family == socket.AF_UNIX else connection
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Sends to a client that is still there: one that has left would answer by a reset, and its messages be lost.
+
+        Raises:
+            ClientDisconnected: The client has left.
+        """
+        if message["type"] == "websocket.send" and self.handshake_complete:
+            connection = self._connection()
+
+            if connection is not None and not self.transport.is_closing() and has_left(connection):
+                raise ClientDisconnected
+
+        await super().send(message)
 
     def _charge(self, seconds: float, size_bytes: int) -> None:
         """Charges processor time, but for what messages of ordinary length cost for their bytes."""

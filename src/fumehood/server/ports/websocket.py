@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.client import ClientProtocol
@@ -37,6 +38,9 @@ _PACE = SharedPace(0.2)
 _HANDSHAKE_SECONDS = 30.0
 _NORMAL = 1000
 _GOING_AWAY = 1001
+_BROKEN = 1006
+# For how long what a client sent before it left is still delivered, and the server inside may take for its own end.
+_LAST_SECONDS = 10.0
 # Codes that mean the lack of one and are never sent (RFC 6455, 7.4.1).
 _UNSPOKEN = (1005, 1006, 1015)
 # The library sets these for the inner connection; those of the client were for the outer one.
@@ -51,6 +55,9 @@ async def carry_websocket(
     websocket: WebSocket,
 ) -> None:
     """Performs the handshake with both sides and carries messages until one of them ends.
+
+    All that a client has sent before its close frame is delivered, and then the close. A connection of a client that
+    broke off ends inside without a close frame.
 
     Args:
         stream: The connection into the sandbox.
@@ -96,6 +103,7 @@ class _Inner:
         self._unparsed = memoryview(b"")
         self._message = bytearray()
         self._early: list[Frame] = []
+        self._has_ended = asyncio.Event()
         self._is_text = False
 
     @property
@@ -165,7 +173,8 @@ class _Inner:
             if whole := await self.messages(frames):
                 return whole
 
-            if self._protocol.state is not State.OPEN or not await self._receive():
+            if self._protocol.state in (State.CONNECTING, State.CLOSED) or not await self._receive():
+                self._has_ended.set()
                 return None
 
     async def send(self, message: str | bytes) -> None:
@@ -182,6 +191,10 @@ class _Inner:
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(_NORMAL if code in _UNSPOKEN else code)
             await self._flush()
+
+    async def ended(self) -> None:
+        """Waits until the server inside has ended the connection as well, as long as `receive` is called."""
+        await self._has_ended.wait()
 
     def closing_code(self) -> int:
         """The close code of the server inside, to be passed on."""
@@ -219,19 +232,29 @@ class _Inner:
 
 async def _outward(inner: _Inner, websocket: WebSocket) -> None:
     try:
-        while (messages := await inner.receive()) is not None:
-            for message in messages:
-                if isinstance(message, str):
-                    await websocket.send_text(message)
-                else:
-                    await websocket.send_bytes(message)
-
-                inner.pace.charge(_SEND_SECONDS + len(message) * _BYTE_SECONDS)
-                await inner.pace.wait()
-
+        await _carry_outward(inner, websocket)
         await websocket.close(inner.closing_code())
     except SandboxError:
-        await websocket.close(_GOING_AWAY)
+        with suppress(WebSocketDisconnect):
+            await websocket.close(_GOING_AWAY)
+    except WebSocketDisconnect:
+        # What the client had sent is still being delivered: a server that cannot send may not read either.
+        with suppress(SandboxError, TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                while await inner.receive() is not None:
+                    pass
+
+
+async def _carry_outward(inner: _Inner, websocket: WebSocket) -> None:
+    while (messages := await inner.receive()) is not None:
+        for message in messages:
+            if isinstance(message, str):
+                await websocket.send_text(message)
+            else:
+                await websocket.send_bytes(message)
+
+            inner.pace.charge(_SEND_SECONDS + len(message) * _BYTE_SECONDS)
+            await inner.pace.wait()
 
 
 async def _inward(inner: _Inner, websocket: WebSocket) -> None:
@@ -240,6 +263,11 @@ async def _inward(inner: _Inner, websocket: WebSocket) -> None:
             text = event.get("text")
             await inner.send(text if text is not None else event["bytes"])
 
-        await inner.end(event.get("code", 1000))
-    except (BrokenPipeError, SandboxError, WebSocketDisconnect):
+        if event.get("code") == _BROKEN:
+            return
+
+        async with asyncio.timeout(_LAST_SECONDS):
+            await inner.end(event.get("code", _NORMAL))
+            await inner.ended()
+    except (BrokenPipeError, SandboxError, TimeoutError, WebSocketDisconnect):
         return
