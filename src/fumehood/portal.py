@@ -19,7 +19,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
-from functools import partial
+from functools import partial, wraps
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
@@ -263,10 +263,8 @@ class Turn:
         try:
             return outcomes[0]()
         except FumehoodError as error:
-            if not sys.flags.dev_mode:
-                # Frames of the engine say nothing to its users; `python -X dev` shows them.
-                error.__traceback__ = _frames_of_others(error.__traceback__)
-
+            # Frames of the engine say nothing to its users.
+            _drop_own_frames(error)
             raise
         except RuntimeError as error:
             if not threading.main_thread().is_alive():
@@ -354,6 +352,39 @@ def _outcome_of(callback: Callable[[_A], _T], argument: _A) -> _Outcome[_T]:
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
+
+
+def without_own_frames(function: Callable[_P, Any]) -> Callable[_P, Any]:
+    """Return a function whose errors have no frames of this package; `python -X dev` shows them.
+
+    A bare `raise` adds no frame to the traceback that was set before it, not even that of the function here.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaited(*args: _P.args, **options: _P.kwargs) -> Any:
+            try:
+                return await function(*args, **options)
+            except (FumehoodError, TypeError) as error:
+                _drop_own_frames(error)
+                raise
+
+        return awaited
+
+    @wraps(function)
+    def called(*args: _P.args, **options: _P.kwargs) -> Any:
+        try:
+            return function(*args, **options)
+        except (FumehoodError, TypeError) as error:
+            _drop_own_frames(error)
+            raise
+
+    return called
+
+
+def _drop_own_frames(error: BaseException) -> None:
+    if not sys.flags.dev_mode:
+        error.__traceback__ = _frames_of_others(error.__traceback__)
 
 
 def _frames_of_others(where: TracebackType | None) -> TracebackType | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -50,5 +52,46 @@ def test_a_file_that_breaks_in_a_loop_is_the_callers() -> None:
 
             assert not isinstance(caught.value, FumehoodError)
             assert (await made.run_code("6 * 7")).text == "42"
+
+    asyncio.run(main())
+
+
+def _lines_behind_the_caller(refused: Callable[[], object]) -> tuple[str, list[str]]:
+    with pytest.raises((FumehoodError, TypeError)) as caught:
+        refused()
+
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    # The two frames of this file: the one above, and the function that is refused.
+    return str(caught.value), [f"{frame.filename}:{frame.lineno}" for frame in frames[2:]]
+
+
+@pytest.mark.skipif(sys.flags.dev_mode, reason="the development mode of Python shows all frames")
+def test_a_traceback_ends_at_the_line_of_the_caller(sandbox: Sandbox) -> None:
+    """Of constructors, methods, their parts and awaited ones: no line of this package is of use to its caller."""
+    refused: list[Callable[[], object]] = [
+        lambda: Sandbox(memory="lots"),
+        lambda: Sandbox(timout=4),  # type: ignore[call-arg]
+        lambda: Sandbox(url="127.0.0.1:8791"),
+        lambda: Sandbox(network="interent"),  # type: ignore[arg-type]
+        lambda: Sandbox.connect("no such id"),
+        lambda: sandbox.upload("nope.csv"),
+        lambda: sandbox.rollback("nowhere"),
+        lambda: sandbox.files.read("/nope"),
+        lambda: sandbox.commands.run("false", envs=3),  # type: ignore[arg-type]
+    ]
+
+    for call in refused:
+        words, behind = _lines_behind_the_caller(call)
+        assert behind == [], words
+
+    with pytest.raises(FileNotFoundError, match="cannot upload 'nope.csv'(?s:.)*of this machine"):
+        sandbox.upload("nope.csv")
+
+    async def main() -> None:
+        async with AsyncSandbox(template=PLAIN) as made:
+            with pytest.raises(FumehoodError) as caught:
+                await made.rollback("nowhere")
+
+            assert len(traceback.extract_tb(caught.value.__traceback__)) == 1
 
     asyncio.run(main())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from fumehood.api.handle import SandboxHandle
+from fumehood.api.handle import PlainErrors, SandboxHandle
 from fumehood.values.looking import (
     Cell,
     CellPage,
@@ -32,7 +32,7 @@ from fumehood.values.moments import Comparison, ReadDifferences, ReadKeptFile
 from fumehood.values.watching import WatchEvent
 
 
-class AsyncActivity:
+class AsyncActivity(PlainErrors):
     """The past and running executions of a `Sandbox`, whichever caller began them."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Final, Literal, TypeAlias, overload
 
 from fumehood.api.callbacks import AsyncTextCallback
-from fumehood.api.handle import SandboxHandle
+from fumehood.api.handle import PlainErrors, SandboxHandle
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import (
     CommandError,
@@ -43,7 +43,7 @@ ProcessInfos: TypeAlias = list[ProcessInfo]
 _STREAMS: Final[tuple[StreamName, ...]] = ("stdout", "stderr")
 
 
-class AsyncCommands:
+class AsyncCommands(PlainErrors):
     """The commands of a `Sandbox`: processes inside it."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
@@ -187,7 +187,7 @@ def _argv(command: str | Sequence[str]) -> tuple[str, ...]:
 _STDIN_CHUNK_BYTES = 256 * 1024
 
 
-class AsyncCommandHandle:
+class AsyncCommandHandle(PlainErrors):
     """A running command of a `Sandbox`, started in the background or connected to.
 
     Attributes:

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, overload
 
-from fumehood.api.handle import SandboxHandle
+from fumehood.api.handle import PlainErrors, SandboxHandle
 from fumehood.bounds import MIB
 from fumehood.errors import (
     FileTooLargeError,
@@ -72,7 +72,7 @@ def inside_path(path: object) -> str:
     return path.as_posix() if isinstance(path, PurePath) else path  # type: ignore[return-value]
 
 
-class AsyncFilesystem:
+class AsyncFilesystem(PlainErrors):
     """The files of a `Sandbox`. Every method raises a `FileError`, whose subclass names the reason."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
@@ -177,7 +177,7 @@ class AsyncFilesystem:
         return AsyncWatch(await self._sandbox_handle.backend.watch(self._sandbox_handle.id, request))
 
 
-class AsyncWatch:
+class AsyncWatch(PlainErrors):
     """The changes below a directory as they happen: iterate over this object, and close it or use it in a `with`."""
 
     def __init__(self, changes: AsyncGenerator[FileChange, None]) -> None:

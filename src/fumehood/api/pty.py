@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from fumehood.api.commands import as_bytes, check_known, kill_process, process_call
-from fumehood.api.handle import SandboxHandle
+from fumehood.api.handle import PlainErrors, SandboxHandle
 from fumehood.errors import InvalidArgumentError
 from fumehood.values.checks import check_envs, check_integer, check_pid
 from fumehood.values.requests import ProcessExited, ProcessSpec, ResizePty, SendStdin
@@ -20,7 +20,7 @@ DEFAULT_SHELL = ("/bin/bash", "-i", "-l")
 _ENVS = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
-class AsyncPty:
+class AsyncPty(PlainErrors):
     """The terminals of a `Sandbox`."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:
@@ -96,7 +96,7 @@ class AsyncPty:
         return await kill_process(self._sandbox_handle, pid)
 
 
-class AsyncPtyHandle:
+class AsyncPtyHandle(PlainErrors):
     """A terminal of a `Sandbox`: iterate over it for its output, as bytes, until the end."""
 
     def __init__(self, sandbox_handle: SandboxHandle, pid: int, *, after: int | None = 0) -> None:

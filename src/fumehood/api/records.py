@@ -9,7 +9,7 @@ import builtins
 from dataclasses import replace
 from typing import TypeAlias
 
-from fumehood.api.handle import default_backend, named_backend
+from fumehood.api.handle import PlainErrors, default_backend, named_backend
 from fumehood.errors import RecordNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.port.record_keeping import RecordKeeping
@@ -23,7 +23,7 @@ from fumehood.values.sandbox import ContextInfo
 EndedSandboxes: TypeAlias = builtins.list[EndedSandbox]
 
 
-class AsyncRecords:
+class AsyncRecords(PlainErrors):
     """The records of sandboxes that have ended: the code that ran in each, its audit record, and why it ended.
 
     Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it is

@@ -35,7 +35,7 @@ from fumehood.api.files import (
     ReadFormat,
     WriteEntry,
 )
-from fumehood.api.handle import Uncopied, check_child
+from fumehood.api.handle import PlainErrors, Uncopied, check_child
 from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
 from fumehood.api.records import AsyncRecords, EndedSandboxes
 from fumehood.api.saved_states import StatePlace
@@ -930,7 +930,7 @@ class Sandbox(Uncopied):
         )
 
 
-class Filesystem:
+class Filesystem(PlainErrors):
     """The files of a `Sandbox`. Every method raises a `FileError`, whose subclass names the reason."""
 
     def __init__(self, async_impl: AsyncFilesystem) -> None:
@@ -1005,7 +1005,7 @@ class Filesystem:
         return Watch(call(self._async.watch, path, recursive=recursive))
 
 
-class Watch:
+class Watch(PlainErrors):
     """The changes below a directory as they happen: iterate over this object, and close it or use it in a `with`."""
 
     def __init__(self, async_impl: AsyncWatch) -> None:
@@ -1033,7 +1033,7 @@ class Watch:
         call(self._async.__aexit__, kind, error, where)
 
 
-class Commands:
+class Commands(PlainErrors):
     """The commands of a `Sandbox`: processes inside it."""
 
     def __init__(self, async_impl: AsyncCommands) -> None:
@@ -1147,7 +1147,7 @@ class Commands:
         call(self._async.close_stdin, pid)
 
 
-class CommandHandle:
+class CommandHandle(PlainErrors):
     """A running command of a `Sandbox`, started in the background or connected to.
 
     Attributes:
@@ -1185,7 +1185,7 @@ class CommandHandle:
         call(self._async.close_stdin)
 
 
-class Pty:
+class Pty(PlainErrors):
     """The terminals of a `Sandbox`."""
 
     def __init__(self, async_impl: AsyncPty) -> None:
@@ -1242,7 +1242,7 @@ class Pty:
         return call(self._async.kill, pid)
 
 
-class PtyHandle:
+class PtyHandle(PlainErrors):
     """A terminal of a `Sandbox`: iterate over it for its output, as bytes, until the end."""
 
     def __init__(self, async_impl: AsyncPtyHandle) -> None:
@@ -1289,7 +1289,7 @@ class PtyHandle:
         return call(self._async.kill)
 
 
-class Activity:
+class Activity(PlainErrors):
     """The past and running executions of a `Sandbox`, whichever caller began them."""
 
     def __init__(self, async_impl: AsyncActivity) -> None:
@@ -1444,7 +1444,7 @@ class Activity:
         return turn.iterate(self._async.events(after=after))
 
 
-class Shares:
+class Shares(PlainErrors):
     """The shares of a `Sandbox` of a server: read-only views of it, for people without an account."""
 
     def __init__(self, async_impl: AsyncShares) -> None:
@@ -1502,7 +1502,7 @@ class Shares:
         call(self._async.revoke, share)
 
 
-class Records:
+class Records(PlainErrors):
     """The records of sandboxes that have ended: the code that ran in each, its audit record, and why it ended.
 
     Records are kept only where the setting `records` is `keep`: a server's is `--records keep`, in this process it is

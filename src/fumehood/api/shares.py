@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeAlias
 
-from fumehood.api.handle import SandboxHandle
+from fumehood.api.handle import PlainErrors, SandboxHandle
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.sharing import Sharing
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
@@ -22,7 +22,7 @@ SharedParts: TypeAlias = Sequence[SharedPart]
 ShareList: TypeAlias = builtins.list[Share]
 
 
-class AsyncShares:
+class AsyncShares(PlainErrors):
     """The shares of a `Sandbox` of a server: read-only views of it, for people without an account."""
 
     def __init__(self, sandbox_handle: SandboxHandle) -> None:

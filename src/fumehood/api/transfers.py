@@ -69,9 +69,17 @@ async def upload(files: AsyncFilesystem, local: LocalPath, remote: InsidePath | 
         files: The sandbox's files.
         local: The file or folder.
         remote: Its path in the sandbox; None: its own name, in the home directory.
+
+    Raises:
+        PathNotFoundError: Nothing is at this path of this machine.
     """
     source = Path(local)
     destination = source.absolute().name if remote is None else inside_path(remote)
+
+    if not await asyncio.to_thread(source.exists):
+        here = "it is a path of this machine, in the current folder if it is relative"
+        raise PathNotFoundError(path=str(local), operation="upload", errno_value=errno.ENOENT, hint=here)
+
     pairs = await asyncio.to_thread(lambda: list(local_files(source, destination)))
     written: list[FileInfo] = []
 
